@@ -109,15 +109,10 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'attsvm' has no attribute {name!r}")
-    try:
-        module = import_module(home)
-    except ModuleNotFoundError as error:
-        from attsvm.core.extras import missing_extra
+    from attsvm.core.extras import extra_for
 
-        sentence = missing_extra(f"attsvm.{name}", error)
-        if sentence is None:
-            raise
-        raise ImportError(sentence, name=error.name) from None
+    with extra_for(f"attsvm.{name}"):
+        module = import_module(home)
     value = module if home == f"attsvm.{name}" else getattr(module, name)
     globals()[name] = value
     return value

@@ -148,7 +148,7 @@ def test_ratios_may_miss_by_half_their_digits(size: float, miss: float, status: 
 def test_ties_that_contradict_the_margin_have_no_svm() -> None:
     tokens = np.array([[[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]])  # outer two selected, the middle masked
     data = TokenData(tokens, [[1.0]], [1.0])
-    equivalent = svm_equivalent(data, np.array([[0.5, 0.0, 0.5]]), np.zeros((2, 1)))
+    equivalent = svm_equivalent(data, np.array([[0.5, 0.0, 0.5]]), np.ones((2, 1)))
     assert equivalent.status is EquivalenceStatus.NO_SVM
     assert equivalent.solution is not None
     assert equivalent.solution.certificate is not None
@@ -232,3 +232,10 @@ def test_bad_input_gets_one_sentence(change: dict, word: str) -> None:
     data, _, _, _, W, attention = planted(0)
     with pytest.raises(ValueError, match=rf"^{word}.*\.$"):
         svm_equivalent(**({"data": data, "attention": attention, "W": W} | change))
+
+
+@pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])
+def test_a_matrix_without_direction_is_refused(bad: float) -> None:
+    data, _, _, _, W, attention = planted(0)
+    with pytest.raises(ValueError, match=r"^W is zero or not finite; a direction was expected\.$"):
+        svm_equivalent(data, attention, np.full_like(W, bad))

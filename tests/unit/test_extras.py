@@ -5,15 +5,15 @@ import sys
 
 import pytest
 
-from attsvm.core.extras import EXTRAS, missing_extra
+from attsvm.core.extras import EXTRAS, MissingExtra, extra_for, missing_extra
 
-# A finder in front of all others, for which the packages of the extras do not exist.
-ABSENT = f"""
+# A finder in front of all others, for which some packages do not exist.
+ABSENT = """
 import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {sorted(EXTRAS)!r}:
+        if name.split(".")[0] in {packages}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Absent())
@@ -41,8 +41,31 @@ assert attsvm.AttentionSVM().fit(tokens, selected).solution_.verify()
 """
 
 
-def _run(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", ABSENT + code], capture_output=True, text=True, check=False)
+# matplotlib needs pillow, and installs it.
+PLOTS = """
+import numpy as np
+import attsvm
+from attsvm import MarginReport, Solution, plots
+from matplotlib.figure import Figure
+
+problem = attsvm.SelectionProblem([[[1.0, 0.5], [0.0, 0.0]], [[0.0, 2.0], [0.5, 0.0]]], np.eye(2), [0, 0])
+solution = attsvm.solve(problem)
+report = attsvm.margin_report(solution.W, problem, ("frobenius", "max"))
+for draw in (plots.margins, plots.plane, Solution.plot):
+    assert draw(solution, ax=Figure().subplots()).has_data()
+for draw in (plots.matrix, plots.spectrum):
+    assert draw(solution.W, ax=Figure().subplots()).has_data()
+for draw in (plots.shares, MarginReport.plot):
+    assert draw(report, Figure().subplots()).has_data()
+assert solution.plot().has_data()
+assert plots.head and plots.path
+assert "torch" not in sys.modules
+"""
+
+
+def _run(code: str, present: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    absent = ABSENT.format(packages=sorted(EXTRAS.keys() - set(present)))
+    return subprocess.run([sys.executable, "-c", absent + code], capture_output=True, text=True, check=False)
 
 
 def test_the_core_needs_no_extra() -> None:
@@ -53,7 +76,52 @@ def test_the_core_needs_no_extra() -> None:
 @pytest.mark.parametrize("name", ["train", "Attention", "functional", "regularization_path"])
 def test_a_name_that_needs_torch_says_how_to_install_it(name: str) -> None:
     run = _run(f"from attsvm import {name}")
-    assert f"ImportError: attsvm.{name} needs torch, which an extra installs: pip install 'attsvm[torch]'" in run.stderr
+    assert (
+        f"MissingExtra: attsvm.{name} needs torch, which an extra installs: pip install 'attsvm[torch]'" in run.stderr
+    )
+    assert issubclass(MissingExtra, ImportError)
+
+
+@pytest.mark.parametrize(
+    ("statement", "present", "sentence"),
+    [
+        ("from attsvm.functional import max_margin", (), "attsvm.functional needs torch, ... 'attsvm[torch]'"),
+        ("from attsvm.functional import exact_softmax", (), "attsvm.functional needs torch, ... 'attsvm[torch]'"),
+        ("import attsvm.functional", (), "attsvm.functional needs torch, ... 'attsvm[torch]'"),
+        ("import attsvm.training", (), "attsvm.training needs torch, ... 'attsvm[torch]'"),
+        ("from attsvm.training.loop import train", (), "attsvm.training needs torch, ... 'attsvm[torch]'"),
+        (
+            "from attsvm.pretrained import extract_head", (),
+            "attsvm.pretrained.extract_head needs torch, ... 'attsvm[pretrained]'",
+        ),
+        (
+            "from attsvm import pretrained; pretrained.AttentionHead", (),
+            "attsvm.pretrained.AttentionHead needs torch, ... 'attsvm[pretrained]'",
+        ),
+        (
+            "from attsvm.pretrained.loading import load; load('gpt2')", ("torch",),
+            "attsvm.pretrained needs transformers, ... 'attsvm[pretrained]'",
+        ),
+        ("from attsvm.plots import margins", (), "attsvm.plots.margins needs matplotlib, ... 'attsvm[plots]'"),
+        ("from attsvm import plots; plots.head", (), "attsvm.plots.head needs matplotlib, ... 'attsvm[plots]'"),
+        ("import attsvm; attsvm.Playground", ("torch",), "attsvm.Playground needs anywidget, ... 'attsvm[playground]'"),
+    ],
+)  # fmt: skip
+def test_a_module_names_the_extra_that_it_needs(statement: str, present: tuple[str, ...], sentence: str) -> None:
+    run = _run(statement, present)
+    sentence = sentence.replace("...", "which an extra installs: pip install")
+    assert f"MissingExtra: {sentence}" in run.stderr.splitlines()[-1]
+
+
+def test_the_extra_plots_is_enough_to_plot() -> None:
+    run = _run(PLOTS, ("matplotlib", "PIL"))
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_package_that_is_there_and_fails_is_not_called_missing() -> None:
+    error = ImportError("cannot import name 'x' from 'torch'", name="torch")
+    with pytest.raises(ImportError, match="cannot import name 'x'"), extra_for("attsvm.train"):
+        raise error
 
 
 def test_the_command_line_names_its_extra_in_one_line() -> None:

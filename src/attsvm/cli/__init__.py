@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         print(*error.args or ("Interrupted; nothing was written.",), file=sys.stderr)
         return 130
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         import sys
 
         from attsvm.core.extras import missing_extra

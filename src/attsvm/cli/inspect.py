@@ -79,7 +79,7 @@ def inspect(
         numbers = None if layers is None else read_layers(layers)
     check_writable(out, directory=True)
     try:
-        from attsvm.pretrained.activations.backend import MissingExtra
+        from attsvm.core.extras import MissingExtra
         from attsvm.pretrained.inspection import inspect_model
         from attsvm.pretrained.loading import load
         from attsvm.pretrained.media import read_media

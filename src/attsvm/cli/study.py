@@ -180,7 +180,7 @@ def _read_table(
     if model is None:
         return word_dataset(texts, most=most)
     _, texts = texts.drawn(most)
-    from attsvm.pretrained.activations.backend import MissingExtra
+    from attsvm.core.extras import MissingExtra
 
     try:
         from attsvm.pretrained.hidden import hidden_spans, hidden_states

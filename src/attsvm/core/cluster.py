@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
-from attsvm.core.extras import missing_extra
+from attsvm.core.extras import extra_for
 
 CONNECT_SECONDS = 10.0
 # A run without any worker waits so long for one before it says so and ends.
@@ -34,10 +34,8 @@ class ClusterLost(Exception):
 
 
 def _distributed() -> Any:
-    try:
+    with extra_for("A cluster"):
         return import_module("distributed")
-    except ModuleNotFoundError as error:
-        raise ImportError(missing_extra("A cluster", error), name=error.name) from None
 
 
 @contextmanager

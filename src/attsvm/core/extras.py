@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -27,26 +29,55 @@ EXTRAS = {
 }
 
 
-def missing_extra(user: str, error: ModuleNotFoundError) -> str | None:
+class MissingExtra(ImportError):
+    """A package that an extra installs is not there; the message is one sentence."""
+
+
+def missing_extra(user: str, error: ImportError, extra: str | None = None) -> str | None:
     """Name the extra that brings the package an import failed for.
 
     Parameters
     ----------
     user : str
         What asked for it, as the sentence's subject: "attsvm.train".
-    error : ModuleNotFoundError
+    error : ImportError
+    extra : str, optional
+        The extra that brings all that `user` needs. Default: that of the package.
 
     Returns
     -------
     str or None
-        A sentence, or None if the package belongs to no extra.
+        A sentence, or None if the package belongs to no extra or is there and fails.
     """
     package = (error.name or "").split(".")[0]
-    extra = EXTRAS.get(package)
-    if extra is None:
+    if package not in EXTRAS or not isinstance(error, (ModuleNotFoundError, MissingExtra)):
         return None
-    hint = "; for PyTorch without CUDA see the installation page" if extra == "torch" else ""
+    extra = EXTRAS[package] if extra is None else extra
+    hint = "; for PyTorch without CUDA see the installation page" if package == "torch" else ""
     return f"{user} needs {package}, which an extra installs: pip install 'attsvm[{extra}]'{hint}."
+
+
+@contextmanager
+def extra_for(user: str, extra: str | None = None) -> Iterator[None]:
+    """Import what an extra may lack, under a sentence that names it.
+
+    Parameters
+    ----------
+    user, extra : str
+        As for :func:`missing_extra`.
+
+    Raises
+    ------
+    MissingExtra
+        If the package of an extra is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        sentence = missing_extra(user, error, extra)
+        if sentence is None:
+            raise
+        raise MissingExtra(sentence, name=error.name) from None
 
 
 def frame(user: str, columns: dict[str, Any]) -> Any:
@@ -65,14 +96,11 @@ def frame(user: str, columns: dict[str, Any]) -> Any:
 
     Raises
     ------
-    ImportError
-        If pandas is not installed; the sentence names the extra.
+    MissingExtra
+        If pandas is not installed.
     """
-    try:
-        pandas = import_module("pandas")
-    except ModuleNotFoundError as error:
-        raise ImportError(missing_extra(user, error), name=error.name) from None
-    return pandas.DataFrame(columns)
+    with extra_for(user):
+        return import_module("pandas").DataFrame(columns)
 
 
 def drawing(user: str) -> Any:
@@ -85,11 +113,9 @@ def drawing(user: str) -> Any:
 
     Raises
     ------
-    ImportError
-        If matplotlib is not installed; the sentence names the extra.
+    MissingExtra
+        If matplotlib is not installed.
     """
-    try:
+    with extra_for(user):
         import_module("matplotlib")
-    except ModuleNotFoundError as error:
-        raise ImportError(missing_extra(user, error), name=error.name) from None
     return import_module("attsvm.plots")

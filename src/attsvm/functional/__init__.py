@@ -23,9 +23,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from attsvm.functional.attention import exact_attention
-from attsvm.functional.cross_entropy import exact_cross_entropy
-from attsvm.functional.softmax import exact_softmax, sparsemax
+from attsvm.core.extras import extra_for
+
+with extra_for("attsvm.functional"):
+    from attsvm.functional.attention import exact_attention
+    from attsvm.functional.cross_entropy import exact_cross_entropy
+    from attsvm.functional.softmax import exact_softmax, sparsemax
 
 __all__ = ["exact_attention", "exact_cross_entropy", "exact_softmax", "sparsemax"]
 

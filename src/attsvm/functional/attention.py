@@ -39,7 +39,13 @@ def _probabilities(softmax: Any, scores: Tensor, blind: Tensor | None) -> Tensor
     return probabilities if blind is None else probabilities.masked_fill(blind, 0.0)
 
 
+def _dropped(values: Tensor, kept: Tensor | None, unit: float) -> Tensor:
+    """Apply dropout, in which what is kept counts `unit` times, to probabilities or to their gradient."""
+    return values if kept is None else (values * unit).masked_fill(~kept, 0.0)
+
+
 def _mask_rows(mask: Tensor | None, first: int, count: int) -> Tensor | None:
+    """Return the rows of a mask, of what is hidden or of what dropout keeps, that belong to a chunk of queries."""
     if mask is None or mask.shape[-2] == 1:
         return mask
     return mask[..., first : first + count, :]
@@ -64,27 +70,37 @@ class _ChunkedAttention(Function):
 
     @staticmethod
     def forward(
-        query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float, chunk: int
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        kept: Tensor | None,
+        unit: float,
+        causal: bool,
+        scale: float,
+        chunk: int,
     ) -> Tensor:
         output = None
         for first in range(0, query.shape[-2], chunk):
             part = query[..., first : first + chunk, :]
             rows = _mask_rows(mask, first, chunk)
             scores, blind = _masked_scores(part, key, rows, causal, scale, first)
-            output = _insert(output, _probabilities(torch.softmax, scores, blind) @ value, first, query.shape[-2])
+            weights = _dropped(_probabilities(torch.softmax, scores, blind), _mask_rows(kept, first, chunk), unit)
+            output = _insert(output, weights @ value, first, query.shape[-2])
         assert output is not None
         return output
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        query, key, value, mask, ctx.causal, ctx.scale, ctx.chunk = inputs
+        query, key, value, mask, kept, ctx.unit, ctx.causal, ctx.scale, ctx.chunk = inputs
         ctx.has_mask = mask is not None
-        ctx.save_for_backward(query, key, value, *([mask] if ctx.has_mask else []))
+        ctx.save_for_backward(query, key, value, *(one for one in (mask, kept) if one is not None))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, *rest = ctx.saved_tensors
-        mask = rest[0] if ctx.has_mask else None
+        mask = rest.pop(0) if ctx.has_mask else None
+        kept = rest.pop() if rest else None
         wants_mask = ctx.has_mask and ctx.needs_input_grad[3]
         length = query.shape[-2]
         grad_query: Any = None
@@ -97,10 +113,11 @@ class _ChunkedAttention(Function):
             rows = _mask_rows(mask, first, ctx.chunk)
             scores, blind = _masked_scores(part, key, rows, ctx.causal, ctx.scale, first)
             probabilities = _probabilities(torch.softmax, scores, blind)  # (..., chunk, S)
-            d_scores = centred_product(probabilities, out @ value.mT, -1)
+            kept_rows = _mask_rows(kept, first, ctx.chunk)
+            d_scores = centred_product(probabilities, _dropped(out @ value.mT, kept_rows, ctx.unit), -1)
             grad_query = _insert(grad_query, (d_scores @ key) * ctx.scale, first, length)
             grad_key += d_scores.mT @ (part * ctx.scale)
-            grad_value += probabilities.mT @ out
+            grad_value += _dropped(probabilities, kept_rows, ctx.unit).mT @ out
             if wants_mask:
                 grad_mask = _insert(grad_mask, d_scores, first, length)
         d_mask = None
@@ -111,7 +128,7 @@ class _ChunkedAttention(Function):
             grad_query.sum_to_size(query.shape),
             grad_key.sum_to_size(key.shape),
             grad_value.sum_to_size(value.shape),
-            d_mask, None, None, None,
+            d_mask, None, None, None, None, None,
         )  # fmt: skip
 
 
@@ -120,12 +137,16 @@ def exact_attention(
     key: Tensor,
     value: Tensor,
     attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
-    scale: float | None = None,
     *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
     query_chunk: int | None = None,
 ) -> Tensor:
     """Attention with the semantics of torch's scaled_dot_product_attention and a backward pass that does not cancel.
+
+    Arguments stand in torch's order. Under autocast they are cast as torch's function casts its own.
 
     Parameters
     ----------
@@ -134,10 +155,16 @@ def exact_attention(
     value : tensor, shape (..., S, Ev)
     attn_mask : tensor broadcastable to (..., L, S), optional
         Boolean (True = visible) or added to the scores. A row that sees nothing gives zeros.
+    dropout_p : float
+        Probability with which a probability is set to zero, whether a module trains or not; the others are divided by
+        1 - dropout_p. On a CPU a seed drops what it drops in torch. The choice is kept for the backward pass, one byte
+        per score.
     is_causal : bool
         Query l sees keys 0..l.
     scale : float, optional
         1/sqrt(E) by default.
+    enable_gqa : bool
+        Let consecutive query heads (dimension -3) share a head of key and value, whose number divides theirs.
     query_chunk : int, optional
         Queries handled at a time. By default everything at once while the scores have at most CHUNK_ENTRIES entries,
         and chunks of that size beyond; then the backward pass computes the scores again instead of keeping them.
@@ -149,7 +176,7 @@ def exact_attention(
     Raises
     ------
     ValueError
-        If shapes or dtypes do not fit, or a mask is given together with `is_causal`.
+        If shapes or dtypes do not fit, `dropout_p` is no probability, or a mask is given together with `is_causal`.
 
     Examples
     --------
@@ -164,6 +191,8 @@ def exact_attention(
             raise ValueError(
                 f"{name} is {describe(tensor)}; a floating-point tensor with at least two dimensions was expected."
             )
+    if enable_gqa:
+        key, value = (_repeated(name, heads, query) for name, heads in (("key", key), ("value", value)))
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ValueError(
             f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} do not fit; "
@@ -179,15 +208,44 @@ def exact_attention(
             raise ValueError(f"attn_mask has dtype {attn_mask.dtype}; boolean or floating point was expected.")
         if attn_mask.ndim < 2 or attn_mask.shape[-1] not in (1, keys) or attn_mask.shape[-2] not in (1, length):
             raise ValueError(f"attn_mask has shape {tuple(attn_mask.shape)}; (..., {length}, {keys}) was expected.")
-        attn_mask = attn_mask if attn_mask.dtype == torch.bool else attn_mask.to(query.dtype)
     if query_chunk is not None and query_chunk < 1:
         raise ValueError(f"query_chunk is {query_chunk}; a positive integer was expected.")
+    if isinstance(dropout_p, bool) or not 0.0 <= dropout_p <= 1.0:
+        raise ValueError(f"dropout_p is {dropout_p}; a number from 0 to 1 was expected.")
+    kind = query.device.type
+    if torch.is_autocast_enabled(kind):
+        inputs = (_autocast(tensor) for tensor in (query, key, value))
+        with torch.autocast(kind, enabled=False):
+            return exact_attention(*inputs, attn_mask, dropout_p, is_causal, scale=scale, query_chunk=query_chunk)
+    if attn_mask is not None and attn_mask.dtype != torch.bool:
+        attn_mask = attn_mask.to(query.dtype)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
-    rows = math.prod(torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])) * keys
-    chunk = max(1, CHUNK_ENTRIES // max(rows, 1)) if query_chunk is None else query_chunk
+    batch = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    chunk = max(1, CHUNK_ENTRIES // max(math.prod(batch) * keys, 1)) if query_chunk is None else query_chunk
+    kept, unit = None, 1.0
+    if dropout_p > 0.0:
+        batch = batch if attn_mask is None else torch.broadcast_shapes(batch, attn_mask.shape[:-2])
+        kept = torch.empty((*batch, length, keys), dtype=torch.bool, device=query.device).bernoulli_(1.0 - dropout_p)
+        unit = 1.0 / (1.0 - dropout_p) if dropout_p < 1.0 else 0.0
     if chunk < length:
         # The compiler refuses one tensor in two places, as in self-attention; a view is another tensor.
         key, value = key.view_as(key), value.view_as(value)
-        return _ChunkedAttention.apply(query, key, value, attn_mask, is_causal, scale, chunk)  # pyright: ignore
+        inputs = (query, key, value, attn_mask, kept, unit, is_causal, scale, chunk)
+        return _ChunkedAttention.apply(*inputs)  # pyright: ignore
     scores, blind = _masked_scores(query, key, attn_mask, is_causal, scale, 0)
-    return _probabilities(exact_softmax, scores, blind) @ value
+    return _dropped(_probabilities(exact_softmax, scores, blind), kept, unit) @ value
+
+
+def _repeated(name: str, heads: Tensor, query: Tensor) -> Tensor:
+    """Give every query head its head of key or value, dimension -3."""
+    if min(heads.ndim, query.ndim) < 3 or query.shape[-3] % heads.shape[-3]:
+        raise ValueError(
+            f"{name} has shape {tuple(heads.shape)} with enable_gqa=True; a number of heads, dimension -3, that "
+            f"divides the number of heads of query {tuple(query.shape)} was expected."
+        )
+    return heads.repeat_interleave(query.shape[-3] // heads.shape[-3], -3)
+
+
+def _autocast(tensor: Tensor) -> Tensor:
+    """Cast as autocast does what goes into attention: all but float64."""
+    return tensor if tensor.dtype == torch.float64 else tensor.to(torch.get_autocast_dtype(tensor.device.type))

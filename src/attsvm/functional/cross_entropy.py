@@ -1,4 +1,11 @@
-"""Cross-entropy that neither rounds a small loss to zero nor cancels in its gradient."""
+r"""Cross-entropy that neither rounds a small loss to zero nor cancels in its gradient.
+
+A row with logits a, probabilities P and target weights :math:`q\ge0` of sum Q has the loss
+:math:`\sum_c q_c(-\log P_c)` and the gradient :math:`QP_c - q_c`. One entry at most has more than half of all terms,
+:math:`QP_c + q_c > Q`: that of a label, or of the class of a nearly certain target. There the two terms cancel as the
+class is learned, so the entry is written as minus the sum of the others. The value is summed relative to the same
+class, whose :math:`-\log P_c` is log1p of the others.
+"""
 
 from __future__ import annotations
 
@@ -9,92 +16,217 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from attsvm.functional.softmax import describe
+from attsvm.functional.softmax import at_least_single, describe, exact_softmax
+
+IGNORED = -100
 
 
-def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """log(1 + sum of e^(other - label)), of which no derivative cancels either."""
-    index = target.unsqueeze(-1)
-    relative = logits - logits.gather(-1, index)
-    highest = relative.detach().amax(-1, keepdim=True)  # >= 0, and 0 when the label is on top
-    others = (relative - highest).exp().scatter(-1, index, 0.0).sum(-1)
-    highest = highest.squeeze(-1)
-    return highest + torch.where(highest == 0, others.log1p(), (others + (-highest).exp()).log())
+def _surprise(logits: Tensor, reference: Tensor, heavy: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return b = logits - level (..., C) and log sum e^b (..., 1), of which no derivative cancels.
+
+    The level is the logit of the reference (..., 1), whose own b is zero without a derivative. Rows that are not heavy
+    have a constant as level and every derivative as it stands.
+    """
+
+    def but_reference(values: Tensor) -> Tensor:
+        if heavy is None:
+            return values.scatter(-1, reference, 0.0)
+        return values.scatter(-1, reference, values.gather(-1, reference).masked_fill(heavy, 0.0))
+
+    level = logits.gather(-1, reference)
+    if heavy is not None:
+        level = torch.where(heavy, level, logits.detach().amax(-1, keepdim=True))
+    relative = but_reference(logits - level)
+    highest = relative.detach().amax(-1, keepdim=True)  # >= 0, and 0 when the reference is on top
+    others = but_reference((relative - highest).exp()).sum(-1, keepdim=True)
+    own = (-highest).exp() if heavy is None else (-highest).exp().masked_fill(~heavy, 0.0)
+    near = highest == 0 if heavy is None else (highest == 0) & heavy
+    return relative, highest + torch.where(near, others.log1p(), (others + own).log())
 
 
-class _ExactCrossEntropy(Function):
+def _label_loss(logits: Tensor, target: Tensor) -> Tensor:
+    return _surprise(logits, target.unsqueeze(-1))[1].squeeze(-1)
+
+
+def _heaviest(logits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the class with the largest terms of the gradient and whether they are more than half of all, (..., 1)."""
+    total = weights.detach().sum(-1, keepdim=True)
+    terms, reference = (total * torch.softmax(logits.detach(), -1) + weights.detach()).max(-1, keepdim=True)
+    return reference, terms > total
+
+
+def _weighted_loss(logits: Tensor, weights: Tensor) -> Tensor:
+    """Sum weights times -log P; a weight of zero may meet a logit of minus infinity."""
+    relative, total = _surprise(logits, *_heaviest(logits, weights))
+    return weights.sum(-1) * total.squeeze(-1) - (weights * relative.masked_fill(weights == 0, 0.0)).sum(-1)
+
+
+class _LabelLoss(Function):
     generate_vmap_rule = True
 
     @staticmethod
     def forward(logits: Tensor, target: Tensor) -> Tensor:
-        return _cross_entropy(logits, target)
+        return _label_loss(logits, target)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs, output)
-        ctx.save_for_forward(*inputs, output)
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
-    def _slope(logits: Tensor, target: Tensor, loss: Tensor) -> Tensor:
+    def _slope(logits: Tensor, target: Tensor) -> Tensor:
         """Return dloss/dlogits: the probabilities off the label, and minus their sum on it."""
         index = target.unsqueeze(-1)
-        others = (logits - logits.gather(-1, index) - loss.unsqueeze(-1)).exp().scatter(-1, index, 0.0)
+        others = exact_softmax(logits).scatter(-1, index, 0.0)
         return others.scatter(-1, index, -others.sum(-1, keepdim=True))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return grads[0].unsqueeze(-1) * _ExactCrossEntropy._slope(*ctx.saved_tensors), None
+        return grads[0].unsqueeze(-1) * _LabelLoss._slope(*ctx.saved_tensors), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        return (tangents[0] * _ExactCrossEntropy._slope(*ctx.saved_tensors)).sum(-1)
+        return (tangents[0] * _LabelLoss._slope(*ctx.saved_tensors)).sum(-1)
+
+
+class _WeightedLoss(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(logits: Tensor, weights: Tensor) -> Tensor:
+        return _weighted_loss(logits, weights)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def _slope(logits: Tensor, weights: Tensor) -> Tensor:
+        """Return dloss/dlogits."""
+        reference, heavy = _heaviest(logits, weights)
+        slope = weights.sum(-1, keepdim=True) * exact_softmax(logits) - weights
+        others = slope.scatter(-1, reference, 0.0)
+        return torch.where(heavy, others.scatter(-1, reference, -others.sum(-1, keepdim=True)), slope)
+
+    @staticmethod
+    def _minus_log(logits: Tensor, weights: Tensor) -> Tensor:
+        """Return dloss/dweights."""
+        relative, total = _surprise(logits, *_heaviest(logits, weights))
+        return total - relative
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        if grads[0] is None:
+            return None, None
+        grad, wants = grads[0].unsqueeze(-1), ctx.needs_input_grad
+        functions = (_WeightedLoss._slope, _WeightedLoss._minus_log)
+        first, second = (
+            grad * function(*ctx.saved_tensors) if wanted else None
+            for function, wanted in zip(functions, wants, strict=True)
+        )
+        return first, second
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        pairs = zip(tangents, (_WeightedLoss._slope, _WeightedLoss._minus_log), strict=True)
+        parts = [(one * function(*ctx.saved_tensors)).sum(-1) for one, function in pairs if one is not None]
+        return torch.stack(parts).sum(0)
 
 
 @overload
 def exact_cross_entropy(
-    logits: Tensor, target: Tensor, reduction: str = ..., *, scaled: Literal[False] = ...
+    logits: Tensor,
+    target: Tensor,
+    reduction: str = ...,
+    *,
+    weight: Tensor | None = ...,
+    ignore_index: int = ...,
+    label_smoothing: float = ...,
+    dim: int | None = ...,
+    scaled: Literal[False] = ...,
 ) -> Tensor:
     pass
 
 
 @overload
 def exact_cross_entropy(
-    logits: Tensor, target: Tensor, reduction: str = ..., *, scaled: Literal[True]
+    logits: Tensor,
+    target: Tensor,
+    reduction: str = ...,
+    *,
+    weight: Tensor | None = ...,
+    ignore_index: int = ...,
+    label_smoothing: float = ...,
+    dim: int | None = ...,
+    scaled: Literal[True],
 ) -> tuple[Tensor, Tensor]:
     pass
 
 
 def exact_cross_entropy(
-    logits: Tensor, target: Tensor, reduction: str = "mean", *, scaled: bool = False
+    logits: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = IGNORED,
+    label_smoothing: float = 0.0,
+    dim: int | None = None,
+    scaled: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Cross-entropy that neither rounds a small loss to zero nor cancels in its gradient.
 
+    Arguments mean what they mean to torch.nn.functional.cross_entropy, and values agree with it to rounding. Half
+    precision is computed in float32; the loss is float32 under autocast, as torch's, and else has the dtype given.
+
     Parameters
     ----------
-    logits : tensor, shape (..., C)
-    target : integer tensor, shape (...)
-        Labels from 0 to C - 1.
+    logits : tensor, shape (N, C, ...) or (..., C)
+    target : tensor
+        Integer labels from 0 to C - 1, of the shape of `logits` without C; or probabilities of the shape of `logits`.
     reduction : {"mean", "sum", "none"}
+        The mean is over the labels that count, by their weight, or over rows of probabilities.
+    weight : tensor, shape (C,), optional
+        Of each class; constant.
+    ignore_index : int
+        The label of rows that do not count: their loss and their gradient are zero, whatever their logits.
+    label_smoothing : float
+        The part of each target, from 0 to 1, that is spread evenly over all classes.
+    dim : int, optional
+        Where the classes stand. Default: where the shape of labels leaves them, and 1 for probabilities of three
+        dimensions or more.
     scaled : bool
-        Return the loss as a number of size one and an exponent. An optimiser that ignores the scale of its gradients
-        can then be given those of the first, which do not underflow with the loss.
+        Return the loss as a number of size one and an exponent, both float32 at least. An optimiser that ignores the
+        scale of its gradients can then be given those of the first, which do not underflow with the loss.
 
     Returns
     -------
     tensor, or pair of tensors if scaled
-        A scalar, or shape (...) for "none". Of a pair s, c the loss is e^c s, and gradients flow through s alone.
+        A scalar, or the shape of labels for "none"; NaN for the mean of no labels. Of a pair s, c the loss is e^c s,
+        and gradients flow through s alone.
 
     Raises
     ------
     ValueError
-        If shapes or dtypes do not fit or `reduction` is unknown, or there is one class only and `scaled`.
+        If shapes or dtypes do not fit, an option is unknown or out of range, labels fit two dimensions of `logits`, or
+        `scaled` meets smoothing, probabilities or a single class, whose losses have no exponent to keep apart.
+
+    Notes
+    -----
+    The gradient of a row is Q P - q, with probabilities P and target weights q of sum Q. With labels alone it vanishes
+    at saturation, and every entry keeps its digits however small it is. With smoothing or probabilities it vanishes at
+    P = q/Q, as a difference of numbers that are given rounded, and no formula keeps more than this: each entry is off
+    by rounding of its two terms, and the entry of a class with more than half of all terms by rounding of the terms of
+    the others. A smoothing of 1e-12 is therefore not lost to the 1 that it is taken from.
 
     Examples
     --------
     >>> import torch
     >>> from attsvm.functional import exact_cross_entropy
-    >>> logits = torch.tensor([[60.0, 0.0]], dtype=torch.float64)
-    >>> target = torch.tensor([0])
+    >>> logits = torch.tensor([[60.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    >>> target = torch.tensor([0, -100])
     >>> bool(exact_cross_entropy(logits, target) > 0)
     True
     >>> torch.nn.functional.cross_entropy(logits, target).item()
@@ -102,19 +234,114 @@ def exact_cross_entropy(
     """
     if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim < 1:
         raise ValueError(f"logits is {describe(logits)}; a floating-point tensor (..., C) was expected.")
-    if not isinstance(target, Tensor) or target.is_floating_point() or target.shape != logits.shape[:-1]:
-        raise ValueError(f"target is {describe(target)}; integers of shape {tuple(logits.shape[:-1])} were expected.")
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction is {reduction!r}; 'mean', 'sum' or 'none' was expected.")
+    if not isinstance(reduction, str) or reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction is {describe(reduction)}; 'mean', 'sum' or 'none' was expected.")
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ValueError(f"label_smoothing is {label_smoothing}; a number from 0 to 1 was expected.")
+    axis = _class_dimension(logits, target, dim)
+    wide = at_least_single(logits).movedim(axis, -1)
+    if weight is not None:
+        if not isinstance(weight, Tensor) or weight.shape != wide.shape[-1:]:
+            raise ValueError(f"weight is {describe(weight)}; a tensor of shape {tuple(wide.shape[-1:])} was expected.")
+        weight = weight.detach().to(wide.dtype)
+    has_labels = not target.is_floating_point()
     if scaled:
-        log = _log_cross_entropy(logits, target.long().unsqueeze(-1))
-        exponent = log.detach() if reduction == "none" else log.detach().amax()
-        loss = (log - exponent).exp()
+        if not has_labels or label_smoothing:
+            raise ValueError(
+                f"scaled is True with target {describe(target)} and label_smoothing {label_smoothing}; labels without "
+                "smoothing were expected."
+            )
+        return _scaled_loss(wide, target.long(), reduction, weight, ignore_index)
+    if has_labels:
+        loss = _loss_of_labels(wide, target.long(), reduction, weight, ignore_index, label_smoothing)
     else:
-        function: Any = _cross_entropy if torch.compiler.is_compiling() else _ExactCrossEntropy.apply
-        loss, exponent = function(logits, target.long()), None
-    loss = loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
-    return loss if exponent is None else (loss, exponent)
+        if ignore_index >= 0:
+            raise ValueError(f"ignore_index is {ignore_index} with probabilities as target; labels were expected.")
+        probabilities = target.movedim(axis, -1).to(wide.dtype)
+        loss = _loss_of_probabilities(wide, probabilities, reduction, weight, label_smoothing)
+    return loss if torch.is_autocast_enabled(logits.device.type) else loss.to(logits.dtype)
+
+
+def _class_dimension(logits: Tensor, target: Tensor, dim: int | None) -> int:
+    """Find where the classes stand, from the shape of the target where `dim` is None."""
+    shape = tuple(logits.shape)
+    dims = {logits.ndim - 1, min(1, logits.ndim - 1)}
+    if dim is not None:
+        if not -logits.ndim <= dim < logits.ndim:
+            raise ValueError(f"dim is {dim}, but logits has shape {shape}; a dimension of it was expected.")
+        dims = {dim % logits.ndim}
+    if isinstance(target, Tensor) and target.is_floating_point():
+        fits = {min(dims)} if target.shape == shape else set()
+    else:
+        fits = {
+            axis for axis in dims if isinstance(target, Tensor) and target.shape == shape[:axis] + shape[axis + 1 :]
+        }
+    if len(fits) > 1:
+        raise ValueError(
+            f"target has shape {tuple(target.shape)}, which fits classes along dimensions 1 and {logits.ndim - 1} of "
+            f"logits {shape}; dim=1 or dim=-1 was expected."
+        )
+    if not fits:
+        expected = " or ".join(str(shape[:axis] + shape[axis + 1 :]) for axis in sorted(dims, reverse=True))
+        raise ValueError(
+            f"target is {describe(target)}; integers of shape {expected}, or probabilities of shape {shape}, were "
+            "expected."
+        )
+    return fits.pop()
+
+
+def _loss_of_labels(
+    logits: Tensor, target: Tensor, reduction: str, weight: Tensor | None, ignore_index: int, smoothing: float
+) -> Tensor:
+    ignored = target == ignore_index
+    compiling = torch.compiler.is_compiling()
+    # Eager gradients take nothing from the logit of the index; those that the compiler derives do.
+    index = torch.where(ignored, logits.detach().argmax(-1), target) if compiling else target.masked_fill(ignored, 0)
+    function: Any = _label_loss if compiling else _LabelLoss.apply
+    loss = function(logits, index)
+    importance = _importance(loss, index, weight)
+    loss = (1.0 - smoothing) * importance * loss
+    if smoothing:
+        function = _weighted_loss if compiling else _WeightedLoss.apply
+        even = smoothing / logits.shape[-1] * (logits.new_ones(()) if weight is None else weight)
+        loss = loss + function(logits, even.expand(logits.shape))
+    loss = loss.masked_fill(ignored, 0.0)
+    return _reduced(loss, reduction, importance.masked_fill(ignored, 0.0))
+
+
+def _importance(loss: Tensor, index: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the weights of labels, shaped like their losses."""
+    if weight is None:
+        return torch.ones_like(loss, requires_grad=False)
+    return weight.index_select(0, index.flatten()).reshape(index.shape)
+
+
+def _loss_of_probabilities(
+    logits: Tensor, target: Tensor, reduction: str, weight: Tensor | None, smoothing: float
+) -> Tensor:
+    weights = (1.0 - smoothing) * target + smoothing / logits.shape[-1] if smoothing else target
+    function: Any = _weighted_loss if torch.compiler.is_compiling() else _WeightedLoss.apply
+    loss = function(logits, weights if weight is None else weight * weights)
+    return _reduced(loss, reduction, torch.ones_like(loss))
+
+
+def _reduced(loss: Tensor, reduction: str, importance: Tensor) -> Tensor:
+    if reduction == "none":
+        return loss
+    return loss.sum() / importance.sum() if reduction == "mean" else loss.sum()
+
+
+def _scaled_loss(
+    logits: Tensor, target: Tensor, reduction: str, weight: Tensor | None, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """Return s and c with the loss e^c s; c is the largest logarithm of the losses that count."""
+    ignored = target == ignore_index
+    index = target.masked_fill(ignored, 0)
+    log = _log_cross_entropy(logits, index.unsqueeze(-1)).masked_fill(ignored, -torch.inf)
+    exponent = log.detach() if reduction == "none" else log.detach().amax()
+    exponent = exponent.masked_fill(exponent == -torch.inf, 0.0)
+    importance = _importance(log, index, weight).masked_fill(ignored, 0.0)
+    return _reduced(importance * (log - exponent).exp(), reduction, importance), exponent
 
 
 def _log_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:

@@ -56,6 +56,11 @@ def describe(value: object) -> str:
     return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
+def at_least_single(value: Tensor) -> Tensor:
+    """Return half precision as float32, and anything wider as it is."""
+    return value.float() if value.dtype.itemsize < torch.float32.itemsize else value
+
+
 def exact_softmax(scores: Tensor, dim: int = -1) -> Tensor:
     """Softmax with a backward pass that does not cancel.
 

@@ -165,7 +165,8 @@ def _compare(state: Plane, trial: Trial, trace: Trace, name: str, draft: bool, m
     """Solve the SVM of the tokens kept and correlate the trained matrices with it."""
     norm: AnyNorm = "nuclear" if name == "KQ" else state.norm
     equivalence = None
-    if state.head == "relu":
+    moved = bool(trace.W[-1].any())
+    if state.head == "relu" and moved:
         attention = attention_of(trial, np.asarray(trace.W, dtype=np.float64)[-1:])[0]
         # One threshold for both: on this page no token is undecided.
         equivalence = svm_equivalent(
@@ -175,7 +176,9 @@ def _compare(state: Plane, trial: Trial, trace: Trace, name: str, draft: bool, m
             target = np.asarray(equivalence.W)
             selected = equivalence.solution.problem.reference
             return Run(trace, selected, equivalence.solution, target, correlations(trace, target), equivalence)
-    if state.keep == "trained" or state.head == "relu":
+    if state.head == "relu" and not moved:  # every token keeps the attention it had
+        selected = np.ones(trial.tokens.shape[:2], dtype=bool)
+    elif state.keep == "trained" or state.head == "relu":
         selected = np.asarray(trace.selected)
     elif state.keep == "best":
         selected = trial.optimal
@@ -184,7 +187,7 @@ def _compare(state: Plane, trial: Trial, trace: Trace, name: str, draft: bool, m
     problem = trial.problem(selected)
     solution = solve(problem, norm, warm_start=memory.recall(name, problem, norm) if draft else None)
     memory.solutions[name] = solution
-    return Run(trace, selected, solution, solution.W, correlations(trace, solution.W), equivalence)
+    return Run(trace, problem.reference, solution, solution.W, correlations(trace, solution.W), equivalence)
 
 
 def _risk(trial: Trial, state_head: Any, attention: np.ndarray) -> np.ndarray:

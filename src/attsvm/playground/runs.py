@@ -27,6 +27,7 @@ class Run:
         The direction compared with: W of the solution, or the SVM equivalent when several tokens are kept.
     correlation : ndarray, shape (records,)
     equivalence : Equivalence or None
+        None as well where training never moved W from zero.
     """
 
     trace: Trace

@@ -32,6 +32,9 @@ for name, trace, norm in {runs}:
 _EQUIVALENT = """\
 for name, trace, norm in {runs}:
     W_end = np.asarray(trace.W[-1], dtype=float)
+    if not W_end.any():
+        print(name, "stays at zero: the head is flat there")
+        continue
     logits = np.einsum("ntd,de,ne->nt", tokens, W_end, queries)
     attention = np.exp(logits - logits.max(1, keepdims=True))
     attention /= attention.sum(1, keepdims=True)

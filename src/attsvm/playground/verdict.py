@@ -129,17 +129,16 @@ def _instead(shared: list[int], attention: np.ndarray, run: Run) -> str:
 def _composition(run: Run) -> tuple[str, str, str]:
     """Judge the sets of tokens that a nonlinear head keeps."""
     equivalence = run.equivalence
-    assert equivalence is not None
-    if equivalence.solution is None or not np.isfinite(equivalence.solution.objective):
+    if equivalence is not None and (equivalence.solution is None or not np.isfinite(equivalence.solution.objective)):
         return UNSURE, "Under way", "No matrix ties the tokens that hold attention now and separates the others."
-    sets = [np.flatnonzero(row) for row in equivalence.selected]
-    if bool(run.trace.stationary):
+    if equivalence is None or bool(run.trace.stationary):
         return UNSURE, "At rest", (
             "The output lies where the head is flat: the gradient is zero, training has ended, and the tokens keep the "
             "attention they had there."
         )  # fmt: skip
     if not run.solution.problem.has_rejected:
         return UNSURE, "Under way", "Every token still holds attention; there is nothing to separate yet."
+    sets = [np.flatnonzero(row) for row in equivalence.selected]
     attention = np.asarray(run.trace.attention)[-1]
     parts = [
         f"sequence {i + 1} mixes tokens {_listed([str(t + 1) for t in tokens])} "

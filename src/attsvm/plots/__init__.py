@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from attsvm.core.extras import extra_for
+
 if TYPE_CHECKING:
     from attsvm.plots.heads import attribution, controls, head
     from attsvm.plots.results import attention, margins, matrix, path, plane, regularisation, shares, spectrum
@@ -33,7 +35,8 @@ def __getattr__(name: str) -> Any:
     # Loaded when a name is used: reports that need the style only should not load training.
     if name not in __all__:
         raise AttributeError(f"module 'attsvm.plots' has no attribute {name!r}")
-    return getattr(import_module(f"attsvm.plots.{'heads' if name in _OF_HEADS else 'results'}"), name)
+    with extra_for(f"attsvm.plots.{name}"):
+        return getattr(import_module(f"attsvm.plots.{'heads' if name in _OF_HEADS else 'results'}"), name)
 
 
 def __dir__() -> list[str]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from matplotlib.axes import Axes
 
 from attsvm.plots.results import axes_or_new
 from attsvm.plots.style import FIRST
-from attsvm.pretrained.activations.image import Side
-from attsvm.pretrained.attribution import Attribution
-from attsvm.pretrained.audit import MarginAudit
-from attsvm.pretrained.head import AttentionHead
+
+if TYPE_CHECKING:
+    from attsvm.pretrained.activations.image import Side
+    from attsvm.pretrained.attribution import Attribution
+    from attsvm.pretrained.audit import MarginAudit
+    from attsvm.pretrained.head import AttentionHead
 
 
 def head(head: AttentionHead, sequence: int = 0, ax: Axes | None = None) -> Axes:

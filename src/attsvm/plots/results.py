@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,10 +12,12 @@ from matplotlib.ticker import MaxNLocator
 from attsvm.core.correlation import correlation
 from attsvm.core.interop import to_numpy
 from attsvm.plots.style import FIRST, QUIET, SECOND
-from attsvm.solution.solution import Solution
-from attsvm.theory.margin_report import MarginReport
-from attsvm.training.path_result import RegularizationPath
-from attsvm.training.trace import Trace
+
+if TYPE_CHECKING:  # most results are drawn without torch
+    from attsvm.solution.solution import Solution
+    from attsvm.theory.margin_report import MarginReport
+    from attsvm.training.path_result import RegularizationPath
+    from attsvm.training.trace import Trace
 
 COLOURS = (FIRST, SECOND, "#2f8f5b", "#8e5ea2", "#7a6a4f")
 BINS = 40

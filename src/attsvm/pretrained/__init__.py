@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from attsvm.core.extras import extra_for
+
 _HOMES = {
     "Attribution": "attribution",
     "AttributionCheck": "ablation",
@@ -84,7 +86,8 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'attsvm.pretrained' has no attribute {name!r}")
-    value = getattr(import_module(f"attsvm.pretrained.{home}"), name)
+    with extra_for(f"attsvm.pretrained.{name}", "pretrained"):
+        value = getattr(import_module(f"attsvm.pretrained.{home}"), name)
     globals()[name] = value
     return value
 

@@ -15,8 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from attsvm.core.extras import missing_extra
-from attsvm.pretrained.activations.backend import MissingExtra
+from attsvm.core.extras import extra_for
 from attsvm.pretrained.head import AttentionHead
 
 MediaKind = Literal["images", "audio"]
@@ -285,11 +284,6 @@ def _extractor(source: str, model: Any) -> Any:
 
 
 def _pillow() -> Any:
-    try:
+    with extra_for("attsvm inspect --images"):
         from PIL import Image
-    except ModuleNotFoundError as error:
-        sentence = missing_extra("attsvm inspect --images", error)
-        if sentence is None:
-            raise
-        raise MissingExtra(sentence) from error
     return Image

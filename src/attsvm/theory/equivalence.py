@@ -126,7 +126,7 @@ def svm_equivalent(
     Raises
     ------
     ValueError
-        If shapes disagree, `attention` is no probability table, or an option is unknown.
+        If shapes disagree, `attention` is no probability table, W is zero or not finite, or an option is unknown.
 
     Examples
     --------
@@ -157,6 +157,8 @@ def svm_equivalent(
     trained = to_numpy("W", W).astype(np.float64)
     if trained.shape != (data.d, data.dz):
         raise ValueError(f"W has shape {trained.shape}; (d, dz) = {(data.d, data.dz)} was expected.")
+    if not np.isfinite(trained).all() or not trained.any():
+        raise ValueError("W is zero or not finite; a direction was expected.")
     selected = probability > selected_above
     undecided = int((~selected & (probability >= masked_below) & mask).sum())
 

@@ -7,6 +7,11 @@ Steepest descent in a norm is matched with the max-margin problem in that norm (
 
 tells which norm's margin a trained W maximises: one in that norm, less in the others. The smallest norm is known by
 certified bounds, and so is the share.
+
+A W that gives tied tokens different scores satisfies the constraints for no margin. Matrices that need not tie reach
+larger margins, so the ratio above may exceed one and says nothing: such a W has no share. How far a tie is broken is
+counted in smallest margins of W, as in a certificate (:mod:`attsvm.proofs.certified`). That ratio changes with neither
+the length of W nor the units of tokens and queries.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from attsvm.core.extras import drawing, frame
 from attsvm.core.interop import to_numpy
 from attsvm.core.norms import get_norm
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.rounding import gamma
 from attsvm.core.status import Status
 from attsvm.core.summary import MARKED, Summarised, Summary, bars
 from attsvm.core.types import AnyNorm
@@ -41,7 +47,8 @@ class MarginShare:
     margin : float
         Smallest margin of W over its norm; negative when W breaks a constraint.
     low, high : float
-        Certified bounds on the share of the largest possible margin; NaN when no W satisfies the constraints.
+        Certified bounds on the share of the largest possible margin; NaN when no W satisfies the constraints, or this
+        W breaks a tie.
     solution : Solution
         The max-margin problem in this norm.
     """
@@ -66,6 +73,11 @@ class MarginReport(Summarised):
     ----------
     shares : tuple of MarginShare
         In the order of the norms asked for.
+    tie_residual : float
+        Largest difference of tied scores beyond rounding, divided by the smallest margin of W; infinite when a tie is
+        broken and that margin is not positive.
+    tol : float
+        What `tie_residual` may be for W to have a share.
 
     Examples
     --------
@@ -78,26 +90,38 @@ class MarginReport(Summarised):
     """
 
     shares: tuple[MarginShare, ...]
+    tie_residual: float = 0.0
+    tol: float = TOL
 
-    def __getitem__(self, norm: AnyNorm) -> MarginShare:
-        name = get_norm(norm).name
-        for share in self.shares:
-            if share.norm == name:
-                return share
-        raise KeyError(name)
+    def __getitem__(self, norm: AnyNorm | str) -> MarginShare:
+        """Find the share of a norm, given as for :func:`attsvm.solve` or by the name that a share bears."""
+        shares = {share.norm: share for share in self.shares}
+        return shares[norm if isinstance(norm, str) and norm in shares else get_norm(norm).name]
+
+    @property
+    def _best(self) -> MarginShare:
+        return max(self.shares, key=lambda share: share.share if np.isfinite(share.share) else -np.inf)
 
     @property
     def nearest(self) -> str:
-        """Name of the norm with the largest share."""
-        return max(self.shares, key=lambda share: share.share if np.isfinite(share.share) else -np.inf).norm
+        """Name of the norm with the largest share; the first one where W has no share."""
+        return self._best.norm
 
     @property
     def sentence(self) -> str:
         """The report in words."""
-        nearest: Any = self.nearest
-        best = self[nearest]
+        best = self._best
         if best.solution.status is Status.INFEASIBLE:
             return "No W satisfies the constraints, so no margin is the largest."
+        if best.margin == np.inf:
+            return "No token is rejected, so there is no margin."
+        if self.tie_residual > self.tol:
+            size = (
+                f"differ by {self.tie_residual:.4g} times its smallest margin; at most {self.tol:g} was expected"
+                if best.margin > 0
+                else "differ, and its smallest margin is not positive"
+            )
+            return f"W breaks a tie and has no share: scores of tied tokens {size}."
         if not np.isfinite(best.share):
             return "No share is known: the max-margin problems were not solved."
         if best.share <= 0:
@@ -163,7 +187,8 @@ def margin_report(
     norms : iterable of norms, optional
         As for :func:`attsvm.solve`.
     tol : float
-        Certified relative gap of each max-margin problem.
+        Certified relative gap of each max-margin problem, and the part of the smallest margin by which scores of tied
+        tokens may differ, in addition to what rounding W to its dtype moves them by.
     time_limit : float, optional
         In seconds, for each norm.
 
@@ -184,23 +209,44 @@ def margin_report(
     >>> margin_report(solve(problem, "spectral").W, problem).nearest
     'spectral'
     """
-    matrix = to_numpy("W", W).astype(np.float64)
+    raw = to_numpy("W", W)
+    precision = float(np.finfo(raw.dtype).eps) if raw.dtype.kind == "f" else 0.0
+    matrix = raw.astype(np.float64)
     _, _, d, dz = problem.shape
     if matrix.shape != (d, dz):
         raise ValueError(f"W has shape {matrix.shape}; (d, dz) = {(d, dz)} was expected.")
     if not np.isfinite(matrix).all() or not matrix.any():
         raise ValueError("W is zero or not finite; a direction was expected.")
     matrix = matrix / np.abs(matrix).max()
-    smallest = float(problem.apply(matrix).min(where=problem.rejected, initial=np.inf))
+    margins = problem.apply(matrix)
+    smallest = float(margins.min(where=problem.rejected, initial=np.inf))
+    tie_residual = _tie_residual(problem, matrix, precision, margins, smallest)
     shares = []
     for name in norms:
         norm = get_norm(name)
         solution = solve(problem, norm, tol=tol, time_limit=time_limit)
         margin = smallest / norm.value(matrix)
-        low, high = _smallest_norm(solution)
+        low, high = _smallest_norm(solution) if tie_residual <= tol else (np.nan, np.nan)
         bounds = (margin * low, margin * high) if margin >= 0 else (margin * high, margin * low)
         shares.append(MarginShare(norm.name, margin, *bounds, solution))
-    return MarginReport(tuple(shares))
+    return MarginReport(tuple(shares), tie_residual, tol)
+
+
+def _tie_residual(
+    problem: SelectionProblem, W: np.ndarray, precision: float, margins: np.ndarray, smallest: float
+) -> float:
+    """Divide the largest difference of tied scores, less rounding, by the smallest margin.
+
+    Entries of W that are off by a relative `precision` move a score difference by precision |delta| |z| |W|_F at most.
+    """
+    if not problem.has_ties:
+        return 0.0
+    rounding = (precision + gamma(sum(W.shape) + 4)) * np.linalg.norm(W)
+    broken = np.abs(margins[problem.tied]) - rounding * problem.lengths[problem.tied]
+    largest = float(broken.max(initial=0.0))
+    if smallest > 0.0:
+        return largest / smallest
+    return np.inf if largest > 0.0 else 0.0
 
 
 def _smallest_norm(solution: Solution) -> tuple[float, float]:

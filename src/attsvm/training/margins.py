@@ -7,6 +7,7 @@ r"""The margin of W, and the largest there is, as torch functions of tokens and 
 from __future__ import annotations
 
 import math
+from collections import UserList
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +57,9 @@ def max_margin(
     :func:`attsvm.solve`, computed in float64 whatever the dtype given. The gradient is that of the envelope theorem
     (Milgrom and Segal, Econometrica 70, 2002); :meth:`attsvm.Solution.influence` shows it as a table.
 
+    The transforms of torch.func (vmap, grad, jacrev, jvp and their combinations) work, in either mode of
+    differentiation. torch.compile breaks its graph here, so that it refuses ``fullgraph=True``.
+
     Parameters
     ----------
     tokens : tensor, shape (..., n, T, d)
@@ -94,48 +98,125 @@ def max_margin(
     (10.0, [1.2000000476837158, 1.600000023841858])
     """
     _check_tensors(tokens, queries)
-    return _MaxMargin.apply(tokens, queries, selected, mask, get_norm(norm), tol)  # pyright: ignore[reportReturnType]
+    selected, mask = _tensors_of(tokens, selected, mask)
+    # Function transforms take lists and dictionaries apart and hand copies on; this one stays whole.
+    solutions: UserList[Solution] = UserList()
+    return _uncompiled(_MaxMargin.apply)(tokens, queries, selected, mask, get_norm(norm), tol, solutions)[0]
 
 
 class _MaxMargin(Function):
-    @staticmethod
-    def forward(ctx: Any, tokens: Tensor, queries: Tensor, selected: Any, mask: Any, norm: Norm, tol: float) -> Tensor:
-        solutions = _solve(tokens, queries, selected, mask, norm, tol)
-        ctx.solutions = solutions
-        ctx.save_for_backward(tokens, queries)
-        margins = torch.tensor([1.0 / solution.objective for solution in solutions], dtype=torch.float64)
-        return margins.reshape(tokens.shape[:-3]).to(device=tokens.device, dtype=tokens.dtype)
+    """Largest margins and, in the same shape, the indices of their solutions in the list that the caller passes.
+
+    An index is a tensor, so that function transforms carry it along with the data.
+    """
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        tokens, queries = ctx.saved_tensors
-        wants = {"for_tokens": ctx.needs_input_grad[0], "for_queries": ctx.needs_input_grad[1]}
-        pairs = [margin_gradient(solution, **wants) for solution in ctx.solutions]
-        inputs = (tokens, queries)
-        outputs: list[Tensor | None] = []
-        for wants_gradient, like, parts in zip(wants.values(), inputs, zip(*pairs, strict=True), strict=True):
-            if not wants_gradient:
-                outputs.append(None)
-                continue
-            gradient = torch.from_numpy(np.stack(parts)).reshape(like.shape).to(like.device)
-            weight = grads[0].to(torch.float64).reshape(*grads[0].shape, *(1,) * (like.ndim - grads[0].ndim))
-            outputs.append(_OnceOnly.apply((gradient * weight).to(like.dtype), *inputs))  # pyright: ignore
-        return (*outputs, None, None, None, None)
-
-
-class _OnceOnly(Function):
-    """A gradient that depends on the inputs and is not differentiated in them."""
+    def forward(
+        tokens: Tensor,
+        queries: Tensor,
+        selected: Tensor,
+        mask: Tensor | None,
+        norm: Norm,
+        tol: float,
+        solutions: UserList[Solution],
+    ) -> tuple[Tensor, Tensor]:
+        first = len(solutions)
+        solutions += _solve(tokens, queries, selected, mask, norm, tol)
+        margins = torch.tensor([1.0 / solution.objective for solution in solutions[first:]], dtype=torch.float64)
+        index = torch.arange(first, len(solutions), device=tokens.device)
+        batch = tokens.shape[:-3]
+        return margins.to(device=tokens.device, dtype=tokens.dtype).reshape(batch), index.reshape(batch)
 
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:
-        return gradient.view_as(gradient)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        tokens, queries, *_, ctx.solutions = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(tokens, queries, output[1])
+        ctx.save_for_forward(tokens, queries, output[1])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        nothing = (None,) * 7
+        if grads[0] is None:
+            return nothing
+        tokens, queries, index = ctx.saved_tensors
+        wants = ctx.needs_input_grad[:2]
+        slopes = _Slopes.apply(tokens, queries, index, ctx.solutions, wants)
+        weight = grads[0].to(torch.float64)
+        outputs = [
+            (slope * weight.reshape(*weight.shape, *(1,) * (slope.ndim - weight.ndim))).to(like.dtype)
+            if wanted
+            else None
+            for slope, like, wanted in zip(slopes, (tokens, queries), wants, strict=True)  # pyright: ignore
+        ]
+        return (*outputs, *nothing[2:])
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, None]:
+        tokens, queries, index = ctx.saved_tensors
+        wants = tuple(tangent is not None for tangent in tangents[:2])
+        slopes = _Slopes.apply(tokens, queries, index, ctx.solutions, wants)
+        rates = [
+            (slope * tangent).flatten(index.ndim).sum(-1)
+            for slope, tangent in zip(slopes, tangents[:2], strict=True)  # pyright: ignore
+            if tangent is not None
+        ]
+        return sum(rates, torch.zeros_like(index, dtype=torch.float64)).to(tokens.dtype), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Any, Any]:
+        return _MaxMargin.apply(*_batched(info, in_dims, inputs)), (0, 0)
+
+
+class _Slopes(Function):
+    """Derivatives (..., n, T, d) and (..., n, dz) of the margins of some solutions, which have none themselves."""
+
+    @staticmethod
+    def forward(
+        tokens: Tensor, queries: Tensor, index: Tensor, solutions: UserList[Solution], wants: tuple[bool, bool]
+    ) -> tuple[Tensor, Tensor]:
+        pairs = [
+            margin_gradient(solutions[one], for_tokens=wants[0], for_queries=wants[1])
+            for one in index.flatten().tolist()
+        ]
+        first, second = (
+            torch.from_numpy(np.stack(parts)).reshape(like.shape).to(like.device)
+            for parts, like in zip(zip(*pairs, strict=True), (tokens, queries), strict=True)
+        )
+        return first, second
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, ...]:
         raise ValueError(
             "max_margin was differentiated twice; one derivative was expected: the second depends on how the solution "
             "moves and does not exist where the set of support tokens changes."
         )
+
+    jvp = backward
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Any, Any]:
+        return _Slopes.apply(*_batched(info, in_dims, inputs)), (0, 0)
+
+
+def _batched(info: Any, in_dims: Any, inputs: tuple[Any, ...]) -> list[Any]:
+    """Give every tensor the dimension that vmap maps over, as its first."""
+    return [
+        value if not isinstance(value, Tensor)
+        else value.expand(info.batch_size, *value.shape) if dim is None
+        else value.movedim(dim, 0)
+        for value, dim in zip(inputs, in_dims, strict=True)
+    ]  # fmt: skip
+
+
+def _uncompiled(function: Any) -> Any:
+    """Keep torch.compile out of a function that leaves torch; whoever compiles has loaded what this costs to load."""
+    return torch.compiler.disable(function) if torch.compiler.is_compiling() else function
 
 
 def margin(
@@ -149,8 +230,8 @@ def margin(
 ) -> Tensor:
     r"""Evaluate the margin of W over its norm, :math:`\min_{it}(x_{i\alpha_i}-x_{it})^\top W z_i / \|W\|`.
 
-    Differentiable in tokens, queries and W by plain autograd, away from W = 0: several smallest margins share the
-    gradient equally, which is one of the subgradients. At most :func:`max_margin`, and equal to it at the solution of
+    Differentiable in tokens, queries and W by plain autograd: several smallest margins share the gradient equally,
+    which is one of the subgradients. At most :func:`max_margin`, and equal to it at the solution of
     :func:`attsvm.solve`. Of several selected tokens the lowest-scoring one counts.
 
     Parameters
@@ -170,7 +251,7 @@ def margin(
     Raises
     ------
     ValueError
-        If shapes do not fit, no token is rejected, or the norm is one of your own.
+        If shapes do not fit, no token is rejected, a W is zero or not finite, or the norm is one of your own.
 
     Examples
     --------
@@ -184,12 +265,38 @@ def margin(
     shape = (tokens.shape[-1], queries.shape[-1])
     if not isinstance(W, Tensor) or W.shape[-2:] != shape or W.ndim < 2:
         raise ValueError(f"W has {_kind(W)}; a tensor (..., {shape[0]}, {shape[1]}) was expected.")
-    selection, visible = _read_selected(tokens, selected, mask)
+    selection, visible = _uncompiled(_Selection.apply)(tokens, *_tensors_of(tokens, selected, mask), W)
     rejected = visible & ~selection
     scores = (tokens @ (queries @ W.mT).unsqueeze(-1)).squeeze(-1)  # (..., n, T)
     lowest = scores.masked_fill(~selection, math.inf).amin(-1, keepdim=True)
     gaps = (lowest - scores).masked_fill(~rejected, math.inf)
     return gaps.amin((-2, -1)) / _norm(W, get_norm(norm))
+
+
+class _Selection(Function):
+    """Selected and visible tokens of :func:`margin`, read where tensors have values: below every transform."""
+
+    @staticmethod
+    def forward(tokens: Tensor, selected: Tensor, mask: Tensor | None, W: Tensor) -> tuple[Tensor, Tensor]:
+        if not W.isfinite().all() or not (W != 0).flatten(-2).any(-1).all():
+            raise ValueError("W is zero or not finite; a direction was expected.")
+        return _read_selected(tokens, selected, mask)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(*output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[None, ...]:
+        return (None,) * 4
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[None, None]:
+        return None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Any, Any]:
+        return _Selection.apply(*_batched(info, in_dims, inputs)), (0, 0)
 
 
 def _norm(W: Tensor, norm: Norm) -> Tensor:
@@ -224,19 +331,20 @@ def _kind(value: object) -> str:
     )
 
 
-def _read_selected(tokens: Tensor, selected: Any, mask: Any) -> tuple[Tensor, Tensor]:
+def _tensors_of(tokens: Tensor, selected: Any, mask: Any) -> tuple[Tensor, Tensor | None]:
+    return tuple(None if one is None else torch.as_tensor(one, device=tokens.device) for one in (selected, mask))  # pyright: ignore
+
+
+def _read_selected(tokens: Tensor, selection: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Read selected and visible tokens as booleans (..., n, T)."""
     rows = tokens.shape[:-1]
-    selection = torch.as_tensor(selected, device=tokens.device)
     if selection.dtype == torch.bool:
         fits = selection.shape == rows
     else:
         fits = selection.shape == rows[:-1] and not selection.is_floating_point()
         fits = fits and bool(((selection >= 0) & (selection < rows[-1])).all())
         selection = torch.nn.functional.one_hot(selection.long(), rows[-1]).bool() if fits else selection
-    visible = torch.ones(rows, dtype=torch.bool, device=tokens.device)
-    if mask is not None:
-        visible = torch.as_tensor(mask, device=tokens.device)
+    visible = torch.ones(rows, dtype=torch.bool, device=tokens.device) if mask is None else mask
     if not fits or visible.shape != rows or visible.dtype != torch.bool:
         raise ValueError(
             f"selected has shape {tuple(selection.shape)} and mask {tuple(visible.shape)}; integers {tuple(rows[:-1])} "
@@ -249,7 +357,9 @@ def _read_selected(tokens: Tensor, selected: Any, mask: Any) -> tuple[Tensor, Te
     return selection, visible
 
 
-def _solve(tokens: Tensor, queries: Tensor, selected: Any, mask: Any, norm: Norm, tol: float) -> list[Solution]:
+def _solve(
+    tokens: Tensor, queries: Tensor, selected: Tensor, mask: Tensor | None, norm: Norm, tol: float
+) -> list[Solution]:
     """Solve every problem of the batch, in float64."""
     selection, visible = _read_selected(tokens, selected, mask)
     arrays = [value.detach().cpu().double().numpy() for value in (tokens, queries)]

@@ -107,9 +107,9 @@ def risk(loss: str, a: Tensor, sums: Tensor) -> Tensor:
     if loss == "plain":
         return torch.nn.functional.cross_entropy(a.movedim(-1, 1), sums, reduction="none").mean(-1)
     if loss == "exact":
-        return exact_cross_entropy(a, sums, "none").mean(-1)
+        return exact_cross_entropy(a, sums, "none", dim=-1).mean(-1)
     if loss == "scaled":
-        size, exponent = exact_cross_entropy(a, sums, "none", scaled=True)
+        size, exponent = exact_cross_entropy(a, sums, "none", dim=-1, scaled=True)
         return (size * (exponent - exponent.amax(-1, keepdim=True)).exp()).mean(-1)
     label = sums.unsqueeze(-1)
     if loss == "stablemax":

@@ -5,11 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from attsvm.core.extras import missing_extra
-
-
-class MissingExtra(ImportError):
-    """The optional dependency of a feature is not installed; the message is one sentence."""
+from attsvm.core.extras import extra_for
 
 
 def transformers() -> Any:
@@ -20,10 +16,5 @@ def transformers() -> Any:
     MissingExtra
         If it is not installed.
     """
-    try:
+    with extra_for("attsvm.pretrained", "pretrained"):
         return importlib.import_module("transformers")
-    except ModuleNotFoundError as error:
-        sentence = missing_extra("attsvm.pretrained", error)
-        if sentence is None:
-            raise
-        raise MissingExtra(sentence) from error
