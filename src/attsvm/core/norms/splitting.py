@@ -7,7 +7,8 @@ form, their leaves. Matrices :math:`M_l`, one a leaf, that add up to M bound the
 :math:`\|M\|_*^{-1} = \min \|V\|` subject to :math:`\langle M, V\rangle = 1`: one constraint. On the path of minimisers
 of :math:`f_\mu(V)`, :math:`\nabla f_\mu(V) = \theta M`. The contributions of the leaves to the gradient, divided by
 :math:`\theta`, split M. Newton's method follows the path until a smaller :math:`\mu` no longer helps, or until the time
-of the solve around it is over. A split that the solve has met before for nearly the same M is taken as it is.
+of the solve around it is over. Splits that the solve has met before for nearly the same M are tried first, so that an
+answer at the time limit keeps the bound that its method had proven.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ DECREMENT_TOL = 1e-7
 SHORTEST = 1e-6
 # By how much the scale of a split may be off.
 OFF = 1e-3
-# Below this part of the norm mu ends the path when the dual norm has not fallen by such a part in so many values of it.
+# Below this part of its first value mu ends the path when the dual norm has not fallen by such a part in so many of its
+# values.
 LATE, PROGRESS, PATIENCE = 1e-8, 1e-12, 2
 # Where rounding leaves the Hessian indefinite with this ridge the path ends; larger ones would cost the bound digits.
 RIDGES = (1e-15,)
-# Number of splits that a solve keeps, and how far, relatively, M may be from the sum of one that is taken as it is.
+# Number of splits that a solve keeps, and how far, relatively, M may be from the sum of one that is tried.
 KEPT, SAME = 16, 1e-8
 # Weights of the barrier, in parts of the norm, for a bound at little cost.
 ROUGH = (1e-1, 1e-2, 1e-3)
@@ -91,19 +93,23 @@ def optimal_split(norm: Norm, M: np.ndarray, profile: Norm | None = None) -> Spl
         Their sum is M but for rounding of one of them.
     """
     best = _Best(norm, M)
-    if best.recall():
-        return best.parts
+    best.recall()
     if profile is not None and min(M.shape) > 1:
         U, sigma, Vt = np.linalg.svd(M, full_matrices=False)
         best.offer([(U * part[0]) @ Vt for part in optimal_split(profile, sigma[None])])
         return best.parts
     top = float(np.abs(M).max())
     unit = M / top
-    length, stalls = float(np.linalg.norm(unit)), 0
-    for late, theta, parts in _path(norm, unit / length):
-        size = best.size
-        best.offer([part * (top * length / theta) for part in parts], polish=late)
-        stalls = 0 if best.size < size * (1 - PROGRESS) else stalls + late
+    length, stalls, smallest = float(np.linalg.norm(unit)), 0, np.inf
+    larger, before = np.inf, [M] * norm.leaves
+    for mu, theta, leaves in _path(norm, unit / length):
+        parts, late = [part * (top * length / theta) for part in leaves], mu < LATE
+        # The split on the path is smooth in mu: what two values of it say of the limit is off by their product.
+        fall = mu / larger
+        limit = [part + fall / (1.0 - fall) * (part - last) for part, last in zip(parts, before, strict=True)]
+        size = min(best.offer(parts, polish=late), best.offer(limit, polish=late))
+        stalls = 0 if size < smallest * (1 - PROGRESS) else stalls + late
+        smallest, larger, before = min(smallest, size), mu, parts
         if stalls >= PATIENCE:
             break
     return best.parts
@@ -138,8 +144,11 @@ class _Best:
         self.size, self.parts = np.inf, [M, *[np.zeros_like(M)] * (norm.leaves - 1)]
         self.offer([np.zeros_like(M)] * norm.leaves)
 
-    def offer(self, parts: Sequence[np.ndarray], *, polish: bool = False) -> None:
-        """Try parts that nearly add up to M; each leaf in turn takes what they lack. ``polish`` tries scales too."""
+    def offer(self, parts: Sequence[np.ndarray], *, polish: bool = False) -> float:
+        """Try parts that nearly add up to M, each leaf in turn with what they lack; the bound that they come to.
+
+        ``polish`` tries their scale too.
+        """
         total = sum(parts, np.zeros_like(self._M))
 
         def completed(leaf: int, scale: float) -> Splits:
@@ -156,29 +165,30 @@ class _Best:
             minimum = minimize_scalar(size, bounds=(1 - OFF, 1 + OFF), method="bounded", options={"xatol": 1e-13})
             scale = min((1.0, float(minimum.x)), key=size)
         candidate = completed(leaf, scale)
-        size_now = self._norm.dual_of_parts(candidate)
-        if size_now < self.size:
-            self.size, self.parts = size_now, candidate
+        bound = self._norm.dual_of_parts(candidate)
+        if bound < self.size:
+            self.size, self.parts = bound, candidate
+        return bound
 
-    def recall(self) -> bool:
-        """Try the splits that the solve has met; whether one was of nearly the same matrix."""
-        solve, is_same = _SOLVE.get(), False
+    def recall(self) -> None:
+        """Try the splits that the solve has met of nearly the same matrix."""
+        solve = _SOLVE.get()
         for norm, parts in () if solve is None else solve.known:
             if norm == self._norm and parts[0].shape == self._M.shape:
                 total = sum(parts, np.zeros_like(self._M))
                 scale = float((total * self._M).sum()) / (float((total * total).sum()) or 1.0)
                 if np.linalg.norm(self._M - scale * total) <= SAME * np.linalg.norm(self._M):
                     self.offer([scale * part for part in parts])
-                    is_same = True
-        return is_same
 
 
-def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[bool, float, Splits]]:
-    """Follow the minimisers of the smoothed norm with <M, V> = 1, |M| = 1: lateness, theta, the leaves' gradients."""
+def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[float, float, Splits]]:
+    """Follow the minimisers of the smoothed norm with <M, V> = 1, |M| = 1.
+
+    Yields mu in parts of its first value, theta, and the leaves' gradients.
+    """
     m, V, solve_around = M.ravel(), M, _SOLVE.get() or _Solve()
-    mu = FIRST * norm.value(V)
-    last = LAST * mu
-    while mu > last:
+    first = mu = FIRST * norm.value(V)
+    while mu > LAST * first:
         here, is_stuck = norm.smoothing(V, mu), False
         for _ in range(NEWTON_STEPS):
             if solve_around.is_over():
@@ -203,7 +213,7 @@ def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[bool, float, Splits]]:
             V, here = V + length * step.reshape(V.shape), there
         # To first order in the last, short step: rounding of V that a small mu magnifies drops out.
         parts = [part + derivative(step).reshape(V.shape) for part, derivative in here.leaves]
-        yield mu < LATE / LAST * last, float(m @ sum(parts).ravel()), parts
+        yield mu / first, float(m @ sum(parts).ravel()), parts
         if is_stuck:  # rounding
             return
         tangent = solve(here.hessian @ V.ravel()).reshape(V.shape)
