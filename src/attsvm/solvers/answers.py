@@ -58,6 +58,7 @@ class Answers:
         """
         problem, norm, tol, regularisation = self.problem, self.norm, self.tol, self.regularisation
         n, T, d, dz = problem.shape
+        self.control.certify()
         dual = np.zeros((n, T)) if dual is None else dual
         origin = regularisation.origin((d, dz)) if W is None else W
         certified = certify(problem, norm, origin, dual, regularisation, evaluation=evaluation)

@@ -11,6 +11,7 @@ from typing import Any, overload
 import numpy as np
 
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
+from attsvm.core.norms.splitting import evaluations_within
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
@@ -187,7 +188,8 @@ def solve(
         regularisation = read_regularisation(problem.shape, C, loss, prior)
         with pool_of(problem, scheduler, workers) as pool:
             inner = _choose(measure, None)
-            return solve_shards(problem, measure, regularisation, control, tol, inner, pool, checkpoint)
+            with evaluations_within(control.is_late):
+                return solve_shards(problem, measure, regularisation, control, tol, inner, pool, checkpoint)
     if (scheduler, workers, checkpoint) != (None, None, None):
         raise ValueError("scheduler, workers and checkpoint are for shards; a ShardedProblem or a folder was expected.")
     if not isinstance(problem, SelectionProblem):
@@ -202,11 +204,18 @@ def solve(
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
     regularisation = read_regularisation(problem.shape, C, loss, prior)
     answers = Answers(problem, measure, tol, control, regularisation)
-    if not regularisation.plain:
-        if method not in (None, "auto", "streamed"):
-            raise ValueError(f"method is {method!r}; None, 'auto' or 'streamed' was expected with C or prior.")
+    if not regularisation.plain and method not in (None, "auto", "streamed"):
+        raise ValueError(f"method is {method!r}; None, 'auto' or 'streamed' was expected with C or prior.")
+    with evaluations_within(control.is_late):
+        if regularisation.plain:
+            return _solve_hard(answers, method, warm_start)
         with np.errstate(**LENIENT):
             return _solve_regularised(answers, method, warm_start)
+
+
+def _solve_hard(answers: Answers, method: SolverMethod | None, warm_start: Solution | None) -> Solution:
+    """Solve a hard margin without a prior."""
+    problem, measure, control = answers.problem, answers.norm, answers.control
     if not problem.has_rejected:
         control.method = "closed form"
         return answers.of(None, None)

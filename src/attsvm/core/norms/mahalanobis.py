@@ -9,9 +9,9 @@ the norm does not depend on the coordinates of the data. The dual norm of M is t
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ class Mahalanobis(Norm):
         self._base = base
         self.name = f"mahalanobis {self._base.name}"
         self.smooth, self.euclidean = self._base.smooth, self._base.euclidean
-        self.dual_resolution = self._base.dual_resolution
+        self.dual_resolution, self.leaves = self._base.dual_resolution, self._base.leaves
 
     @classmethod
     def from_roots(cls, left: np.ndarray | None, right: np.ndarray | None, base: Norm) -> Mahalanobis:
@@ -118,6 +118,10 @@ class Mahalanobis(Norm):
         """Evaluate the base's dual norm of A^(-1/2) M B^(-1/2)."""
         return self._base.dual(self.seen(M, dual=True))
 
+    def dual_of_parts(self, parts: Sequence[np.ndarray]) -> float:
+        """Bound the base's dual norm by the parts in its coordinates."""
+        return self._base.dual_of_parts([self.seen(part, dual=True) for part in parts])
+
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Multiply the base's bound by what the matrices stretch."""
         roots = (self._left_inverse, self._right_inverse) if dual else (self._left, self._right)
@@ -131,8 +135,8 @@ class Mahalanobis(Norm):
         right = np.eye(r) if self._right is None else self._right
         inner = self._base.smoothing(left @ V @ right, mu)
         both = np.kron(left, right)
-        parts = tuple((left @ part @ right, both @ curvature @ both) for part, curvature in inner.parts)
-        return Smooth(inner.value, left @ inner.gradient @ right, both @ inner.hessian @ both, parts)
+        parts = tuple((left @ part @ right, partial(_congruent, both, derivative)) for part, derivative in inner.parts)
+        return Smooth(inner.value, left @ inner.gradient @ right, lambda: both @ inner.hessian @ both, parts)
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
         r"""Add to those of the base what the products with two matrices round.
@@ -233,6 +237,10 @@ def _roots(name: str, matrix: object) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"{name} has shape {array.shape}; a symmetric positive definite matrix was expected.")
     root = np.sqrt(values)
     return (vectors * root) @ vectors.T, (vectors / root) @ vectors.T
+
+
+def _congruent(both: np.ndarray, derivative: Callable[[np.ndarray], np.ndarray], step: np.ndarray) -> np.ndarray:
+    return both @ derivative(both @ step)
 
 
 def _times(left: Any, M: Any, right: Any) -> Any:

@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+
+# What norms contribute to a gradient, and the product of its derivative with a direction.
+Parts = tuple[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]], ...]
 
 UNKNOWN = "norm is {!r}; one of attsvm.norms was expected."
 
@@ -47,10 +50,11 @@ class Smooth:
     value : float
     gradient : ndarray, shape (p, r)
         Of dual norm one at most.
-    hessian : ndarray, shape (p r, p r)
-        V is flattened row by row.
-    parts : tuple of (ndarray, ndarray), shapes (p, r) and (p r, p r)
-        For a norm composed of two others: what each of them contributes to the gradient, and its derivative.
+    curvature : ndarray, shape (p r, p r), or callable
+        The Hessian, V flattened row by row, or what forms it.
+    parts : tuple of (ndarray, callable)
+        For a norm composed of others: what each contributes to the gradient, (p, r), and the product of the derivative
+        of that with a direction (p r,).
 
     Examples
     --------
@@ -63,8 +67,18 @@ class Smooth:
 
     value: float
     gradient: np.ndarray
-    hessian: np.ndarray
-    parts: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
+    curvature: np.ndarray | Callable[[], np.ndarray]
+    parts: Parts = ()
+
+    @cached_property
+    def hessian(self) -> np.ndarray:
+        """The Hessian, formed when it is first asked for."""
+        return self.curvature() if callable(self.curvature) else self.curvature
+
+    @property
+    def leaves(self) -> Parts:
+        """The contributions of all norms that it is composed of: its own alone where there are no parts."""
+        return self.parts or ((self.gradient, lambda step: self.hessian @ step),)
 
 
 class Norm(ABC):
@@ -83,6 +97,8 @@ class Norm(ABC):
     euclidean : bool
         Whether it is the Frobenius norm of W, or of W in other coordinates: a soft margin is then added to half the
         square, and at the optimum W is :math:`A^\top\lambda` in those coordinates.
+    leaves : int
+        Number of norms with a dual norm in closed form that it is composed of.
     dual_resolution : float
         How far, relatively, two bounds of :meth:`dual` on nearly the same matrix may be apart: zero for closed forms.
 
@@ -101,6 +117,7 @@ class Norm(ABC):
     power: float | None = None
     smooth: bool = False
     euclidean: bool = False
+    leaves: int = 1
     dual_resolution: float = 0.0
 
     @abstractmethod
@@ -139,6 +156,30 @@ class Norm(ABC):
         array([[ 0.62996],
                [-0.62996]])
         """
+
+    def dual_of_parts(self, parts: Sequence[np.ndarray]) -> float:
+        """Bound the dual norm of a sum by its parts, ``leaves`` matrices (d, dz), one for each norm in closed form.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> norms.Sum(1, "max").dual_of_parts([np.array([[2.0]]), np.array([[3.0]])])
+        3.0
+        """
+        return self.dual(parts[0])
+
+    def dual_near(self, M: np.ndarray, V: np.ndarray) -> float:
+        """Bound the dual norm of M (d, dz) at little cost, given V (d, dz), whose product with M is large for its norm.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> norms.Entrywise(1).dual_near(np.array([[3.0, -4.0]]), np.array([[0.0, -1.0]]))
+        4.0
+        """
+        return self.dual(M)
 
     def dual_after(self, M: np.ndarray, smooth: Smooth, step: np.ndarray) -> float:
         """Evaluate the dual norm of M (d, dz), nearly the gradient of a smoothing a short step (d, dz) further on.

@@ -18,8 +18,9 @@ For a function of singular values the second derivative is the one of Lewis and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -144,7 +145,7 @@ def entrywise_parts(
 def entrywise_smoothing(gauge: Gauge, V: np.ndarray, mu: float, weights: np.ndarray | float = 1.0) -> Smooth:
     """Smooth the same, with the Hessian written out."""
     value, gradient, diagonal, curvature = entrywise_parts(gauge, V, mu, weights)
-    return Smooth(value, gradient, np.diag(diagonal) - np.outer(curvature, curvature))
+    return Smooth(value, gradient, lambda: np.diag(diagonal) - np.outer(curvature, curvature))
 
 
 def compose(gauge: Gauge, inner: list[tuple[np.ndarray, Smooth]], shape: tuple[int, int], mu: float) -> Smooth:
@@ -160,31 +161,49 @@ def compose(gauge: Gauge, inner: list[tuple[np.ndarray, Smooth]], shape: tuple[i
     mu : float
     """
     outer = gauge(np.array([part.value for _, part in inner]), mu)
-    size = math.prod(shape)
-    slopes = np.zeros((len(inner), size))
-    hessian = np.zeros((size, size))
-    for slope, weight, (where, part) in zip(slopes, outer.weight, inner, strict=True):
+    slopes = np.zeros((len(inner), math.prod(shape)))
+    for slope, (where, part) in zip(slopes, inner, strict=True):
         slope[where] = part.gradient.ravel()
-        hessian[np.ix_(where, where)] += weight * part.hessian
-    hessian += (slopes.T * outer.diagonal) @ slopes
-    if outer.coefficient:
+
+    def hessian() -> np.ndarray:
+        matrix = (slopes.T * outer.diagonal) @ slopes
+        for weight, (where, part) in zip(outer.weight, inner, strict=True):
+            matrix[np.ix_(where, where)] += weight * part.hessian
         curvature = outer.u @ slopes
-        hessian -= outer.coefficient * np.outer(curvature, curvature)
+        return matrix - outer.coefficient * np.outer(curvature, curvature)
+
     return Smooth(outer.value, (outer.weight @ slopes).reshape(shape), hessian)
 
 
 def largest_smoothing(first: Smooth, second: Smooth, mu: float) -> Smooth:
-    """Smooth the larger of two smooth norms, with the parts that they contribute."""
+    """Smooth the larger of two smooth norms, with the parts of all norms that these are composed of."""
     outer = top_gauge(1)(np.array([first.value, second.value]), mu)
-    parts = []
-    for inner, other, weight in zip((first, second), (second, first), outer.weight, strict=True):
-        # The weights sum to one: what one gains the other loses, at the rate c = d_1 d_2 / (d_1 + d_2).
-        rate = outer.diagonal[0] * outer.coefficient * outer.diagonal[1]
-        slope = inner.gradient.ravel()
-        curvature = weight * inner.hessian + rate * np.outer(slope, slope - other.gradient.ravel())
-        parts.append((weight * inner.gradient, curvature))
-    gradient, hessian = parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]
-    return Smooth(outer.value, gradient, 0.5 * (hessian + hessian.T), tuple(parts))
+    # The weights sum to one: what one gains the other loses, at the rate c = d_1 d_2 / (d_1 + d_2).
+    rate = float(outer.diagonal[0] * outer.coefficient * outer.diagonal[1])
+    apart = (first.gradient - second.gradient).ravel()
+    gradient = outer.weight[0] * first.gradient + outer.weight[1] * second.gradient
+
+    def hessian() -> np.ndarray:
+        inner = outer.weight[0] * first.hessian + outer.weight[1] * second.hessian
+        return inner + rate * np.outer(apart, apart)
+
+    def parts() -> Iterator[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]]:
+        for inner, weight, change in zip((first, second), outer.weight, (rate * apart, -rate * apart), strict=True):
+            for slope, derivative in inner.leaves:
+                yield weight * slope, partial(_weighted, weight, change, slope.ravel(), derivative)
+
+    return Smooth(outer.value, gradient, hessian, tuple(parts()))
+
+
+def _weighted(
+    weight: float,
+    change: np.ndarray,
+    slope: np.ndarray,
+    derivative: Callable[[np.ndarray], np.ndarray],
+    step: np.ndarray,
+) -> np.ndarray:
+    """Differentiate a weight, which changes as given, times a slope (p r,) in a direction (p r,)."""
+    return weight * derivative(step) + float(change @ step) * slope
 
 
 def spectral_smoothing(profile: Callable[[np.ndarray, float], Smooth], V: np.ndarray, mu: float) -> Smooth:
@@ -193,31 +212,30 @@ def spectral_smoothing(profile: Callable[[np.ndarray, float], Smooth], V: np.nda
     count = min(p, r)
     U, sigma, Vt = np.linalg.svd(V)
     inner = profile(sigma[None], mu)
-    g, curvature = inner.gradient[0], inner.hessian
-    # In the bases U, V: entries (i, i) meet by the profile's Hessian, (i, j) and (j, i) by divided differences, and
-    # what one side has beyond the square by g_i / sigma_i.
-    ratio = np.where(sigma > 0, g / np.where(sigma > 0, sigma, 1.0), np.diag(curvature))
-    total = sigma[:, None] + sigma
-    differences = sigma[:, None] - sigma
-    diagonal = np.diag(curvature)
-    limit = 0.5 * (diagonal[:, None] + diagonal) - curvature
-    close = np.abs(differences) <= CLOSE * float(sigma[0])
-    minus = np.where(close, limit, (g[:, None] - g) / np.where(close, 1.0, differences))
-    plus = np.where(total > 0, (g[:, None] + g) / np.where(total > 0, total, 1.0), minus)
-    square = np.arange(count)
-    rows, columns = np.nonzero(~np.eye(count, dtype=bool))
-    core = np.zeros((p, r, p, r))
-    core[square[:, None], square[:, None], square, square] = curvature
-    core[rows, columns, rows, columns] = 0.5 * (minus + plus)[rows, columns]
-    core[rows, columns, columns, rows] = 0.5 * (minus - plus)[rows, columns]
-    for i in range(count):
-        beyond = np.arange(count, r if p <= r else p)
-        if p <= r:
-            core[i, beyond, i, beyond] = ratio[i]
-        else:
-            core[beyond, i, beyond, i] = ratio[i]
-    core = np.tensordot(U, np.tensordot(U, core, axes=(1, 0)), axes=(1, 2))  # (p', p, r, r')
-    core = np.tensordot(Vt, np.tensordot(Vt, core, axes=(0, 2)), axes=(0, 3))  # (r', r, p', p)
-    hessian = core.transpose(3, 1, 2, 0).reshape(p * r, p * r)
+    g = inner.gradient[0]
+
+    def hessian() -> np.ndarray:
+        # In the bases U, V: entries (i, i) meet by the profile's Hessian, (i, j) and (j, i) by divided differences, and
+        # what one side has beyond the square by g_i / sigma_i.
+        curvature = inner.hessian
+        diagonal = np.diag(curvature)
+        ratio = np.where(sigma > 0, g / np.where(sigma > 0, sigma, 1.0), diagonal)
+        total = sigma[:, None] + sigma
+        differences = sigma[:, None] - sigma
+        limit = 0.5 * (diagonal[:, None] + diagonal) - curvature
+        close = np.abs(differences) <= CLOSE * float(sigma[0])
+        minus = np.where(close, limit, (g[:, None] - g) / np.where(close, 1.0, differences))
+        plus = np.where(total > 0, (g[:, None] + g) / np.where(total > 0, total, 1.0), minus)
+        own = np.broadcast_to(ratio[:, None] if p <= r else ratio, (p, r)).copy()
+        own[:count, :count] = 0.5 * (minus + plus)
+        across = 0.5 * (minus - plus)
+        np.fill_diagonal(own, 0.0)
+        np.fill_diagonal(across, 0.0)
+        left, right = (rows[:, :, None] * rows[:, None, :] for rows in (U.T, Vt))  # (p, p, p), (r, r, r)
+        matrix = np.tensordot(np.tensordot(left, own, axes=(0, 0)), right, axes=(2, 0)).transpose(0, 2, 1, 3)
+        pairs = (U[:, None, :count] * Vt[:count].T).reshape(p * r, count)  # u_i v_i^T
+        matrix = matrix + ((pairs @ across) @ pairs.T).reshape(p, r, p, r).transpose(0, 3, 2, 1)
+        return matrix.reshape(p * r, p * r) + (pairs @ curvature) @ pairs.T
+
     gradient = (U[:, :count] * g) @ Vt[:count]
-    return Smooth(inner.value, gradient, 0.5 * (hessian + hessian.T))
+    return Smooth(inner.value, gradient, hessian)

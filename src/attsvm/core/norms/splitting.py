@@ -1,13 +1,23 @@
 r"""The dual norm of a composed norm, by the problem that defines it.
 
+Sums and larger ones of norms, to any depth and in other coordinates, are composed of norms with a dual norm in closed
+form, their leaves. Matrices :math:`M_l`, one a leaf, that add up to M bound the dual norm from above in closed form
+(:meth:`attsvm.core.norms.norm.Norm.dual_of_parts`): one minimisation over all of them takes the place of one per level.
+
 :math:`\|M\|_*^{-1} = \min \|V\|` subject to :math:`\langle M, V\rangle = 1`: one constraint. On the path of minimisers
-of :math:`f_\mu(V)`, :math:`\nabla f_\mu(V) = \theta M`, and the contributions of the parts to the gradient, divided by
-:math:`\theta`, split M. Newton's method follows the path until a smaller :math:`\mu` no longer helps.
+of :math:`f_\mu(V)`, :math:`\nabla f_\mu(V) = \theta M`. The contributions of the leaves to the gradient, divided by
+:math:`\theta`, split M. Newton's method follows the path until a smaller :math:`\mu` no longer helps, or until the time
+of the solve around it is over. Splits that the solve has met before for nearly the same M are tried first, so that an
+answer at the time limit keeps the bound that its method had proven.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -25,70 +35,164 @@ DECREMENT_TOL = 1e-7
 SHORTEST = 1e-6
 # By how much the scale of a split may be off.
 OFF = 1e-3
-# Below this part of the norm mu ends the path when the dual norm has not fallen by such a part in so many values of it.
+# Below this part of its first value mu ends the path when the dual norm has not fallen by such a part in so many of its
+# values.
 LATE, PROGRESS, PATIENCE = 1e-8, 1e-12, 2
 # Where rounding leaves the Hessian indefinite with this ridge the path ends; larger ones would cost the bound digits.
 RIDGES = (1e-15,)
+# Number of splits that a solve keeps, and how far, relatively, M may be from the sum of one that is tried.
+KEPT, SAME = 16, 1e-8
+# Weights of the barrier, in parts of the norm, for a bound at little cost.
+ROUGH = (1e-1, 1e-2, 1e-3)
+
+Splits = list[np.ndarray]
 
 
-def optimal_split(norm: Norm, M: np.ndarray, measure: Callable[[np.ndarray, np.ndarray], float]) -> np.ndarray:
-    """Split M (p, r), not zero, between the two parts of a norm.
+@dataclass
+class _Solve:
+    """What evaluations within a solve share: its clock, and splits that it has met, with their norm."""
+
+    is_over: Callable[[], bool] = lambda: False
+    known: deque[tuple[Norm, Splits]] = field(default_factory=lambda: deque(maxlen=KEPT))
+
+
+_SOLVE: ContextVar[_Solve | None] = ContextVar("solve", default=None)
+
+
+@contextmanager
+def evaluations_within(is_over: Callable[[], bool]) -> Iterator[None]:
+    """Let evaluations of dual norms end when ``is_over`` says so, and use splits that they have met before."""
+    token = _SOLVE.set(_Solve(is_over))
+    try:
+        yield
+    finally:
+        _SOLVE.reset(token)
+
+
+def keep(norm: Norm, parts: Splits) -> None:
+    """Keep a split for later evaluations of the same solve."""
+    solve = _SOLVE.get()
+    if solve is not None:
+        solve.known.append((norm, parts))
+
+
+def optimal_split(norm: Norm, M: np.ndarray, profile: Norm | None = None) -> Splits:
+    """Split M (p, r), not zero, between the leaves of a norm.
 
     Parameters
     ----------
     norm : Norm
-        Whose smoothing has two parts.
+        Whose smoothing has a part for each leaf.
     M : ndarray, shape (p, r)
-    measure : callable
-        The dual norm that a split shows.
+    profile : Norm, optional
+        The norm of the singular values that it is.
 
     Returns
     -------
-    ndarray, shape (p, r)
-        The first part; the second is M less it.
+    list of ndarray, each of shape (p, r)
+        Their sum is M but for rounding of one of them.
     """
+    best = _Best(norm, M)
+    best.recall()
+    if profile is not None and min(M.shape) > 1:
+        U, sigma, Vt = np.linalg.svd(M, full_matrices=False)
+        best.offer([(U * part[0]) @ Vt for part in optimal_split(profile, sigma[None])])
+        return best.parts
     top = float(np.abs(M).max())
     unit = M / top
-    length = float(np.linalg.norm(unit))
-    best, split, stalls = np.inf, M, 0
-    for late, theta, parts in _path(norm, unit / length):
-        stalls += late
-        for part, is_second in zip(parts, (False, True), strict=True):
-            first, size = _scaled(M, part * (top * length / theta), is_second, measure)
-            if size < best * (1 - PROGRESS):
-                stalls = 0
-            if size < best:
-                best, split = size, first
+    length, stalls, smallest = float(np.linalg.norm(unit)), 0, np.inf
+    larger, before = np.inf, [M] * norm.leaves
+    for mu, theta, leaves in _path(norm, unit / length):
+        parts, late = [part * (top * length / theta) for part in leaves], mu < LATE
+        # The split on the path is smooth in mu: what two values of it say of the limit is off by their product.
+        fall = mu / larger
+        limit = [part + fall / (1.0 - fall) * (part - last) for part, last in zip(parts, before, strict=True)]
+        size = min(best.offer(parts, polish=late), best.offer(limit, polish=late))
+        stalls = 0 if size < smallest * (1 - PROGRESS) else stalls + late
+        smallest, larger, before = min(smallest, size), mu, parts
         if stalls >= PATIENCE:
             break
-    return split
+    return best.parts
 
 
-def _scaled(
-    M: np.ndarray, part: np.ndarray, is_second: bool, measure: Callable[[np.ndarray, np.ndarray], float]
-) -> tuple[np.ndarray, float]:
-    """Find the best multiple of a part as the first, or second, one: theta gives it through a difference."""
-
-    def first_part(factor: float) -> np.ndarray:
-        return M - factor * part if is_second else factor * part
-
-    def size(factor: float) -> float:
-        first = first_part(factor)
-        return measure(first, M - first)
-
-    minimum = minimize_scalar(size, bounds=(1 - OFF, 1 + OFF), method="bounded", options={"xatol": 1e-13})
-    factor = min((1.0, float(minimum.x)), key=size)
-    return first_part(factor), size(factor)
+def rough_split(norm: Norm, M: np.ndarray, V: np.ndarray) -> Splits:
+    """Split M (p, r), not zero, as the gradients of smoothings of the norm at V (p, r) are."""
+    best = _Best(norm, M)
+    best.recall()
+    size = norm.value(V)
+    for mu in ROUGH if size > 0 else ():
+        leaves = norm.smoothing(V, mu * size).leaves
+        theta = float(sum((part * M).sum() for part, _ in leaves)) / float((M * M).sum())
+        if theta > 0:
+            best.offer([part / theta for part, _ in leaves])
+    return best.parts
 
 
-def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[bool, float, list[np.ndarray]]]:
-    """Follow the minimisers of the smoothed norm with <M, V> = 1, |M| = 1: lateness, theta, the parts' gradients."""
-    m, V = M.ravel(), M
-    mu = FIRST * norm.value(V)
-    last = LAST * mu
-    while mu > last:
+def split_after(norm: Norm, M: np.ndarray, parts: Splits) -> Splits:
+    """Split M (p, r) nearly as ``parts``, which nearly add up to it, and keep that."""
+    best = _Best(norm, M)
+    best.offer(parts)
+    keep(norm, best.parts)
+    return best.parts
+
+
+class _Best:
+    """The split of M (p, r) with the smallest bound so far: all of M for one leaf at first."""
+
+    def __init__(self, norm: Norm, M: np.ndarray) -> None:
+        self._norm, self._M = norm, M
+        self.size, self.parts = np.inf, [M, *[np.zeros_like(M)] * (norm.leaves - 1)]
+        self.offer([np.zeros_like(M)] * norm.leaves)
+
+    def offer(self, parts: Sequence[np.ndarray], *, polish: bool = False) -> float:
+        """Try parts that nearly add up to M, each leaf in turn with what they lack; the bound that they come to.
+
+        ``polish`` tries their scale too.
+        """
+        total = sum(parts, np.zeros_like(self._M))
+
+        def completed(leaf: int, scale: float) -> Splits:
+            # The leaf has M less the other parts.
+            return [self._M - scale * (total - part) if k == leaf else scale * part for k, part in enumerate(parts)]
+
+        sizes = [self._norm.dual_of_parts(completed(leaf, 1.0)) for leaf in range(len(parts))]
+        leaf, scale = int(np.argmin(sizes)), 1.0
+        if polish:
+
+            def size(scale: float) -> float:
+                return self._norm.dual_of_parts(completed(leaf, scale))
+
+            minimum = minimize_scalar(size, bounds=(1 - OFF, 1 + OFF), method="bounded", options={"xatol": 1e-13})
+            scale = min((1.0, float(minimum.x)), key=size)
+        candidate = completed(leaf, scale)
+        bound = self._norm.dual_of_parts(candidate)
+        if bound < self.size:
+            self.size, self.parts = bound, candidate
+        return bound
+
+    def recall(self) -> None:
+        """Try the splits that the solve has met of nearly the same matrix."""
+        solve = _SOLVE.get()
+        for norm, parts in () if solve is None else solve.known:
+            if norm == self._norm and parts[0].shape == self._M.shape:
+                total = sum(parts, np.zeros_like(self._M))
+                scale = float((total * self._M).sum()) / (float((total * total).sum()) or 1.0)
+                if np.linalg.norm(self._M - scale * total) <= SAME * np.linalg.norm(self._M):
+                    self.offer([scale * part for part in parts])
+
+
+def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[float, float, Splits]]:
+    """Follow the minimisers of the smoothed norm with <M, V> = 1, |M| = 1.
+
+    Yields mu in parts of its first value, theta, and the leaves' gradients.
+    """
+    m, V, solve_around = M.ravel(), M, _SOLVE.get() or _Solve()
+    first = mu = FIRST * norm.value(V)
+    while mu > LAST * first:
         here, is_stuck = norm.smoothing(V, mu), False
         for _ in range(NEWTON_STEPS):
+            if solve_around.is_over():
+                return
             try:
                 solve = _solver(here.hessian, m)
             except LinAlgError:
@@ -108,8 +212,8 @@ def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[bool, float, list[np.ndar
                 break
             V, here = V + length * step.reshape(V.shape), there
         # To first order in the last, short step: rounding of V that a small mu magnifies drops out.
-        parts = [part + (curvature @ step).reshape(V.shape) for part, curvature in here.parts]
-        yield mu < LATE / LAST * last, float(m @ (parts[0] + parts[1]).ravel()), parts
+        parts = [part + derivative(step).reshape(V.shape) for part, derivative in here.leaves]
+        yield mu / first, float(m @ sum(parts).ravel()), parts
         if is_stuck:  # rounding
             return
         tangent = solve(here.hessian @ V.ravel()).reshape(V.shape)

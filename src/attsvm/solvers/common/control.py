@@ -53,6 +53,9 @@ class IterationState(Listed):
 
 Callback = Callable[[IterationState], object]
 
+# Time that evaluations of the answer have after the limit: a part of it, and seconds.
+ALLOWANCE = 0.05, 0.05
+
 
 class Control:
     """Limits and best iterates of one solve.
@@ -86,6 +89,7 @@ class Control:
         self._objective = np.inf
         self._bound = 0.0
         self._rows = 0
+        self._certifies = False
 
     @property
     def is_watched(self) -> bool:
@@ -127,6 +131,17 @@ class Control:
         if self.stopped is None and self.time_limit is not None and self.seconds >= self.time_limit:
             self.stopped = Status.TIME_LIMIT
         return self.stopped is not None
+
+    def certify(self) -> None:
+        """End the methods: what follows evaluates their answer."""
+        self._certifies = True
+
+    def is_late(self) -> bool:
+        """Tell whether evaluations that iterate are to end: at the time limit, and a little later for the answer's."""
+        if self.time_limit is None:
+            return False
+        share, seconds = ALLOWANCE if self._certifies else (0.0, 0.0)
+        return self.seconds >= (1.0 + share) * self.time_limit + seconds
 
     def offer(self, W: np.ndarray | None, objective: float, dual: np.ndarray | None, bound: float) -> None:
         """Keep W (with its scale-free objective) and dual (with its bound) where they improve on the best."""

@@ -48,4 +48,7 @@ def open_with_frobenius(setting: Setting, control: Control) -> Generator[float, 
         V = V / setting.reduced.min_margin(setting.reduced.apply(V))
     V = np.zeros(setting.reduced.shape) if V is None else V
     dual = np.zeros(terms.cost.shape) if dual is None else dual
-    return Opening() if setting.report(V, dual, control) else Opening(V, dual)
+    dual = setting.terms.clip(dual)
+    adjoint = setting.reduced.adjoint(dual)
+    size = setting.terms.norm.dual_near(adjoint, V)
+    return Opening() if setting.report(V, dual, control, adjoint=adjoint, size=size) else Opening(V, dual)

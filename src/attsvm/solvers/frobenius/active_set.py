@@ -12,6 +12,14 @@ It always has a solution. With :math:`\rho = 1 - c^\top\lambda` its optimality c
 keeps :math:`\rho` near 1/2, away from rounding, however large W is. Constraints enter and leave the set of those that
 count as equalities, :mod:`attsvm.solvers.frobenius.passive_set`.
 
+In exact arithmetic every step lowers :math:`\rho`, the minimum over the passive set being :math:`\rho/2`, so no set
+recurs. Rounding may raise it: a member leaves for a constraint that then counts as dependent, and the same two sets
+would follow each other without end. So a step counts by the record, the smallest :math:`\rho` computed so far, which
+it must lower by the part ``PROGRESS``. Records fall and lie between ``RESIDUE`` and 1: there are at most
+:math:`\log(1/\mathrm{RESIDUE})/\mathrm{PROGRESS}`, and at most ``STALLS`` steps after each. That holds for whatever
+numbers the arithmetic returns, NaN included, which never is a record. A cycle sets no record twice: it is left after
+``STALLS`` steps.
+
 Prices of constraints outside come from W: margins of all of them are two products, n p r + m p operations, where a
 general quadratic program spends m p r on constraints written out; or, where these are few, from their Gram matrix.
 """
@@ -33,10 +41,12 @@ OPEN, SOLVED, CONTRADICTION = 0, 1, 2
 SMALLEST_PART = 1e-10
 # Shortfalls below this, in units of the margin asked for, are ignored.
 PRICE_TOL = 1e-12
-# With 1 - c.lam below this no W is near; an exchange that does not lower it by this part of itself is rounding.
+# With 1 - c.lam below this no W is near; the part of its record by which a step must lower it to be more than rounding.
 RESIDUE, PROGRESS = 1e-12, 1e-14
-# So many of these in succession end a run.
+# Number of steps without a new record after which a run ends.
 STALLS = 3
+# Operations after which a call from tokens to answer, which no clock interrupts, ends: a tenth of a second.
+LONGEST = 3e8
 # Above this squared norm W is refined, in so many steps: rounding of multipliers moves margins by 1e-16 of it.
 LONG, REFINEMENTS = 1e3, 2
 # One violated constraint of a query enters at a time, and of another query for every so many that are held.
@@ -255,7 +265,7 @@ def _price(constraints, W, products, waiting, order, margins, places):
 
 
 @kernel(fastmath=FAST)
-def exchange(constraints, passive, size, weight, patience):
+def exchange(constraints, passive, size, weight, record, patience):
     r"""Minimise weight |A^T lam|^2 / 2 + (1 - c.lam)^2 / 2 over lam >= 0 on inequalities.
 
     Parameters
@@ -266,17 +276,21 @@ def exchange(constraints, passive, size, weight, patience):
     size : int
         How many members there are.
     weight : float
+    record : float
+        That of the steps before; infinite at first.
     patience : int
-        Steps at most.
+        Evaluations of margins, one or more a step, after which it returns.
 
     Returns
     -------
     size : int
     rho : float
         1 - c.lam, which is twice the minimum.
+    record : float
     steps : int
+        Evaluations of margins.
     complete : bool
-        Whether no step is left to take, other than by the limit on steps.
+        Whether no step is left to take, other than by the limit on them.
     """
     m, n, p = len(constraints.rejected), len(constraints.first) - 1, constraints.delta.shape[1]
     rejected, members, free, values = constraints.rejected, passive.members, passive.free, passive.values
@@ -286,16 +300,17 @@ def exchange(constraints, passive, size, weight, patience):
     steps, stall, rho = 0, 0, 1.0
     while True:
         size = settle(passive, size)
-        if steps == patience:
-            return size, rho, steps, False
-        steps += 1
-        before, rho = rho, 1.0
+        rho = 1.0
         for a in range(size):
             if not free[a]:
                 rho -= values[a]
-        stall = stall + 1 if steps > 1 and (rho > (1.0 - PROGRESS) * before or rho <= RESIDUE) else 0
+        stall += 1
+        if RESIDUE < rho <= (1.0 - PROGRESS) * record:
+            stall, record = 0, rho
         if stall > STALLS or (rho <= RESIDUE and size == len(members)):
-            return size, rho, steps, True
+            return size, rho, record, steps, True
+        if steps >= patience:
+            return size, rho, record, steps, False
         for k in range(m):
             waiting[k] = rejected[k]
         for a in range(size):
@@ -304,8 +319,9 @@ def exchange(constraints, passive, size, weight, patience):
         if m * p < DEAR * size * size:
             near_count = np.int64(0)
         has_changed, is_refined = False, len(products) > 0 or weight * (1.0 - rho) <= LONG * rho
-        while not has_changed:
+        while not has_changed and steps < patience:
             full = near_count == 0
+            steps += 1
             if full:
                 near_count = np.int64(n)
                 for i in range(n):
@@ -332,7 +348,7 @@ def exchange(constraints, passive, size, weight, patience):
             size = larger
             if not has_changed and full and arrivals == 0:
                 if is_refined:
-                    return size, rho, steps, True
+                    return size, rho, record, steps, True
                 _refine(constraints, passive, size, weight, rho, W)
                 is_refined = True
             if not has_changed:
@@ -370,7 +386,10 @@ def least_multipliers(constraints, start, capacity, W):
     weight = max(1.0, weight)
     passive = empty_set(capacity)
     size = hold(constraints, passive, start, weight)
-    size, rho, _, _ = exchange(constraints, passive, size, weight, 100 + 10 * m)
+    patience, products = 100 + 10 * m, m * constraints.delta.shape[1] + len(constraints.queries) * W.size
+    if products > 0:
+        patience = min(patience, int(LONGEST / (products + capacity * capacity)))
+    size, rho, _, _, _ = exchange(constraints, passive, size, weight, np.inf, patience)
     dual, scale = np.zeros(m), weight / rho if rho > RESIDUE else 1.0
     for a in range(size):
         dual[passive.members[a]] = passive.values[a] * scale

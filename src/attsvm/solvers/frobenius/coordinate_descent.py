@@ -10,11 +10,12 @@ targets; the update stays in closed form.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.core.kernels import FAST, call, kernel
+from attsvm.core.kernels import FAST, call, compiles, kernel
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.active_set import Constraints
@@ -127,7 +128,7 @@ def sweeps(problem, dual, W, orders, active, repeats):
 
 def operations(reduced: Reduced, passes: int) -> float:
     """Estimate the multiplications and additions of so many passes."""
-    return 4.0 * passes * reduced.delta.size
+    return 4.0 * passes * (reduced.delta.size + len(reduced.delta) * float(np.prod(reduced.shape)))
 
 
 class CoordinateDescent:
@@ -156,16 +157,19 @@ class CoordinateDescent:
         self._active = np.zeros(dual.size, dtype=bool)
         self._random = np.random.default_rng(0)
 
-    def run(self, passes: int) -> float:
-        """Make a full pass and ``passes - 1`` over the active constraints, in random order.
+    def run(self, passes: int, is_over: Callable[[], bool] = lambda: False) -> float:
+        """Make a full pass and ``passes - 1`` over the active constraints, in random order, until time is over.
 
         Returns the work, that of a test of the gap included.
         """
         data = self.reduced
         orders = self._random.permuted(np.tile(np.arange(len(self.dual)), (passes, 1)), axis=1)
-        step = max(1, int(UNHEARD * LOOP_RATE / (4.0 * data.delta.size + 4.0 * len(data.delta) * self.V.size)))
+        compiled = compiles(sweeps, operations(data, passes))
+        step = max(1, int(UNHEARD * LOOP_RATE / operations(data, 1))) if compiled else 1
         flat = self.dual.reshape(-1)
         for start in range(0, passes, step):
+            if is_over():
+                break
             part = orders[start : start + step]
             call(sweeps, operations(data, len(part)), self._problem, flat, self.V, part, self._active, INNER_SWEEPS)
         self.V = data.adjoint(self.dual)

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, solve_triangular
 
 from attsvm.core.cholesky import lower_factor
-from attsvm.core.kernels import call, interpreted
+from attsvm.core.kernels import call, compiles, interpreted
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
@@ -28,7 +28,9 @@ FEW = 100  # constraints held up to which one at a time is as fast as a call of 
 DOUBTFUL = 1e-3  # a rho that may tend to zero
 ATTEMPTS = 3
 EXPECTED_STEPS = 6  # steps of most runs from a guess
-EXCHANGES = 0.02  # seconds of work after which other methods have a turn and the time limit is checked
+# Seconds of work after which other methods have a turn and the time limit is checked, and steps before that at least:
+# more than the active set may take without progress. The interpreter takes no more of them.
+EXCHANGES, LEAST_STEPS = 0.02, 8
 
 
 def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, share: float = 1.0) -> Steps:
@@ -48,11 +50,15 @@ def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, sh
     for _ in range(ATTEMPTS):
         passive, size = _opening(reduced, constraints, guess, weight, capacity, int(share * capacity))
         yield size**3 / 3.0 / BLAS_RATE
-        complete, rho = False, 1.0
+        complete, rho, record = False, 1.0, np.inf
         while not complete:
-            patience = max(8, int(EXCHANGES * LOOP_RATE / (pricing + size * size)))
-            work = min(patience, EXPECTED_STEPS) * (pricing + size * size)
-            size, rho, steps, complete = call(exchange, work, constraints, passive, size, weight, patience)
+            before, work = record, EXPECTED_STEPS * (pricing + size * size)
+            patience = LEAST_STEPS
+            if compiles(exchange, work):
+                patience = max(patience, int(EXCHANGES * LOOP_RATE / (pricing + size * size)))
+            arguments = constraints, passive, size, weight, record, patience
+            size, rho, record, steps, complete = call(exchange, work, *arguments)
+            complete = complete or not record < before
             control.iterations += steps
             yield steps * (pricing / PRICING_RATE + 4.0 * size**2 / LOOP_RATE)
         dual = np.zeros(n * T)

@@ -82,7 +82,7 @@ def append(passive, size, square, cost):
         row[a] = value
         pivot -= value * value
         cost -= value * solved[a]
-    if pivot <= DEPENDENT * square:
+    if not pivot > DEPENDENT * square:
         return False
     row[size] = np.sqrt(pivot)
     solved[size] = cost / row[size]
@@ -148,7 +148,7 @@ def settle(passive, size):
         smallest, place = np.inf, -1
         for a in range(size):
             values[a] += step * (trial[a] - values[a])
-            if not free[a] and trial[a] <= 0.0 and values[a] < smallest:
+            if not free[a] and trial[a] <= 0.0 and not values[a] >= smallest:
                 smallest, place = values[a], a
         for a in range(size - 1, -1, -1):
             if a == place or (not free[a] and trial[a] <= 0.0 and values[a] <= 1e-15 * (1.0 - trial[a])):

@@ -92,7 +92,7 @@ def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, 
         if setting.plain:
             order.append("active_set")
     elif setting.terms.hard:
-        CoordinateDescent(setting, dual).run(OPENING)
+        CoordinateDescent(setting, dual).run(OPENING, control.is_over)
         if setting.plain:
             order.insert(0 if _suits_exchanges(setting, dual) else 1, "active_set")
     turns = []
@@ -149,7 +149,7 @@ def active_set(setting: Setting, control: Control, dual: np.ndarray) -> Steps:
     if not setting.plain:
         return None
     if not dual.any():
-        yield CoordinateDescent(setting, dual).run(OPENING)
+        yield CoordinateDescent(setting, dual).run(OPENING, control.is_over)
     return (yield from solve_by_exchanges(setting, control, dual, OPENING_SHARE))
 
 
@@ -163,7 +163,7 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
     most, few = max(SMALL_FACTOR, DEPENDENT * entries), SMALL_FACTOR if terms.hard else min(SMALL_FACTOR, entries)
     for batch in range(MAX_PASSES // BATCH):
         if batch > 0 or not descent.dual.any():
-            work = descent.run(BATCH)
+            work = descent.run(BATCH, control.is_over)
             effort += work
             yield work
         if setting.report(descent.V, descent.dual, control, adjoint=descent.V):
