@@ -21,7 +21,7 @@ from attsvm.solvers.working_sets.pool import Pool
 from attsvm.solvers.working_sets.pricing import unlisted_marks
 from attsvm.solvers.working_sets.rounds import Rounds
 from attsvm.solvers.working_sets.solution import ShardedSolution, Supports
-from attsvm.solvers.working_sets.state import State, mark_of, read_checkpoint, write_checkpoint
+from attsvm.solvers.working_sets.state import State, check_outside, mark_of, read_checkpoint, write_checkpoint
 
 # Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T), each None where there is none.
 Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
@@ -98,6 +98,8 @@ def solve_shards(
     attsvm.core.cluster.ClusterLost
         If the cluster goes away; the checkpoint stays.
     """
+    if checkpoint is not None:
+        check_outside(checkpoint, "checkpoint", problem)
     mark = mark_of(problem.shape, len(problem.shards), norm, regularisation)
 
     def keep(state: State) -> None:
