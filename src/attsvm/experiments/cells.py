@@ -12,7 +12,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attsvm.experiments.experiment import Effort, Experiment
 
-
 # Trials of a run: all its rows are held when it ends. The largest published figure has 44,200.
 MOST_TRIALS = 1_000_000
 

@@ -183,7 +183,7 @@ class CompiledEngine:
             param.copy_(value)
 
     def failures(self) -> dict[int, str]:
-        """All steps of the compiled rules can be made."""
+        """Return nothing: all steps of the compiled rules can be made."""
         return {}
 
     def advance(self, first: int, count: int) -> None:

@@ -114,7 +114,7 @@ class ForeignEngine:
         """Nothing was saved."""
 
     def failures(self) -> dict[int, str]:
-        """A step that cannot be made ends its trial on the spot."""
+        """Return nothing: a step that cannot be made ends its trial on the spot."""
         return {}
 
     def advance(self, first: int, count: int) -> None:

@@ -84,7 +84,7 @@ class Watch:
             companion.refresh()
 
     def _ending(self) -> dict[int, str]:
-        """Name the trials that are out of range or could not make a step, and have not ended before, with the reason."""
+        """Say why trials end that have not ended before: they are out of range, or a step could not be made."""
         engine = self.engine
         outside = _outside(engine).nonzero().flatten().tolist()
         reasons = dict.fromkeys(outside, left_range(engine.params[0].dtype)) | engine.failures()

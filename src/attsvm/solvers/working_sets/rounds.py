@@ -24,7 +24,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from attsvm.core.memory import available_bytes
 from attsvm.core.norms import frobenius
+from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import proven_gap
 from attsvm.solvers.common.control import Control
@@ -53,11 +55,17 @@ from attsvm.solvers.working_sets.state import Round, State
 
 # No more constraints are active than W has entries: so many times those join at the start and in each round.
 ROOM = 8
+# Bytes of as many, at most: where W has more entries, the working set grows to what is needed in later rounds.
+ROOM_BYTES = 1 << 26
 # Of those of a hard margin, at most so many of a query: 15 classes (750, 15, 25) in the spectral norm take 119 steps
 # instead of 167 and half the time.
 FIRST, JOINING = 6, 4
 # Bytes of the constraints that a squared hinge, which has more active ones, begins with where these are more.
 FIRST_BYTES = 1 << 23
+# Bytes that a round takes, in those of its working set.
+COPIES = 3.5
+# Matrices over the active constraints that are held at a time.
+FACTORS = 3
 ROUNDS = 100
 # What a squared hinge's room grows by in a round.
 ROOMIER = 4
@@ -159,16 +167,18 @@ class Rounds(Collection):
 
     @property
     def _room(self) -> int:
-        room = ROOM * self.shape[0] * self.shape[1]
-        if self.regularisation.hard:
-            return room
-        return max(
-            room, SAMPLE if self.regularisation.hinge else FIRST_BYTES // (8 * (2 * self.shape[0] + self.shape[1]))
-        )
+        room = min(ROOM * self.shape[0] * self.shape[1], ROOM_BYTES // self.constraint_bytes)
+        least = 1 if self.regularisation.hard else SAMPLE
+        if not (self.regularisation.hard or self.regularisation.hinge):
+            least = FIRST_BYTES // self.constraint_bytes
+        return max(room, least)
 
     def _round(self, state: State) -> Generator[float, None, bool]:
         """Solve, price, and let constraints join; False when the run is at its end."""
         control, start, sent, received = self.control, self.control.seconds, self.pool.sent, self.pool.received
+        if COPIES * len(state.table) * self.constraint_bytes > available_bytes():
+            control.stopped = Status.MEMORY_LIMIT
+            return False
         restriction = Restriction.of(state.table, self.norm, self.regularisation)
         still = (state.table.x == state.table.reference).all(axis=1) | ~state.table.z.any(axis=1)
         fixed = restriction.scatter(still & ~state.table.tied)
@@ -253,7 +263,7 @@ class Rounds(Collection):
             # Multipliers of contradictory constraints diverge.
             if np.isinf(gap) and state.rounds >= DOUBTFUL:
                 state.penalty, state.dual = 0.0, np.zeros(len(state.dual))
-            elif gap <= CLOSE_GAP or state.rounds >= PROXIMAL_STEPS:
+            elif (gap <= CLOSE_GAP or state.rounds >= PROXIMAL_STEPS) and self._factor_fits(state):
                 state.penalty = 0.0
         elif not has_grown:
             # A restriction that nothing joins is the whole problem: only a sum still depends on where W is.
@@ -292,7 +302,8 @@ class Rounds(Collection):
         self.control.method = "working sets (method of multipliers)"
         tol = GRADIENT * min(1.0, self.control.state.gap) ** 0.5
         start = setting.reduced.lower(state.W - self.prior)
-        V, dual, products = proximal_step(setting, start, restriction.start(setting, state.dual), state.penalty, tol)
+        multipliers = restriction.start(setting, state.dual)
+        V, dual, products = proximal_step(setting, start, multipliers, state.penalty, tol, self.control.is_over)
         active = np.count_nonzero(dual)
         yield 4.0 * products * active * setting.reduced.queries.shape[1] * setting.reduced.shape[0] / BLAS_RATE
         if active > SURPLUS * self.shape[0] * self.shape[1]:
@@ -326,6 +337,11 @@ class Rounds(Collection):
         state.dual = np.concatenate([dual, np.where(fresh.at_bound, restriction.terms.upper, 0.0)])
         if not (kind.hard or kind.hinge):
             state.room *= ROOMIER  # all that fall short end up here
+
+    def _factor_fits(self, state: State) -> bool:
+        """Whether the memory that is left holds the factors by which the norm's own method ends."""
+        order = min(len(state.table), self.shape[0] * self.shape[1])
+        return FACTORS * 8.0 * order * order <= available_bytes()
 
     def _wide(self, state: State) -> bool:
         """Whether so many constraints of a hinge are listed that a narrower band would pay."""

@@ -107,11 +107,14 @@ def solve_shards(
             write_checkpoint(checkpoint, state, mark)
 
     rounds = Rounds(pool, len(problem.shards), problem.shape[2:], norm, regularisation, control, method, keep)
-    with np.errstate(**LENIENT):
-        state = None if checkpoint is None else read_checkpoint(checkpoint, rounds, mark)
-        for _ in rounds.run(state or rounds.begin()):
-            pass
-        rounds.settle(tol)
+    try:
+        with np.errstate(**LENIENT):
+            state = None if checkpoint is None else read_checkpoint(checkpoint, rounds, mark)
+            for _ in rounds.run(state or rounds.begin()):
+                pass
+            rounds.settle(tol)
+    except MemoryError:
+        control.stopped = Status.MEMORY_LIMIT
     solution = _answer(problem, rounds, tol)
     if checkpoint is not None and solution.status in (Status.OPTIMAL, Status.INFEASIBLE):
         Path(checkpoint).unlink(missing_ok=True)
