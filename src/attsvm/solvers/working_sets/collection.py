@@ -50,11 +50,13 @@ class Collection:
             return table
         return table.where(np.argsort(np.argsort(shard, kind="stable")))
 
-    def ask(self, W: np.ndarray, table: Constraints | None = None, **options: Any) -> Answer:
-        """Evaluate W (d, dz) on all shards; a table is the working set, and options are as for :class:`Request`."""
+    def ask(self, W: np.ndarray, table: Constraints | None = None, *, many: bool = False, **options: Any) -> Answer:
+        """Evaluate W (d, dz) on all shards; a table is the working set, and options are as for :class:`Request`.
+
+        ``many`` says that as many constraints as may come back will.
+        """
         request = Request(W, self.regularisation.hinge, self.regularisation.hard, **options)
-        everywhere = request.below == np.inf or request.sample is not None
-        request = replace(request, bare=everywhere and request.room * self.constraint_bytes > MOST_BYTES)
+        request = replace(request, bare=many and request.room * self.constraint_bytes > MOST_BYTES)
         places = np.zeros((0, 3), dtype=np.int64) if table is None else table.place
         answer = self.pool.collect(price, partial(merge, room=request.room), (request,), self._by_shard(places))
         if not (request.bare and len(answer.fresh)):

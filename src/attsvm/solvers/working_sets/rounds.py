@@ -47,7 +47,7 @@ from attsvm.solvers.schedule import (
     Method,
 )
 from attsvm.solvers.working_sets.bounds import Dual, Primal
-from attsvm.solvers.working_sets.collection import Collection
+from attsvm.solvers.working_sets.collection import MOST_BYTES, Collection
 from attsvm.solvers.working_sets.constraints import Anchor, Constraints
 from attsvm.solvers.working_sets.pricing import Answer, direction
 from attsvm.solvers.working_sets.restriction import Restriction
@@ -55,15 +55,16 @@ from attsvm.solvers.working_sets.state import Round, State
 
 # No more constraints are active than W has entries: so many times those join at the start and in each round.
 ROOM = 8
-# Bytes of as many, at most: where W has more entries, the working set grows to what is needed in later rounds.
-ROOM_BYTES = 1 << 26
+# Bytes of as many, at most, at the start and in each round of a hard margin: where W has more entries, the working set
+# grows to what is needed.
+ROOM_BYTES, JOINING_BYTES = 1 << 26, 1 << 25
 # Of those of a hard margin, at most so many of a query: 15 classes (750, 15, 25) in the spectral norm take 119 steps
 # instead of 167 and half the time.
 FIRST, JOINING = 6, 4
 # Bytes of the constraints that a squared hinge, which has more active ones, begins with where these are more.
 FIRST_BYTES = 1 << 23
-# Bytes that a round takes, in those of its working set.
-COPIES = 3.5
+# Bytes that a round takes in addition to its working set, in those of the working set.
+COPIES = 4
 # Matrices over the active constraints that are held at a time.
 FACTORS = 3
 ROUNDS = 100
@@ -128,13 +129,15 @@ class Rounds(Collection):
         """
         hinge, start = self.regularisation.hinge, np.zeros(self.shape) if guess is None else guess
         if hinge:
-            answer = self.ask(start, room=self._room, anchor=Anchor(start, np.inf), sample=0)
+            answer = self.ask(start, many=True, room=self._room, anchor=Anchor(start, np.inf), sample=0)
         else:
             W = self.pool.collect(direction, sum, (), [(k,) for k in range(self.count)]) if guess is None else guess
-            answer = self.ask(W, room=self._room, each=FIRST if self.regularisation.hard else None, below=np.inf)
+            each = FIRST if self.regularisation.hard else None
+            answer = self.ask(W, many=True, room=self._room, each=each, below=np.inf)
         # The zero matrix satisfies ties alone.
         table = answer.fresh.where(slice(None) if answer.rejected or self.prior.any() else slice(0))
-        state = State(table, np.zeros(len(table)), start, ROUGH, self._room)
+        joining = JOINING_BYTES // self.constraint_bytes if self.regularisation.hard else self._room
+        state = State(table, np.zeros(len(table)), start, ROUGH, max(1, min(self._room, joining)))
         share = np.count_nonzero(~table.tied) / max(answer.candidate_count, 1)
         if share >= 1.0 or not answer.candidate_count:
             state.target = 0.5 * self.control.tol  # all constraints are listed
@@ -204,7 +207,9 @@ class Rounds(Collection):
         del setting, pair
         solved = control.seconds
         each = JOINING if self.regularisation.hard else None
-        primal, answer = self.judge(W, restriction, room=state.room, each=each, anchor=state.anchor)
+        # Fewer and fewer constraints are violated.
+        many = not self.log or self.log[-1].new * self.constraint_bytes > MOST_BYTES
+        primal, answer = self.judge(W, restriction, many=many, room=state.room, each=each, anchor=state.anchor)
         self.empty = answer.empty
         yield float(answer.rejected) * W.shape[0] / PRICING_RATE
         # A sample bounds nothing.
@@ -368,7 +373,7 @@ class Rounds(Collection):
     def _anchor(self, state: State, anchor: Anchor) -> float:
         """Draw a sample of the band around an anchor, and sum constraints at their bound; returns the band's share."""
         sums = bool(np.isfinite(anchor.band))
-        answer = self.ask(anchor.W, room=state.room, anchor=anchor, sums=sums, sample=state.rounds)
+        answer = self.ask(anchor.W, many=True, room=state.room, anchor=anchor, sums=sums, sample=state.rounds)
         state.anchor, state.bound_sum = anchor if sums else None, answer.bound_sum
         state.table, state.dual = answer.fresh, np.zeros(len(answer.fresh))
         state.weight = max(1.0, answer.candidate_count / max(int((~answer.fresh.tied).sum()), 1))
