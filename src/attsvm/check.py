@@ -17,7 +17,7 @@ from operator import mul
 from typing import Any
 
 FORMAT = "attsvm certificate 1"
-STATUSES = ("OPTIMAL", "INFEASIBLE", "UNDECIDED", "MAX_ITERATIONS", "TIME_LIMIT", "CANCELLED")
+STATUSES = ("OPTIMAL", "INFEASIBLE", "UNDECIDED", "MAX_ITERATIONS", "TIME_LIMIT", "MEMORY_LIMIT", "CANCELLED")
 # What may be claimed, and whether a larger (1) or a smaller (-1) number claims more.
 CLAIMS = {"lower": 1, "upper": -1, "distance": -1, "rank_at_least": 1, "rank_at_most": -1, "face": -1, "tail": -1}
 NUMBER = re.compile(r"-?\d+(/[1-9]\d*)?", re.ASCII)

@@ -47,6 +47,7 @@ def test_values_are_read_as_the_type_of_their_field() -> None:
         ({"numerics": "plain"}, "one of exact, published"),
         ({"strict": "maybe"}, "true or false"),
         ({"trials": "0"}, "trials is 0"),
+        ({"trials": "10000000000000"}, "trials add up to [0-9,]*0,000,000,000,000 over"),
     ],
 )
 def test_bad_overrides_get_one_sentence(overrides: dict, sentence: str) -> None:

@@ -333,6 +333,31 @@ def test_gradient_flow_cuts_its_steps_where_tokens_change_late():
     np.testing.assert_allclose(other_trace.W[-1], trace.W[5, -1], rtol=0, atol=1e-6)
 
 
+def test_gradient_flow_ends_where_a_step_takes_too_many_parts():
+    """A risk with a minimiser: near it parts shrink like exp(-tau), and a step of 100 would take exp(100) of them."""
+
+    def trial(seed: int) -> tuple[np.ndarray, ...]:
+        rng = np.random.default_rng(seed)
+        tokens, queries = rng.normal(size=(8, 4, 3)), rng.normal(size=(8, 3))
+        return tokens, queries, rng.choice([-1.0, 1.0], 8), rng.normal(size=3)
+
+    tokens, queries, labels, v = (np.stack(parts) for parts in zip(trial(0), trial(1), strict=True))
+    data = TokenData(tokens, queries, labels)
+    options = {"optimizer": "flow", "lr": 10.0, "steps": 3, "record_every": 1}
+    trace = train(data, v, **options)
+    assert "1 of 2 trials ended early: a step of gradient flow takes more than 500 parts" in trace.notice
+    last = int(trace.last_step[1])
+    assert trace.last_step[0] == 3
+    assert last < 3
+    assert np.isfinite(trace.W).all()
+    # Steps before the end are kept, and the trial stays where it is.
+    assert (trace.W[1, last:] == trace.W[1, last]).all()
+    # The other trial is where it is alone, up to parts with an error of 1e-7 each, 500 of them a step.
+    alone = train(data[0], v[0], **options)
+    assert not alone.notice
+    np.testing.assert_allclose(trace.W[0], alone.W, rtol=0, atol=1500 * 1e-7 * np.abs(alone.W).max())
+
+
 def test_decay_shrinks_the_imbalance_at_its_rate():
     """d/dt (K^T K - Q^T Q) = -2 lambda (K^T K - Q^T Q) under gradient flow with decay lambda; steps add O(lr)."""
     lr, decay, steps = 0.01, 0.5, 400

@@ -504,7 +504,7 @@ def test_a_checkpoint_of_another_problem_is_refused(tmp_path: Path, monkeypatch:
     with pytest.raises(ValueError, match=r"was written for other data in the same places"):
         solve(ShardedProblem(shifted_shards, other.shape), checkpoint=file)
     file.write_bytes(b"no")
-    with pytest.raises(ValueError, match=r"is damaged or no checkpoint; remove it to begin anew\.$"):
+    with pytest.raises(ValueError, match=r"is damaged or no checkpoint; another name was expected\.$"):
         solve(problem, checkpoint=file)
 
 

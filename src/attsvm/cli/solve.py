@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +13,8 @@ from cyclopts import Parameter
 
 from attsvm import __version__
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
-from attsvm.cli.solve_folder import CODES, Folder, solve_folder
+from attsvm.cli.solve_folder import CODES, Folder, check_npz, solve_folder
+from attsvm.core.files import check_apart
 from attsvm.core.norms import get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
@@ -105,8 +107,8 @@ def solve(
         For a folder: the file to go on from and to write after every round; by default beside the folder.
     """
     with refusing():
-        folder = file.is_dir()
-    if folder:
+        is_folder = file.is_dir()
+    if is_folder:
         if certificate is not None or exact or method is not None:
             raise BadInput("--certificate, --exact and --method are for files; none was expected with a folder.")
         limits = {"tol": tol, "max_iter": max_iter, "time_limit": time_limit}
@@ -121,11 +123,9 @@ def solve(
     with refusing():
         problem = read_problem(file)
         origin = None if prior is None else read_arrays(prior, ("W",))["W"]
-        if out is not None:
-            _check_target(out, (file, prior))
         if certificate is not None:
             norm_words(get_norm(norm))
-            _check_certificate(certificate, (file, prior, out))
+        _check_targets(out, certificate, [file, *filter(None, [prior])])
     if out is not None:
         check_writable(out, directory=False)
     if certificate is not None:
@@ -161,22 +161,15 @@ def solve(
     return CODES.get(solution.status, Exit.UNDECIDED)
 
 
-def _check_target(out: Path, sources: tuple[Path | None, ...]) -> None:
-    """Refuse an output that is no .npz file by name, or that is one of the inputs."""
-    if out.suffix != ".npz" and not out.is_dir():
-        raise BadInput(f"--out {out} would be written as .npz; a name that ends in .npz was expected.")
-    for source in filter(None, sources):
-        if out.exists() and out.samefile(source):
-            raise BadInput(f"--out {out} is a file that is read; another name was expected.")
-
-
-def _check_certificate(certificate: Path, sources: tuple[Path | None, ...]) -> None:
-    """Refuse a certificate in the place of an input or of the other output, or that is called arrays."""
-    for source in filter(None, sources):
-        if certificate == source or (certificate.exists() and source.exists() and certificate.samefile(source)):
-            raise BadInput(f"--certificate {certificate} is a file that is read or written; another name was expected.")
-    if certificate.suffix == ".npz":
-        raise BadInput(f"--certificate {certificate} would be written as JSON; a name such as c.json was expected.")
+def _check_targets(out: Path | None, certificate: Path | None, sources: Sequence[Path]) -> None:
+    """Refuse outputs that are inputs, or one another, or whose names end otherwise than what they are written as."""
+    if out is not None:
+        check_npz(out)
+        check_apart(out, "--out", sources)
+    if certificate is not None:
+        check_apart(certificate, "--certificate", [*sources, *filter(None, [out])])
+        if certificate.suffix == ".npz":
+            raise BadInput(f"--certificate {certificate} would be written as JSON; a name such as c.json was expected.")
 
 
 def _save(solution: Solution, certificate: Path) -> bool:

@@ -13,13 +13,16 @@ import numpy as np
 from attsvm import __version__
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing, tell
 from attsvm.core.cluster import ClusterLost
+from attsvm.core.files import check_apart
 from attsvm.core.norms import get_norm
 from attsvm.core.status import Status
 from attsvm.core.summary import counted
 from attsvm.data.npz import read_arrays, write_arrays
+from attsvm.data.shards import ShardedProblem
 from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.solving import solve as solve_problem
 from attsvm.solvers.working_sets.solution import ShardedSolution
+from attsvm.solvers.working_sets.state import check_outside
 from attsvm.study.words import small_text
 
 CODES = {Status.OPTIMAL: Exit.DONE, Status.INFEASIBLE: Exit.INFEASIBLE, Status.CANCELLED: Exit.INTERRUPTED}
@@ -45,9 +48,16 @@ def solve_folder(
     BadInput
         If the folder, the checkpoint or an option is not as expected, or the cluster went away; a sentence.
     """
+    with refusing():
+        problem = ShardedProblem.from_folder(folder.path)
+        origin = None if prior is None else read_arrays(prior, ("W",))["W"]
+        if out is not None:
+            check_npz(out)
+        for target, option, others in ((out, "--out", [prior]), (folder.checkpoint, "--checkpoint", [prior, out])):
+            if target is not None:
+                check_apart(target, option, filter(None, others), [folder.path])
+                check_outside(target, option, problem)
     if out is not None:
-        if out.suffix != ".npz":
-            raise BadInput(f"--out {out} would be written as .npz; a name that ends in .npz was expected.")
         check_writable(out, directory=False)
     check_writable(folder.checkpoint, directory=False, option="--checkpoint")
     if folder.checkpoint.exists():
@@ -58,10 +68,9 @@ def solve_folder(
             return progress(f"Solving, {state.method}", 0.0)
 
         with refusing():
-            origin = None if prior is None else read_arrays(prior, ("W",))["W"]
             try:
                 solution = solve_problem(
-                    folder.path,
+                    problem,
                     get_norm(norm),
                     **options,
                     prior=origin,
@@ -83,6 +92,12 @@ def solve_folder(
     if folder.checkpoint.exists() and not json:
         print(f"the same command goes on from {folder.checkpoint}")
     return CODES.get(solution.status, Exit.UNDECIDED)
+
+
+def check_npz(out: Path) -> None:
+    """Refuse an output that is no .npz file by name."""
+    if out.suffix != ".npz" and not out.is_dir():
+        raise BadInput(f"--out {out} would be written as .npz; a name that ends in .npz was expected.")
 
 
 def numbers(solution: ShardedSolution) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class Status(Enum):
     )
     MAX_ITERATIONS = "The iteration limit was reached before the requested gap; W is the best found."
     TIME_LIMIT = "The time limit was reached before the requested gap; W is the best found."
+    MEMORY_LIMIT = "The next step does not fit into the memory that is left; W is the best found."
     CANCELLED = "The callback stopped the run; W is the best found."
 
     @property

@@ -12,6 +12,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attsvm.experiments.experiment import Effort, Experiment
 
+# Trials of a run: all its rows are held when it ends. The largest published figure has 44,200.
+MOST_TRIALS = 1_000_000
+
 
 def cells(experiment: Experiment, effort: Effort, overrides: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
     """List the configs of a run, each once, in the order of the sweep.
@@ -45,6 +48,11 @@ def cells(experiment: Experiment, effort: Effort, overrides: Mapping[str, Any] |
     for config in configurations:
         if config.trials < 1:
             raise ValueError(f"trials is {config.trials} for {experiment.name}; at least 1 was expected.")
+    total = sum(config.trials for config in configurations)
+    if total > MOST_TRIALS:
+        raise ValueError(
+            f"trials add up to {total:,} over the cells of {experiment.name}; at most {MOST_TRIALS:,} were expected."
+        )
     return configurations
 
 

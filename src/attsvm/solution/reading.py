@@ -23,6 +23,7 @@ NEXT = {
     Status.UNDECIDED: "lower_bound and the norm of W enclose the optimum; a larger tol asks for less.",
     Status.MAX_ITERATIONS: "A larger max_iter goes on from here with warm_start=solution.",
     Status.TIME_LIMIT: "A larger time_limit goes on from here with warm_start=solution.",
+    Status.MEMORY_LIMIT: "A machine with more memory goes on from here with warm_start=solution.",
     Status.CANCELLED: "solve(problem, warm_start=solution) goes on from here.",
 }
 

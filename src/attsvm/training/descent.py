@@ -79,6 +79,10 @@ class Optimizer(ABC):
         """Return the state before the first step."""
         return {}
 
+    def failures(self, state: State) -> dict[int, str]:
+        """Say of the trials that the last step could not be made for why, a clause as in an Ending."""
+        return {}
+
     @abstractmethod
     def step(
         self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float

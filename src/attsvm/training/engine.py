@@ -51,6 +51,10 @@ class Engine(Protocol):
         """Make steps first + 1 .. first + count."""
         ...
 
+    def failures(self) -> dict[int, str]:
+        """Say of the trials that a step could not be made for why; parameters out of range are seen elsewhere."""
+        ...
+
 
 class TorchEngine:
     """All trials advance together, one tensor operation at a time."""
@@ -84,6 +88,10 @@ class TorchEngine:
             param.copy_(value)
         for one in self.companions:
             one.refresh()
+
+    def failures(self) -> dict[int, str]:
+        """Say of the trials that a step could not be made for why, as the rule does."""
+        return self.rule.failures(self.state)
 
     @torch.no_grad()
     def advance(self, first: int, count: int) -> None:
@@ -173,6 +181,10 @@ class CompiledEngine:
         params, self.state[:] = state
         for param, value in zip(self.params, params, strict=True):
             param.copy_(value)
+
+    def failures(self) -> dict[int, str]:
+        """Return nothing: all steps of the compiled rules can be made."""
+        return {}
 
     def advance(self, first: int, count: int) -> None:
         """Make steps first + 1 .. first + count, the trials shared out among torch's number of threads."""

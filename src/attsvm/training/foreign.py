@@ -113,6 +113,10 @@ class ForeignEngine:
     def restore(self, state: None) -> None:
         """Nothing was saved."""
 
+    def failures(self) -> dict[int, str]:
+        """Return nothing: a step that cannot be made ends its trial on the spot."""
+        return {}
+
     def advance(self, first: int, count: int) -> None:
         """Make steps first + 1 .. first + count of every trial that has not ended."""
         for step, factor in enumerate(step_sizes(1.0, self.schedule, first, count).tolist(), first):

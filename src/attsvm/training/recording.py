@@ -74,18 +74,21 @@ class Watch:
             for step in range(first, stop):
                 good = {name: parameter.clone() for name, parameter in _snapshot(engine).items()}
                 engine.advance(step, 1)
-                for trial in self._ending():
+                for trial, reason in self._ending().items():
                     self._last[trial] = {name: parameter[trial] for name, parameter in good.items()}
-                    engine.ends[trial] = Ending(step, left_range(engine.params[0].dtype))
+                    engine.ends[trial] = Ending(step, reason)
         for trial, values in self._last.items():
             for name, parameter in _snapshot(engine).items():
                 parameter[trial] = values[name]
         for companion in engine.companions if self._last else ():
             companion.refresh()
 
-    def _ending(self) -> list[int]:
-        """List the trials that are out of range and have not ended before."""
-        return [trial for trial in _outside(self.engine).nonzero().flatten().tolist() if trial not in self.engine.ends]
+    def _ending(self) -> dict[int, str]:
+        """Say why trials end that have not ended before: they are out of range, or a step could not be made."""
+        engine = self.engine
+        outside = _outside(engine).nonzero().flatten().tolist()
+        reasons = dict.fromkeys(outside, left_range(engine.params[0].dtype)) | engine.failures()
+        return {trial: reason for trial, reason in reasons.items() if trial not in engine.ends}
 
 
 @torch.no_grad()

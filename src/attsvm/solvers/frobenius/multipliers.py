@@ -13,6 +13,8 @@ products cost |J| (p + r) numbers and 4 |J| p r operations: nothing of size |J| 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from attsvm.core.reduction import constraint_margins, constraint_sum
@@ -25,7 +27,7 @@ BISECTIONS = 60
 
 
 def proximal_step(
-    setting: Setting, V: np.ndarray, dual: np.ndarray, weight: float, tol: float
+    setting: Setting, V: np.ndarray, dual: np.ndarray, weight: float, tol: float, is_over: Callable[[], bool]
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Make one step of the method of multipliers.
 
@@ -40,6 +42,8 @@ def proximal_step(
     weight : float
     tol : float
         Largest gradient, in parts of V.
+    is_over : callable
+        Asked before every product: a true answer ends the step where it is.
 
     Returns
     -------
@@ -59,9 +63,11 @@ def proximal_step(
         x, z = delta[short], queries[short]
         gradient = V - weight * constraint_sum(x, z, lacking[short])
         size = float(np.linalg.norm(gradient))
-        if size <= tol * float(np.linalg.norm(V)):
+        if size <= tol * float(np.linalg.norm(V)) or is_over():
             break
-        step, count = _conjugate_gradients(x, z, weight, -gradient, FORCING * size)
+        step, count = _conjugate_gradients(x, z, weight, -gradient, FORCING * size, is_over)
+        if not count:
+            break
         products += count
         image = constraint_margins(delta, queries, step)
         length = _line_search(lacking, image, free, weight, float(np.vdot(V, step)), float(np.vdot(step, step)))
@@ -72,13 +78,18 @@ def proximal_step(
 
 
 def _conjugate_gradients(
-    delta: np.ndarray, queries: np.ndarray, weight: float, rhs: np.ndarray, goal: float
+    delta: np.ndarray,
+    queries: np.ndarray,
+    weight: float,
+    rhs: np.ndarray,
+    goal: float,
+    is_over: Callable[[], bool],
 ) -> tuple[np.ndarray, int]:
     """Solve (I + weight A^T A) X = rhs down to a residual of ``goal``; returns X and the products it took."""
     solution, residual, direction = np.zeros_like(rhs), rhs, rhs
     square = float(np.vdot(residual, residual))
     count = 0
-    while count < PRODUCTS and square > goal * goal:
+    while count < PRODUCTS and square > goal * goal and not is_over():
         count += 1
         image = direction + weight * constraint_sum(delta, queries, constraint_margins(delta, queries, direction))
         length = square / float(np.vdot(direction, image))

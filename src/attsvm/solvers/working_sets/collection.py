@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,10 @@ from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraint
 from attsvm.solvers.working_sets.pool import Pool
 from attsvm.solvers.working_sets.pricing import Answer, Request, fetch, merge, price
 from attsvm.solvers.working_sets.restriction import Restriction
+
+# Bytes of constraints that a pass may bring back above which their places come first, and tokens of those that stay
+# are read again: answers of several shards, with as many constraints each as stay in the end, are joined at a time.
+MOST_BYTES = 1 << 24
 
 
 @dataclass(eq=False)
@@ -32,19 +36,33 @@ class Collection:
         """The prior, (d, dz)."""
         return self.regularisation.origin(self.shape)
 
+    @property
+    def constraint_bytes(self) -> int:
+        """Bytes of a constraint: two tokens and a query."""
+        return 8 * (2 * self.shape[0] + self.shape[1])
+
     def bring(self, places: np.ndarray) -> Constraints:
         """Bring constraints here, (J, 3) shard, query and token, in that order."""
-        order = np.argsort(places[:, 0], kind="stable")
-        table = self.pool.collect(
-            fetch, Constraints.concatenate, (), [own for own in self._by_shard(places) if len(own[1])]
-        )
-        return table.where(np.argsort(order))
+        own = [part for part in self._by_shard(places) if len(part[1])]
+        table = self.pool.collect(fetch, Constraints.concatenate, (), own)
+        shard = places[:, 0]
+        if (shard[1:] >= shard[:-1]).all():
+            return table
+        return table.where(np.argsort(np.argsort(shard, kind="stable")))
 
-    def ask(self, W: np.ndarray, table: Constraints | None = None, **options: Any) -> Answer:
-        """Evaluate W (d, dz) on all shards; a table is the working set, and options are as for :class:`Request`."""
+    def ask(self, W: np.ndarray, table: Constraints | None = None, *, many: bool = False, **options: Any) -> Answer:
+        """Evaluate W (d, dz) on all shards; a table is the working set, and options are as for :class:`Request`.
+
+        ``many`` says that as many constraints as may come back will.
+        """
         request = Request(W, self.regularisation.hinge, self.regularisation.hard, **options)
+        request = replace(request, bare=many and request.room * self.constraint_bytes > MOST_BYTES)
         places = np.zeros((0, 3), dtype=np.int64) if table is None else table.place
-        return self.pool.collect(price, partial(merge, room=request.room), (request,), self._by_shard(places))
+        answer = self.pool.collect(price, partial(merge, room=request.room), (request,), self._by_shard(places))
+        if not (request.bare and len(answer.fresh)):
+            return answer
+        bare = answer.fresh
+        return replace(answer, fresh=replace(self.bring(bare.place), at_bound=bare.at_bound, key=bare.key))
 
     def _by_shard(self, places: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """Each shard's number, and queries and tokens of its places, (K, 2)."""

@@ -58,6 +58,8 @@ class Request:
         The part of the allowance that makes ties exact.
     sharp : bool
         Take margins that fall short, the allowance counted, in pairs of doubles.
+    bare : bool
+        Bring back where constraints are, without their tokens and queries.
     """
 
     W: np.ndarray
@@ -72,6 +74,7 @@ class Request:
     sample: int | None = None
     move: float = 0.0
     sharp: bool = False
+    bare: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,11 +213,12 @@ def _of_block(block: Block, number: int, members: np.ndarray, request: Request) 
     if joining.sum() > request.room:
         joining &= key <= np.partition(key[joining], request.room - 1)[request.room - 1]
     row, column = np.nonzero(joining | (block.tied & absent))
+    nothing = np.zeros((len(row), 0))
     fresh = Constraints(
         place=_places(number, row + block.rows.start, column),
-        x=block.pick(row, column),
-        reference=block.pick(row, block.reference[row]),
-        z=block.queries[row],
+        x=nothing if request.bare else block.pick(row, column),
+        reference=nothing if request.bare else block.pick(row, block.reference[row]),
+        z=nothing if request.bare else block.queries[row],
         tied=block.tied[row, column],
         at_bound=at_bound[row, column],
         key=key[row, column],

@@ -21,6 +21,8 @@ from attsvm.solvers.working_sets.constraints import BoundSum, Constraints
 
 # Singular values of a sum below this part of the largest are rounding.
 RESOLUTION = 1e-15
+# Bytes of a problem's tokens, and how many times those of the best width, up to which a query is one row.
+PADDED_BYTES, PADDED = 1 << 24, 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,8 @@ class Restriction:
     ----------
     table : Constraints
     problem : SelectionProblem
-        One row a query, the reference in the first place.
+        One row per query, or several where some queries have many more constraints than most; the reference comes
+        first.
     row, column : ndarray of int, shape (J,)
         Where the constraints of the table are in it.
     terms : Terms
@@ -49,11 +52,18 @@ class Restriction:
     @classmethod
     def of(cls, table: Constraints, norm: Norm, regularisation: Regularisation) -> Restriction:
         """Write a table as a problem; it has one constraint at least."""
-        _, first, row = np.unique(table.place[:, :2], axis=0, return_index=True, return_inverse=True)
-        order = np.lexsort((~table.tied, row))
-        column = np.empty(len(table), dtype=np.int64)
-        column[order] = np.arange(len(order)) - np.searchsorted(row[order], row[order]) + 1
-        tokens = np.zeros((len(first), int(column.max()) + 1, table.x.shape[1]))
+        _, first, query, count = np.unique(
+            table.place[:, :2], axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        width = _width(count, 8 * table.x.shape[1])
+        parts = -(-count // width)
+        order = np.lexsort((~table.tied, query))
+        index = np.arange(len(order)) - np.searchsorted(query[order], query[order])
+        row, column = np.empty(len(table), dtype=np.int64), np.empty(len(table), dtype=np.int64)
+        row[order] = (np.cumsum(parts) - parts)[query[order]] + index // width
+        column[order] = index % width + 1
+        first = np.repeat(first, parts)
+        tokens = np.zeros((len(first), width + 1, table.x.shape[1]))
         tokens[:, 0], tokens[row, column] = table.reference[first], table.x
         mask, selected = np.zeros(tokens.shape[:2], dtype=bool), np.zeros(tokens.shape[:2], dtype=bool)
         mask[:, 0], mask[row, column] = True, True
@@ -115,6 +125,18 @@ class Restriction:
         operator = LinearOperator(shape, matvec=adjoint, rmatvec=margins)  # pyright: ignore[reportCallIssue]
         shares = lsqr(operator, missing.ravel(), atol=1e-13, btol=1e-13, iter_lim=4 * missing.size)[0]
         return np.clip(values - room * shares, np.where(table.tied, -np.inf, 0.0), upper)
+
+
+def _width(count: np.ndarray, token_bytes: int) -> int:
+    """Choose how many constraints a row of a problem holds, given how many each query has, (m,).
+
+    All rows are as wide as the widest. Where that takes many bytes, queries are cut into rows of the width that takes
+    least.
+    """
+    most = int(count.max())
+    sizes = {width: int((-(-count // width)).sum()) * (width + 1) for width in (*(1 << np.arange(10)).tolist(), most)}
+    best = min((width for width in sizes if width <= most), key=sizes.__getitem__)
+    return most if sizes[most] * token_bytes <= PADDED_BYTES or sizes[most] <= PADDED * sizes[best] else best
 
 
 def _with_rows(

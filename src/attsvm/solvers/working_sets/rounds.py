@@ -24,7 +24,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from attsvm.core.memory import available_bytes
 from attsvm.core.norms import frobenius
+from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import proven_gap
 from attsvm.solvers.common.control import Control
@@ -45,7 +47,7 @@ from attsvm.solvers.schedule import (
     Method,
 )
 from attsvm.solvers.working_sets.bounds import Dual, Primal
-from attsvm.solvers.working_sets.collection import Collection
+from attsvm.solvers.working_sets.collection import MOST_BYTES, Collection
 from attsvm.solvers.working_sets.constraints import Anchor, Constraints
 from attsvm.solvers.working_sets.pricing import Answer, direction
 from attsvm.solvers.working_sets.restriction import Restriction
@@ -53,11 +55,18 @@ from attsvm.solvers.working_sets.state import Round, State
 
 # No more constraints are active than W has entries: so many times those join at the start and in each round.
 ROOM = 8
+# Bytes of as many, at most, at the start and in each round of a hard margin: where W has more entries, the working set
+# grows to what is needed.
+ROOM_BYTES, JOINING_BYTES = 1 << 26, 1 << 25
 # Of those of a hard margin, at most so many of a query: 15 classes (750, 15, 25) in the spectral norm take 119 steps
 # instead of 167 and half the time.
 FIRST, JOINING = 6, 4
 # Bytes of the constraints that a squared hinge, which has more active ones, begins with where these are more.
 FIRST_BYTES = 1 << 23
+# Bytes that a round takes in addition to its working set, in those of the working set.
+COPIES = 4
+# Matrices over the active constraints that are held at a time.
+FACTORS = 3
 ROUNDS = 100
 # What a squared hinge's room grows by in a round.
 ROOMIER = 4
@@ -120,13 +129,15 @@ class Rounds(Collection):
         """
         hinge, start = self.regularisation.hinge, np.zeros(self.shape) if guess is None else guess
         if hinge:
-            answer = self.ask(start, room=self._room, anchor=Anchor(start, np.inf), sample=0)
+            answer = self.ask(start, many=True, room=self._room, anchor=Anchor(start, np.inf), sample=0)
         else:
             W = self.pool.collect(direction, sum, (), [(k,) for k in range(self.count)]) if guess is None else guess
-            answer = self.ask(W, room=self._room, each=FIRST if self.regularisation.hard else None, below=np.inf)
+            each = FIRST if self.regularisation.hard else None
+            answer = self.ask(W, many=True, room=self._room, each=each, below=np.inf)
         # The zero matrix satisfies ties alone.
         table = answer.fresh.where(slice(None) if answer.rejected or self.prior.any() else slice(0))
-        state = State(table, np.zeros(len(table)), start, ROUGH, self._room)
+        joining = JOINING_BYTES // self.constraint_bytes if self.regularisation.hard else self._room
+        state = State(table, np.zeros(len(table)), start, ROUGH, max(1, min(self._room, joining)))
         share = np.count_nonzero(~table.tied) / max(answer.candidate_count, 1)
         if share >= 1.0 or not answer.candidate_count:
             state.target = 0.5 * self.control.tol  # all constraints are listed
@@ -159,16 +170,18 @@ class Rounds(Collection):
 
     @property
     def _room(self) -> int:
-        room = ROOM * self.shape[0] * self.shape[1]
-        if self.regularisation.hard:
-            return room
-        return max(
-            room, SAMPLE if self.regularisation.hinge else FIRST_BYTES // (8 * (2 * self.shape[0] + self.shape[1]))
-        )
+        room = min(ROOM * self.shape[0] * self.shape[1], ROOM_BYTES // self.constraint_bytes)
+        least = 1 if self.regularisation.hard else SAMPLE
+        if not (self.regularisation.hard or self.regularisation.hinge):
+            least = FIRST_BYTES // self.constraint_bytes
+        return max(room, least)
 
     def _round(self, state: State) -> Generator[float, None, bool]:
         """Solve, price, and let constraints join; False when the run is at its end."""
         control, start, sent, received = self.control, self.control.seconds, self.pool.sent, self.pool.received
+        if COPIES * len(state.table) * self.constraint_bytes > available_bytes():
+            control.stopped = Status.MEMORY_LIMIT
+            return False
         restriction = Restriction.of(state.table, self.norm, self.regularisation)
         still = (state.table.x == state.table.reference).all(axis=1) | ~state.table.z.any(axis=1)
         fixed = restriction.scatter(still & ~state.table.tied)
@@ -194,7 +207,9 @@ class Rounds(Collection):
         del setting, pair
         solved = control.seconds
         each = JOINING if self.regularisation.hard else None
-        primal, answer = self.judge(W, restriction, room=state.room, each=each, anchor=state.anchor)
+        # Fewer and fewer constraints are violated.
+        many = not self.log or self.log[-1].new * self.constraint_bytes > MOST_BYTES
+        primal, answer = self.judge(W, restriction, many=many, room=state.room, each=each, anchor=state.anchor)
         self.empty = answer.empty
         yield float(answer.rejected) * W.shape[0] / PRICING_RATE
         # A sample bounds nothing.
@@ -253,7 +268,7 @@ class Rounds(Collection):
             # Multipliers of contradictory constraints diverge.
             if np.isinf(gap) and state.rounds >= DOUBTFUL:
                 state.penalty, state.dual = 0.0, np.zeros(len(state.dual))
-            elif gap <= CLOSE_GAP or state.rounds >= PROXIMAL_STEPS:
+            elif (gap <= CLOSE_GAP or state.rounds >= PROXIMAL_STEPS) and self._factor_fits(state):
                 state.penalty = 0.0
         elif not has_grown:
             # A restriction that nothing joins is the whole problem: only a sum still depends on where W is.
@@ -292,7 +307,8 @@ class Rounds(Collection):
         self.control.method = "working sets (method of multipliers)"
         tol = GRADIENT * min(1.0, self.control.state.gap) ** 0.5
         start = setting.reduced.lower(state.W - self.prior)
-        V, dual, products = proximal_step(setting, start, restriction.start(setting, state.dual), state.penalty, tol)
+        multipliers = restriction.start(setting, state.dual)
+        V, dual, products = proximal_step(setting, start, multipliers, state.penalty, tol, self.control.is_over)
         active = np.count_nonzero(dual)
         yield 4.0 * products * active * setting.reduced.queries.shape[1] * setting.reduced.shape[0] / BLAS_RATE
         if active > SURPLUS * self.shape[0] * self.shape[1]:
@@ -327,6 +343,11 @@ class Rounds(Collection):
         if not (kind.hard or kind.hinge):
             state.room *= ROOMIER  # all that fall short end up here
 
+    def _factor_fits(self, state: State) -> bool:
+        """Whether the memory that is left holds the factors by which the norm's own method ends."""
+        order = min(len(state.table), self.shape[0] * self.shape[1])
+        return FACTORS * 8.0 * order * order <= available_bytes()
+
     def _wide(self, state: State) -> bool:
         """Whether so many constraints of a hinge are listed that a narrower band would pay."""
         return self.regularisation.hinge and len(state.table) > LARGE * self._room
@@ -352,7 +373,7 @@ class Rounds(Collection):
     def _anchor(self, state: State, anchor: Anchor) -> float:
         """Draw a sample of the band around an anchor, and sum constraints at their bound; returns the band's share."""
         sums = bool(np.isfinite(anchor.band))
-        answer = self.ask(anchor.W, room=state.room, anchor=anchor, sums=sums, sample=state.rounds)
+        answer = self.ask(anchor.W, many=True, room=state.room, anchor=anchor, sums=sums, sample=state.rounds)
         state.anchor, state.bound_sum = anchor if sums else None, answer.bound_sum
         state.table, state.dual = answer.fresh, np.zeros(len(answer.fresh))
         state.weight = max(1.0, answer.candidate_count / max(int((~answer.fresh.tied).sum()), 1))

@@ -21,7 +21,7 @@ from attsvm.solvers.working_sets.pool import Pool
 from attsvm.solvers.working_sets.pricing import unlisted_marks
 from attsvm.solvers.working_sets.rounds import Rounds
 from attsvm.solvers.working_sets.solution import ShardedSolution, Supports
-from attsvm.solvers.working_sets.state import State, mark_of, read_checkpoint, write_checkpoint
+from attsvm.solvers.working_sets.state import State, check_outside, mark_of, read_checkpoint, write_checkpoint
 
 # Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T), each None where there is none.
 Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
@@ -98,6 +98,8 @@ def solve_shards(
     attsvm.core.cluster.ClusterLost
         If the cluster goes away; the checkpoint stays.
     """
+    if checkpoint is not None:
+        check_outside(checkpoint, "checkpoint", problem)
     mark = mark_of(problem.shape, len(problem.shards), norm, regularisation)
 
     def keep(state: State) -> None:
@@ -105,11 +107,14 @@ def solve_shards(
             write_checkpoint(checkpoint, state, mark)
 
     rounds = Rounds(pool, len(problem.shards), problem.shape[2:], norm, regularisation, control, method, keep)
-    with np.errstate(**LENIENT):
-        state = None if checkpoint is None else read_checkpoint(checkpoint, rounds, mark)
-        for _ in rounds.run(state or rounds.begin()):
-            pass
-        rounds.settle(tol)
+    try:
+        with np.errstate(**LENIENT):
+            state = None if checkpoint is None else read_checkpoint(checkpoint, rounds, mark)
+            for _ in rounds.run(state or rounds.begin()):
+                pass
+            rounds.settle(tol)
+    except MemoryError:
+        control.stopped = Status.MEMORY_LIMIT
     solution = _answer(problem, rounds, tol)
     if checkpoint is not None and solution.status in (Status.OPTIMAL, Status.INFEASIBLE):
         Path(checkpoint).unlink(missing_ok=True)

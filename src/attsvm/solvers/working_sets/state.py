@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.files import replacing_file
+from attsvm.core.files import check_apart, replacing_file
 from attsvm.core.norms import Norm
+from attsvm.data.shards import ShardedProblem, ShardFile
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.working_sets.collection import Collection
 from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
@@ -92,6 +93,21 @@ class State:
         return round(self.weight * np.count_nonzero(~self.table.tied))
 
 
+def check_outside(target: str | os.PathLike[str], name: str, problem: ShardedProblem) -> None:
+    """Refuse a file to write that is a shard, or lies among shards, where it would count as one.
+
+    Raises
+    ------
+    ValueError
+        A sentence, in which ``name`` is what the target is called.
+    """
+    shards = [shard for shard in problem.shards if isinstance(shard, ShardFile)]
+    paths, words = {shard.path for shard in shards}, {shard.words for shard in shards if shard.words is not None}
+    # A problem of one directory of arrays was given as that directory: its neighbours are no shards.
+    folders = {os.path.dirname(path) for path in paths if len(paths) > 1 or not os.path.isdir(path)}
+    check_apart(target, name, paths | words, folders)
+
+
 def write_checkpoint(path: str | os.PathLike[str], state: State, mark: np.ndarray) -> None:
     """Write a state beside its place, and rename it; the mark is from :func:`mark_of`."""
     arrays: dict[str, Any] = {name: getattr(state, name) for name in _PLAIN}
@@ -108,7 +124,7 @@ def read_checkpoint(path: str | os.PathLike[str], shards: Collection, mark: np.n
     Raises
     ------
     ValueError
-        If the file is no checkpoint, or one of another problem; a sentence.
+        If the file is no checkpoint, or one of another problem; a sentence, which only advises to remove checkpoints.
     """
     place = Path(path)
     if not place.exists():
@@ -117,8 +133,10 @@ def read_checkpoint(path: str | os.PathLike[str], shards: Collection, mark: np.n
         with np.load(place, allow_pickle=False) as archive:
             arrays = dict(archive)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-        raise ValueError(f"{place} is damaged or no checkpoint; remove it to begin anew.") from error
-    if "mark" not in arrays or not np.array_equal(arrays["mark"], mark):
+        raise ValueError(f"{place} is damaged or no checkpoint; another name was expected.") from error
+    if "mark" not in arrays:
+        raise ValueError(f"{place} is no checkpoint; another name was expected.")
+    if not np.array_equal(arrays["mark"], mark):
         raise ValueError(
             f"{place} is the checkpoint of another problem, norm, C, loss or prior; remove it to begin anew."
         )

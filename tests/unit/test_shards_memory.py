@@ -1,0 +1,162 @@
+"""Working sets and memory: what a pass and a round take, and the sentence where that does not fit."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attsvm import ShardedProblem, Status, solve
+from attsvm.cli import main
+from attsvm.core.norms import get_norm
+from attsvm.core.paging import CHUNK_BYTES
+from attsvm.proofs.objective import PLAIN
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.working_sets import collection, restriction, rounds
+from attsvm.solvers.working_sets.constraints import Constraints
+from attsvm.solvers.working_sets.pool import Pool
+from attsvm.solvers.working_sets.restriction import Restriction
+
+TOL = 1e-9
+
+
+def folder_of(place: Path, n: int, T: int, d: int, shards: int) -> Path:
+    """Write selections by a random matrix, which W can meet."""
+    rng = np.random.default_rng([7, n, T, d])
+    teacher = rng.standard_normal((d, d))
+    place.mkdir()
+    for k in range(shards):
+        tokens, queries = rng.standard_normal((n // shards, T, d)), rng.standard_normal((n // shards, d))
+        selected = np.matmul(tokens, (queries @ teacher.T)[:, :, None])[..., 0].argmax(axis=1)
+        np.savez(place / f"{k}.npz", tokens=tokens.astype(np.float32), queries=queries, selected=selected)
+    return place
+
+
+def rounds_of(problem: ShardedProblem) -> rounds.Rounds:
+    shards, shape = problem.shards, problem.shape[2:]
+    return rounds.Rounds(Pool(shards), len(shards), shape, get_norm("frobenius"), PLAIN, Control(TOL), no_method)
+
+
+def no_method(*_: Any) -> Any:
+    raise AssertionError
+
+
+def test_the_first_pass_holds_its_working_set_twice_however_many_shards_there_are(tmp_path: Path) -> None:
+    problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 24_000, 8, 64, 8))
+    runs = rounds_of(problem)
+    tracemalloc.start()
+    state = runs.begin()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    size = len(state.table) * runs.constraint_bytes
+    assert len(state.table) == rounds.ROOM * 64 * 64
+    # The tables of the shards and the one they are joined to; a block of tokens, its differences and their products.
+    assert peak < 2.2 * size + 3 * CHUNK_BYTES
+
+
+def test_places_first_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 600, 6, 5, 3))
+    for options in ({}, {"C": 1.0}, {"C": 1.0, "loss": "squared_hinge"}):
+        monkeypatch.setattr(collection, "MOST_BYTES", 1 << 24)
+        whole = solve(problem, tol=TOL, **options)
+        monkeypatch.setattr(collection, "MOST_BYTES", 0)
+        bare = solve(problem, tol=TOL, **options)
+        assert bare.status is whole.status is Status.OPTIMAL
+        np.testing.assert_array_equal(bare.W, whole.W)
+        assert bare.rounds[0].working == whole.rounds[0].working
+
+
+def test_the_first_working_set_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 400, 6, 6, 2))
+    whole = solve(problem, tol=TOL)
+    monkeypatch.setattr(rounds, "ROOM_BYTES", 20 * 8 * 18)  # twenty constraints of 18 numbers
+    small = solve(problem, tol=TOL)
+    assert small.rounds[0].working == 20 < whole.rounds[0].working
+    assert small.status is Status.OPTIMAL
+    assert small.verify()
+    assert small.objective == pytest.approx(whole.objective, rel=2 * TOL)
+
+
+def test_a_query_of_many_constraints_does_not_widen_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    query = np.concatenate([np.zeros(64, dtype=int), np.arange(1, 201)])
+    count, d = len(query), 3
+    token = np.concatenate([np.arange(1, 65), np.ones(200, dtype=int)])
+    z, reference = rng.standard_normal((201, d))[query], rng.standard_normal((201, d))[query]
+    x = reference - np.abs(rng.standard_normal((count, 1))) * z - 0.1 * rng.standard_normal((count, d))
+    tied = np.zeros(count, dtype=bool)
+    tied[[5, 70]] = True
+    place = np.column_stack([np.zeros(count, dtype=int), query, token])
+    table = Constraints(place, x, reference, z, tied, np.zeros(count, dtype=bool), np.zeros(count))
+    whole = Restriction.of(table, get_norm("frobenius"), PLAIN)
+    assert whole.problem.tokens.shape[:2] == (201, 65)
+    monkeypatch.setattr(restriction, "PADDED_BYTES", 0)
+    cut = Restriction.of(table, get_norm("frobenius"), PLAIN)
+    # A row of the best width has one place too many per constraint at most.
+    assert cut.problem.tokens[..., 0].size <= 2 * count
+    W, values = rng.standard_normal((d, d)), rng.standard_normal(count)
+    for one in (whole, cut):
+        np.testing.assert_allclose(one.problem.apply(W)[one.row, one.column], table.margins(W), atol=1e-12)
+        np.testing.assert_array_equal(one.problem.tied[one.row, one.column], tied)
+        assert one.problem.rejected.sum() + one.problem.tied.sum() == count
+    np.testing.assert_allclose(
+        cut.problem.adjoint(cut.scatter(values)), whole.problem.adjoint(whole.scatter(values)), atol=1e-11
+    )
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_memory_that_ends_is_a_status_with_the_best_so_far(
+    norm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 400, 6, 6, 2))
+    optimum = solve(problem, norm, tol=TOL).objective
+    choices = {"left": np.inf}
+    monkeypatch.setattr(rounds, "available_bytes", lambda: choices["left"])
+
+    def shrink(state: Any) -> None:
+        choices["left"] = 0.0
+
+    file = tmp_path / "run.npz"
+    solution = solve(problem, norm, tol=1e-13, callback=shrink, checkpoint=file)
+    assert solution.status is Status.MEMORY_LIMIT
+    assert solution.sentence == "The next step does not fit into the memory that is left; W is the best found."
+    assert solution.lower_bound <= optimum * (1 + TOL)
+    assert solution.upper_bound >= optimum * (1 - TOL)
+    assert file.exists()
+    choices["left"] = np.inf
+    assert solve(problem, norm, tol=TOL, checkpoint=file).status is Status.OPTIMAL
+
+
+def test_the_command_ends_in_a_sentence_where_memory_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(tmp_path / "shards", 60, 6, 4, 2)
+
+    def no_memory(*_: Any) -> Any:
+        raise MemoryError
+
+    for name, replacement in (("available_bytes", lambda: 0.0), ("frobenius", no_memory)):
+        with monkeypatch.context() as patch:
+            patch.setattr(rounds, name, replacement)
+            assert main(["solve", str(folder), "--json"]) == 4
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["status"] == "MEMORY_LIMIT"
+        assert answer["objective"] is None
+
+
+def test_where_no_factor_fits_the_method_of_multipliers_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 3000, 8, 20, 3))
+    whole = solve(problem, tol=1e-6)
+    monkeypatch.setattr(rounds, "FACTORS", np.inf)
+    bounded = solve(problem, tol=1e-6)
+    assert bounded.status is Status.OPTIMAL
+    assert "multipliers" in bounded.method
+    assert "multipliers" not in whole.method
+    # Two answers with certified gaps differ by both at most.
+    assert bounded.objective == pytest.approx(whole.objective, rel=2e-6)
