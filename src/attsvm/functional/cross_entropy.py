@@ -191,7 +191,7 @@ def exact_cross_entropy(
     weight : tensor, shape (C,), optional
         Of each class; constant.
     ignore_index : int
-        The label of rows that do not count: their loss and their gradient are zero, whatever their logits.
+        The label of rows that do not count: their loss and their gradient are zero.
     label_smoothing : float
         The part of each target, from 0 to 1, that is spread evenly over all classes.
     dim : int, optional
