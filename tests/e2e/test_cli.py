@@ -25,6 +25,7 @@ import pytest
 
 import attsvm
 from attsvm.cli import main
+from attsvm.cli.inspect import read_lines
 
 SCRIPT = [sys.executable, "-c", "import sys; from attsvm.cli import main; sys.exit(main())"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -636,3 +637,46 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     assert "Stopped early" in out
     assert content["headline"] in out
     assert "Report:" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["solve", ""], "argument 2 is empty; a value was expected."),
+        (["solve", "a.npz", "--out", ""], "--out is empty; a value was expected."),
+        (["solve", "a.npz", "--out="], "--out is empty; a value was expected."),
+        (["check", ""], "argument 2 is empty; a value was expected."),
+        (["compare", "a", ""], "argument 3 is empty; a value was expected."),
+        (["study", "digits", "--out", ""], "--out is empty; a value was expected."),
+        (["reproduce", "--quick", "--out", ""], "--out is empty; a value was expected."),
+        (["inspect", "gpt2", "--text", ""], "--text is empty; a value was expected."),
+        (["bench", "--out", ""], "--out is empty; a value was expected."),
+    ],
+)
+def test_an_empty_path_is_not_this_folder(arguments: list[str], sentence: str, capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.npz", problem())
+    assert main(arguments) == 2
+    assert one_sentence(capsys.readouterr()) == f"attsvm: {sentence}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+@pytest.mark.parametrize(
+    "raw", [b"\xff\xfew\x00h", b"a,b\nx\x00,1\n", b"a,a\nx,1\n", b'a,b\n"' + b"x" * 131_073 + b'",1\n']
+)
+def test_tables_that_cannot_be_read_are_refused(raw: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.csv").write_bytes(raw)
+    assert main(["study", str(tmp_path / "a.csv"), "--text", "a", "--label", "b"]) == 2
+    assert "expected" in one_sentence(capsys.readouterr())
+
+
+@pytest.mark.parametrize("raw", [b"one\ntwo\x00\n", b"one\n\xfftwo\n"])
+def test_bytes_that_are_no_text_are_not_inspected(raw: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(raw)
+    with pytest.raises(ValueError, match=r"a\.txt is no UTF-8 text; a text file with one text a line was expected\."):
+        read_lines(tmp_path / "a.txt", 9)
+
+
+def test_a_byte_order_mark_is_no_word(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\rtwo\r")
+    assert read_lines(tmp_path / "a.txt", 9) == ["one", "two"]

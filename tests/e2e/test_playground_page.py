@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import io
 import json
 import os
@@ -408,3 +409,49 @@ def test_the_script_prints_the_numbers_of_the_page(name: str) -> None:
     ends = [run["correlation"] if name == "classes" else run["correlation"][-1] for run in runs]
     ends = [end for end in ends if end is not None]
     assert values["correlation"] == pytest.approx(ends, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1", None, 200),  # so browsers name port 80
+        ("localhost", "http://localhost", 200),
+        ("localhost:{port}", "http://localhost:{port}", 200),
+        ("localhost", "http://localhost:{port}", 403),
+        ("127.0.0.1", "http://example.org", 403),
+        ("example.org", None, 403),
+        ("127.0.0.1.example.org:{port}", None, 403),
+        ("", None, 403),
+    ],
+)
+def test_a_host_without_a_port_is_this_machine_too(server, host: str, origin: str | None, status: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    headers = {"Host": host} | ({} if origin is None else {"Origin": origin})
+    connection.request("GET", "/", headers={name: value.format(port=server.port) for name, value in headers.items()})
+    assert connection.getresponse().status == status
+    connection.close()
+
+
+def test_messages_of_any_kind_are_answered_on_one_socket(server) -> None:
+    from websockets.sync.client import connect
+
+    def message(seq: str, **change: str) -> str:
+        state = {name: json.dumps(value) for name, value in PRESETS["five-tokens"]["state"].items()} | change
+        fields = ", ".join(f'"{name}": {value}' for name, value in state.items())
+        return f'{{"seq": {seq}, "draft": true, "state": {{{fields}}}}}'
+
+    frames = [
+        b"\x00\xff",
+        message("NaN"),
+        message("1e999"),
+        message("1" + 400 * "0"),
+        message("1", tokens=f"[[[1{400 * '0'}, 0], [0, 1]]]"),
+        message("1", tokens="1" + 5000 * "0"),
+        100_000 * "[",
+    ]
+    with connect(f"ws://127.0.0.1:{server.port}/model", open_timeout=60) as mine:
+        for frame in frames:
+            mine.send(frame)
+            assert "expected" in json.loads(mine.recv(timeout=60))["error"]
+        mine.send(message("7"))
+        assert json.loads(mine.recv(timeout=60))["verdict"]

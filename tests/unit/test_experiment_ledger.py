@@ -53,6 +53,29 @@ def test_the_copy_is_the_original_where_that_is_at_hand() -> None:
         assert row.items() <= original[name].items()
 
 
+def test_shares_are_multiples_of_one_over_the_trials_within_the_reading_error() -> None:
+    """At 0.001 of the axis, the error of the readings, no share of Figs 5 and 6 says that trials were left out."""
+    for one in ledger():
+        if one.figure in ("5", "6") and one.trials is not None:
+            for y in one.y:
+                assert abs(round(y * one.trials) / one.trials - y) <= 0.001 + 1e-9, (one.key, y)
+        assert "multiple of 1/500 leaves" not in one.setting
+    first, rest = curve("Fig. 5a: W, not local").at(5), curve("Fig. 5a: W, local, global included").at(5)
+    assert first is not None
+    assert rest is not None
+    assert first.value == 0.002
+    # What is local and what is not are all trials there.
+    assert first.value + rest.value == pytest.approx(1, abs=1e-9)
+    row = curve("Fig. 6b: W, T=10").at(5)
+    assert row is not None
+    assert round(500 * row.value) == 298
+
+
+def test_nothing_is_said_of_independent_readings() -> None:
+    text = (ROOT / "src" / "attsvm" / "experiments" / "published" / "ledger.json").read_text(encoding="utf-8")
+    assert "independent" not in text
+
+
 def test_every_number_tells_where_and_how_well_it_was_read() -> None:
     assert "v1" in ledger().version
     assert "vector data" in ledger().how

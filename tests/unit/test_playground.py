@@ -244,3 +244,18 @@ def test_a_problem_that_the_page_cannot_show_is_refused() -> None:
         Playground("five-tokens")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="preset is 'six'; one of 'five-tokens'"):
         Playground(preset="six")
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400), float("nan"), float("inf")])
+def test_numbers_without_a_float_get_a_sentence(number: float) -> None:
+    tokens = [[[number, 0], [0, 1]]] * len(FIVE["tokens"])
+    assert answer({"seq": 3, "state": FIVE | {"tokens": tokens}}, Memory())["error"].startswith("tokens ")
+    assert "steps is" in answer({"seq": 3, "state": FIVE | {"steps": number}}, Memory())["error"]
+    reply = answer({"seq": number, "state": FIVE}, Memory())
+    assert reply["error"].startswith("seq is no number of a message; up to 9007199254740991 was expected")
+    assert reply["seq"] is None
+
+
+@pytest.mark.parametrize("seq", ["7", [7], True, {"a": 1}])
+def test_a_seq_that_is_no_number_gets_a_sentence(seq: object) -> None:
+    assert answer({"seq": seq, "state": FIVE}, Memory())["error"].startswith("seq is no number")

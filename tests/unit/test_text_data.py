@@ -197,3 +197,41 @@ def test_docstrings_are_prose_of_two_libraries() -> None:
         assert ">>>" not in text
     with pytest.raises(ValueError, match="classes is 'numpy-torch'; two of numpy, scipy"):
         docstrings("numpy-torch")
+
+
+def test_lines_that_end_in_carriage_returns_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'id,what,kind\r1,"One, two",a\r2,"Three\nfour",b\r'.replace(b"\n", b" "))
+    corpus = read_texts(path, "what", "kind")
+    assert corpus.texts == ("One, two", "Three four")
+    assert "Lines of a.csv end in carriage returns." in corpus.notes
+
+
+@pytest.mark.parametrize(
+    ("raw", "sentence"),
+    [
+        (b"what,kind\nhello\rworld,a\nx,b\n", r"malformed in line 2 \(new-line character seen in unquoted field"),
+        (b"\xff\xfew\x00h\x00a", "bytes at offset 6 that are no text; UTF-8, UTF-16 or Windows-1252 was expected"),
+        (b"what,kind\n\x81\x8d,a\nx,b\n", "bytes at offset 10 that are no text"),
+        (b"what,kind\nx\x00y,a\nx,b\n", "has a NUL at character 11; text in UTF-8"),
+        (bytes(range(256)) * 4, "that are no text|has a NUL"),
+        (b'what,kind\n"' + b"x" * 131_073 + b'",a\ny,b\n', r"malformed in line 2 \(field larger than field limit"),
+        (b"w" * 131_073 + b"what,kind\nx,a\ny,b\n", r"malformed in line 1 .* fields of up to 131,072 characters"),
+        (b"what,kind,what\nx,a,z\ny,b,z\n", "has 2 columns 'what'; different names were expected"),
+        (b"what, kind ,kind\nx,a,z\ny,b,z\n", "has 2 columns 'kind'; different names were expected"),
+    ],
+)
+def test_files_that_are_no_table_get_a_sentence(raw: bytes, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(raw)
+    with pytest.raises(ValueError, match=sentence) as refusal:
+        read_texts(path, "what", "kind")
+    assert not isinstance(refusal.value, UnicodeError)  # whose own words name no file
+    assert str(refusal.value).startswith(str(path))
+
+
+def test_quotes_of_another_delimiter_are_none(tmp_path: Path) -> None:
+    """Under commas the quoted field begins within another, so that its carriage return would end a line."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'what;kind;"a\rnote"\nx;a;n\ny;b;n\n')
+    assert read_texts(path, "what", "kind").texts == ("x", "y")

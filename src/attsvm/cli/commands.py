@@ -57,6 +57,7 @@ def run(arguments: list[str] | None = None) -> int:
 def _command(arguments: list[str] | None) -> int:
     try:
         _check_environment()
+        _check_arguments(sys.argv[1:] if arguments is None else arguments)
         code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except (BadInput, CycloptsError) as error:
         return _refuse(str(error))
@@ -81,6 +82,21 @@ def _open_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (for the process)
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Refuse an argument without characters, such as a variable of the shell that is not set: a path would be ".".
+
+    Raises
+    ------
+    BadInput
+        If there is one; the sentence names its option or its position.
+    """
+    for place, argument in enumerate(arguments):
+        if argument == "" or (argument.startswith("--") and argument.endswith("=")):
+            option = (arguments[place - 1] if argument == "" and place else argument).removesuffix("=")
+            name = option if option.startswith("--") else f"argument {place + 1}"
+            raise BadInput(f"{name} is empty; a value was expected.")
 
 
 def _check_environment() -> None:

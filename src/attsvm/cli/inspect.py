@@ -146,9 +146,12 @@ def read_lines(path: Path, most: int) -> list[str]:
         If fewer than two are left, or the file is no text.
     """
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no UTF-8 text; a text file with one text a line was expected.") from error
+        content = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        content = "\0"
+    if "\0" in content:  # no text has one, and the bytes of most other files do
+        raise ValueError(f"{path} is no UTF-8 text; a text file with one text a line was expected.")
+    lines = [line.strip() for line in content.splitlines()]
     texts = [line for line in lines if line][:most]
     if len(texts) < 2:
         raise ValueError(

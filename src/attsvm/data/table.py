@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,8 @@ def read_texts(path: str | Path, text: str, label: str, classes: tuple[str, str]
     """Read two columns of a CSV or TSV file.
 
     Fields are separated by commas, semicolons or tabs, whichever gives the columns asked for; bytes that are no UTF-8
-    are read as Windows-1252, which holds Latin-1. Rows without a text or a label are left out. What was left out or
-    repeats is said in the notes.
+    are read as Windows-1252, which holds Latin-1. Lines end in line feeds, or in carriage returns if the file has no
+    line feed. Rows without a text or a label are left out. What was left out or repeats is said in the notes.
 
     Parameters
     ----------
@@ -42,7 +43,8 @@ def read_texts(path: str | Path, text: str, label: str, classes: tuple[str, str]
     FileNotFoundError
         If there is no such file.
     ValueError
-        If a column is missing, rows are ragged, or the labels are not two; the sentence says what helps.
+        If bytes are no text, a column is missing or there twice, rows are ragged, a field is longer than the csv
+        module's limit of 131,072 characters, or the labels are not two; the sentence says what helps.
     """
     file = Path(path)
     if not file.is_file():
@@ -63,50 +65,83 @@ def read_texts(path: str | Path, text: str, label: str, classes: tuple[str, str]
 
 def _decode(file: Path) -> tuple[str, list[str]]:
     raw = file.read_bytes()
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return raw.decode("utf-16"), []
+    notes = []
     try:
-        return raw.decode("utf-8-sig"), []
-    except UnicodeDecodeError:
-        note = f"{file.name} is not in UTF-8 and was read as Windows-1252 (Latin-1)."
-        return raw.decode("cp1252", errors="replace"), [note]
+        if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+            content = raw.decode("utf-16")
+        else:
+            try:
+                content = raw.decode("utf-8-sig")
+            except UnicodeDecodeError:
+                content = raw.decode("cp1252")
+                notes.append(f"{file.name} is not in UTF-8 and was read as Windows-1252 (Latin-1).")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{file} has bytes at offset {error.start} that are no text; UTF-8, UTF-16 or Windows-1252 was expected."
+        ) from None
+    nul = content.find("\0")
+    if nul >= 0:  # no text has one, and the bytes of most other files do
+        raise ValueError(f"{file} has a NUL at character {nul:,}; text in UTF-8, UTF-16 or Windows-1252 was expected.")
+    return content, notes
 
 
 def _columns(file: Path, content: str, text: str, label: str, notes: list[str]) -> list[tuple[str, str]]:
     """Read the two columns under the delimiter that gives them."""
-    header = content.partition("\n")[0]
     usual = "\t" if file.suffix.lower() == ".tsv" else ","
     delimiters = sorted(_DELIMITERS, key=lambda delimiter: delimiter != usual)
+    headers: dict[str, list[str]] = {}
+    failures = []
     for delimiter in delimiters:
-        names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
-        if text in names and label in names:
-            break
-    else:
-        best = max(delimiters, key=lambda delimiter: len(next(csv.reader([header], delimiter=delimiter), [])))
-        names = [name for name in next(csv.reader([header], delimiter=best), []) if name]
+        try:
+            _, names = next(_rows(file, content, delimiter), (0, []))
+        except ValueError as error:  # quotes that begin after another delimiter are none here
+            failures.append(error)
+        else:
+            headers[delimiter] = [name.strip() for name in names]
+    delimiter = next((d for d, names in headers.items() if text in names and label in names), None)
+    if delimiter is None and failures:
+        raise failures[0]
+    if delimiter is None:
+        names = [name for name in max(headers.values(), key=len) if name]
         column, name = next((c, n) for c, n in (("text", text), ("label", label)) if n not in names)
-        columns = f"the columns {', '.join(names)}" if len(content.splitlines()) > 1 else "no rows"
+        columns = f"the columns {', '.join(map(_short, names))}" if len(content.splitlines()) > 1 else "no rows"
         raise ValueError(f"{file} has {columns}; a column {name!r} was expected for --{column}.")
+    names = headers[delimiter]
+    for name in (text, label):
+        if names.count(name) > 1:
+            raise ValueError(f"{file} has {names.count(name)} columns {name!r}; different names were expected.")
     if delimiter != usual:
         notes.append(f"Fields of {file.name} are separated by {_DELIMITERS[delimiter]}.")
+    if _line_end(content) == "\r":
+        notes.append(f"Lines of {file.name} end in carriage returns.")
     places = names.index(text), names.index(label)
     pairs = []
+    for line, row in _rows(file, content, delimiter):
+        if row and len(row) <= max(places):
+            raise ValueError(
+                f"{file} has a row that ends before a column in line {line}; {text!r} and "
+                f"{label!r} were expected in every row."
+            )
+        if row:
+            pairs.append((row[places[0]], row[places[1]]))
+    return pairs[1:]
+
+
+def _line_end(content: str) -> str:
+    return "\r" if "\r" in content and "\n" not in content else "\n"
+
+
+def _rows(file: Path, content: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of each row's last line, and its fields."""
+    reader = csv.reader(io.StringIO(content, newline=_line_end(content)), delimiter=delimiter)
     try:
-        reader = csv.reader(io.StringIO(content, newline=""), delimiter=delimiter)
-        next(reader)
         for row in reader:
-            if row and len(row) <= max(places):
-                raise ValueError(
-                    f"{file} has a row that ends before a column in line {reader.line_num}; {text!r} and "
-                    f"{label!r} were expected in every row."
-                )
-            if row:
-                pairs.append((row[places[0]], row[places[1]]))
+            yield reader.line_num, row
     except csv.Error as error:
         raise ValueError(
-            f"{file} is malformed ({error}); fields separated by {_DELIMITERS[delimiter]} were expected."
+            f"{file} is malformed in line {reader.line_num} ({error}); fields of up to {csv.field_size_limit():,} "
+            f"characters separated by {_DELIMITERS[delimiter]} were expected."
         ) from error
-    return pairs
 
 
 def _two_classes(

@@ -10,6 +10,9 @@ from attsvm.playground.plane import Memory, plane_picture
 from attsvm.playground.script import script
 from attsvm.playground.state import Classes, read_state
 
+# The largest whole number up to which JavaScript tells neighbours apart.
+LARGEST_SEQ = 2**53 - 1
+
 
 def answer(message: Any, memory: Memory, stale: Callable[[], bool] = lambda: False) -> dict[str, Any]:
     """Answer one message.
@@ -36,6 +39,8 @@ def answer(message: Any, memory: Memory, stale: Callable[[], bool] = lambda: Fal
     """
     fields = message if isinstance(message, dict) else {}
     seq, draft = fields.get("seq"), bool(fields.get("draft"))
+    if seq is not None and not (type(seq) in (int, float) and abs(seq) <= LARGEST_SEQ):  # also for NaN
+        return {"seq": None, "error": f"seq is no number of a message; up to {LARGEST_SEQ} was expected."}
     try:
         state = read_state(fields.get("state"))
         compute = classes_picture if isinstance(state, Classes) else plane_picture

@@ -70,7 +70,8 @@ def is_local(headers: Headers) -> bool:
     """Whether a request names this machine, and comes from a page of this server if it comes from a page."""
     host = headers.get("host", "")
     origin = headers.get("origin")
-    return host.rpartition(":")[0] in LOCAL_NAMES and origin in (None, f"http://{host}")
+    # Browsers leave out port 80, in both headers.
+    return host.partition(":")[0] in LOCAL_NAMES and origin in (None, f"http://{host}")
 
 
 def _file(kind: str, content: Callable[[], str]) -> Callable[[Request], Response]:
@@ -97,8 +98,10 @@ async def _converse(socket: WebSocket) -> None:
 
     async def listen() -> None:
         while True:
-            text = await socket.receive_text()
-            newest[:] = [_decode(text)]
+            frame = await socket.receive()
+            if frame["type"] == "websocket.disconnect":
+                return
+            newest[:] = [_decode(frame.get("text"))]
             arrival.set()
 
     async def compute() -> None:
@@ -126,10 +129,10 @@ async def _converse(socket: WebSocket) -> None:
             task.cancel()
 
 
-def _decode(text: str) -> Any:
-    """Return the JSON, or None, which is answered as a state that does not fit."""
+def _decode(text: str | None) -> Any:
+    """Return the JSON, or None, which is answered as a state that does not fit; a binary frame has no text."""
     try:
-        return json.loads(text) if len(text) <= _TOO_LARGE else None
+        return None if text is None or len(text) > _TOO_LARGE else json.loads(text)
     except (ValueError, RecursionError):
         return None
 

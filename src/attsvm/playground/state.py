@@ -174,7 +174,7 @@ def _array(raw: Mapping[str, Any], name: str, shape: tuple[int | None, ...]) -> 
     """Read finite numbers of that shape; None stands for any length."""
     try:
         array = np.array(raw.get(name), dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # an integer may have any number of digits
         raise ValueError(f"{name} is no array of numbers; shape {_shape_text(shape)} was expected.") from None
     fits = array.ndim == len(shape) and all(
         length in (None, size) for length, size in zip(shape, array.shape, strict=True)

