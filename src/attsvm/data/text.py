@@ -133,6 +133,11 @@ def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> 
     Returns
     -------
     ndarray, shape (words, min(dimensions, words - 1))
+
+    Raises
+    ------
+    ValueError
+        If no words keep each other's company.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.linalg import svds
@@ -149,6 +154,10 @@ def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> 
     row, column = table.coords
     information = np.log(table.data * table.data.sum() / (total[row] * total[column]))
     positive = coo_array((np.maximum(information, 0.0), (row, column)), shape=(words, words)).tocsr()
+    if not positive.count_nonzero():
+        raise ValueError(
+            "no two words of the texts stand together more often than by chance; texts of several words were expected."
+        )
     rank = min(dimensions, words - 1)
     # The start is fixed so that one file has one set of vectors, up to rotations where singular values are equal.
     left, sigma, _ = svds(positive, k=rank, v0=np.ones(words), return_singular_vectors=True)

@@ -1,0 +1,50 @@
+"""How much memory a process may still take."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from pathlib import Path
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits
+    resource = None
+
+_STATUS = Path("/proc/self/statm")
+_MEMINFO = Path("/proc/meminfo")
+_GROUP = Path("/sys/fs/cgroup")
+
+
+def available_bytes() -> float:
+    """Return the memory that is free for this process, by the system, its group and its own limit.
+
+    Infinite where the system says nothing of it.
+    """
+    return max(0.0, min(_of_system(), _of_group(), _of_process()))
+
+
+def _of_system() -> float:
+    with suppress(OSError, ValueError, IndexError):
+        for line in _MEMINFO.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    return math.inf
+
+
+def _of_group() -> float:
+    with suppress(OSError, ValueError):  # "max" is no number: no limit
+        limit = int((_GROUP / "memory.max").read_text(encoding="ascii"))
+        return float(limit - int((_GROUP / "memory.current").read_text(encoding="ascii")))
+    return math.inf
+
+
+def _of_process() -> float:
+    if resource is None:
+        return math.inf
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return math.inf
+    with suppress(OSError, ValueError, IndexError):
+        return float(limit - resource.getpagesize() * int(_STATUS.read_text(encoding="ascii").split()[0]))
+    return float(limit)
