@@ -183,7 +183,15 @@ def _read_table(
     data: str, classes: str | None, train: int | None, text: str | None, label: str | None, model: str | None
 ) -> Dataset:
     from attsvm.data.table import read_texts
-    from attsvm.data.text import MOST_DIMENSIONS, MOST_ROWS, from_vectors, principal_components, word_dataset
+    from attsvm.data.text import (
+        MOST_DIMENSIONS,
+        MOST_ROWS,
+        MOST_STATES,
+        MOST_TOKENS,
+        from_vectors,
+        principal_components,
+        word_dataset,
+    )
 
     if text is None or label is None:
         raise BadInput(f"{data} needs --text and --label; the names of its columns of texts and labels were expected.")
@@ -199,7 +207,6 @@ def _read_table(
     most = MOST_ROWS if train is None else max(MOST_ROWS, 2 * train)
     if model is None:
         return word_dataset(texts, most=most)
-    _, texts = texts.drawn(most)
     from attsvm.pretrained.activations.backend import MissingExtra
 
     try:
@@ -207,7 +214,13 @@ def _read_table(
         from attsvm.pretrained.loading import load
 
         transformer, tokenizer = load(model)
-        sequences = hidden_states(transformer, tokenizer, texts.texts)
+        if train is None:
+            width = getattr(
+                transformer.config, "hidden_size", MOST_DIMENSIONS
+            )  # some models of several parts have none
+            most = min(most, MOST_STATES // (MOST_TOKENS * width))
+        _, texts = texts.drawn(most)
+        sequences = hidden_states(transformer, tokenizer, texts.texts, MOST_TOKENS + 1)  # one more tells of a cut
         spans = hidden_spans(tokenizer, texts.texts)
     except MissingExtra as error:
         raise BadInput(str(error)) from error
