@@ -26,6 +26,8 @@ import pytest
 import attsvm
 from attsvm.cli import main
 from attsvm.cli.inspect import read_lines
+from attsvm.core.files import locked
+from attsvm.study.files import FIGURE_NAMES
 
 SCRIPT = [sys.executable, "-c", "import sys; from attsvm.cli import main; sys.exit(main())"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -152,6 +154,10 @@ def test_bad_problems_are_refused(
         ({"labels": None}, "labels"),
         ({"labels": np.array([1, 2, 1, 2, 1, 2])}, "labels"),
         ({"labels": np.zeros(6)}, "labels"),
+        ({"labels": np.ones(6)}, "labels of a.npz are all +1; -1 and +1 were expected"),
+        ({name: array[:1] for name, array in data_set().items()}, "a.npz has one row"),
+        ({"tokens": data_set()["tokens"][:, :1]}, "one visible token in every row"),
+        ({"mask": np.eye(3)[np.zeros(6, int)]}, "one visible token in every row"),
         ({"queries": np.full((6, 4), np.inf)}, "queries"),
         ({"tokens": np.zeros((6, 5))}, "tokens"),
         ({"tokens": np.zeros((6, 3, 5))}, "tokens"),
@@ -591,21 +597,68 @@ def test_a_second_study_never_mixes_with_the_first(
     monkeypatch.chdir(tmp_path)
     earlier = Path("attsvm-study/verdict.json")
     earlier.parent.mkdir()
-    earlier.write_text("another study")
+    earlier.write_text('{"files": ["figures/selection.png", "../outside.png", "verdict.json"]}')
     assert main(["study", str(source), "--steps", "5", "--shuffles", "0"]) == 0
     assert "Report: attsvm-study-2/report.html" in capsys.readouterr().out
     assert main(["study", str(source), "--steps", "6", "--shuffles", "0", "--out", "attsvm-study"]) == 2
     assert "holds a study already" in one_sentence(capsys.readouterr())
-    assert earlier.read_text() == "another study"
+    assert "selection" in earlier.read_text()
     stale, notes = Path("attsvm-study/figures/selection.png"), Path("attsvm-study/notes.txt")
+    own, outside = Path("attsvm-study/figures/holiday.png"), Path("outside.png")
     stale.parent.mkdir()
-    stale.write_bytes(b"a figure of another study")
+    for picture in (stale, own, outside):
+        picture.write_bytes(b"a figure of another study, or of the user")
     notes.write_text("mine")
     second = ["study", str(source), "--steps", "6", "--shuffles", "0", "--out", "attsvm-study", "--overwrite"]
     assert main(second) == 0
     assert json.loads(earlier.read_text(encoding="utf-8"))["parameters"]["steps"] == 6
     assert not stale.exists()
     assert notes.read_text() == "mine"
+    assert own.exists()
+    assert outside.exists()
+    files = json.loads(earlier.read_text(encoding="utf-8"))["files"]
+    written = {str(path.relative_to(earlier.parent)) for path in earlier.parent.rglob("*") if path.is_file()}
+    assert set(files) == written - {"notes.txt", "figures/holiday.png"}
+
+
+def test_a_study_removes_and_replaces_no_picture_of_the_users(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = write(tmp_path / "mine.npz", data_set()), tmp_path / "out"
+    study = ["study", str(source), "--steps", "5", "--shuffles", "0", "--out", str(out)]
+    own = [out / "figures" / name for name in ("holiday.png", "paper.pdf")]
+    own[0].parent.mkdir(parents=True)
+    for picture in own:
+        picture.write_bytes(b"mine")
+    assert main(study) == 0
+    assert [picture.read_bytes() for picture in own] == [b"mine", b"mine"]
+    capsys.readouterr()
+    taken = tmp_path / "taken"
+    (taken / "figures").mkdir(parents=True)
+    (taken / "figures" / "margins.png").write_bytes(b"mine")
+    assert main([*study[:-1], str(taken)]) == 2
+    assert "holds figures/margins.png, which a study would replace" in one_sentence(capsys.readouterr())
+    assert (taken / "figures" / "margins.png").read_bytes() == b"mine"
+    names = {path.stem for path in (out / "figures").iterdir()} - {"holiday", "paper"}
+    assert names <= set(FIGURE_NAMES)
+
+
+def test_two_studies_at_once_never_share_a_directory(tmp_path: Path) -> None:
+    source = write(tmp_path / "mine.npz", data_set())
+    study = [*SCRIPT, "study", str(source), "--steps", "5", "--shuffles", "0"]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path, "env": ENVIRONMENT}
+    outcomes = []
+    for out in ([], ["--out", "one"]):
+        with locked(tmp_path / "attsvm-study"), locked(tmp_path / "one"):  # as by a study that is at work there
+            outcomes.append(subprocess.run([*study, *out], **options, check=False, timeout=120))  # type: ignore[call-overload]
+    assert outcomes[0].returncode == 0, outcomes[0].stderr
+    assert "Report: attsvm-study-2/report.html" in outcomes[0].stdout
+    assert outcomes[1].returncode == 2
+    assert "one is in use by another run; wait for it, or choose another --out." in outcomes[1].stderr
+    both = [subprocess.Popen([*study, "--out", "both"], **options) for _ in range(2)]  # type: ignore[call-overload]
+    results = [(one.communicate(timeout=120), one.returncode) for one in both]
+    assert sorted(code for _, code in results) == [0, 2], results
+    assert sum("Report: both/report.html" in text for (text, _), _ in results) == 1
 
 
 def test_solve_does_not_overwrite_its_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

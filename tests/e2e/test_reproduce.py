@@ -362,6 +362,9 @@ def test_parameters_that_only_the_experiment_can_refuse(
         assert word in text
         assert "no such cell" in text
         assert not (tmp_path / part / "index.html").exists()
+        if part == "trials":  # no rows, so nothing that would keep another run out
+            assert not list((tmp_path / part).rglob("*.*"))
+            run(EXPERIMENT, "quick", tmp_path / part / "tiny")
         with pytest.raises(IndexError):  # on its own cells that is a bug
             main([*arguments, "--fresh"])
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from attsvm.core.meter import Meter, duration
-from attsvm.experiments import runner
+from attsvm.experiments import registry, runner
 from attsvm.experiments.compute import compute, cut, task_of
 from attsvm.experiments.runner import Interruption, prepare, run
 from attsvm.experiments.seeds import trial_seeds
@@ -122,6 +122,36 @@ def test_what_is_no_run_is_refused_and_fresh_starts_over(tmp_path: Path) -> None
     rows = runner.finish(prepare(EXPERIMENT, "quick", tmp_path, seed=5, fresh=True))
     assert rows == run(EXPERIMENT, "quick", seed=5)
     assert json.loads((tmp_path / "manifest.json").read_text())["seed"] == 5
+
+
+def test_a_run_without_rows_keeps_no_other_out(tmp_path: Path) -> None:
+    run(EXPERIMENT, "quick", tmp_path, seed=7)
+    (tmp_path / "rows.parquet").unlink()
+    assert run(EXPERIMENT, "quick", tmp_path) == run(EXPERIMENT, "quick")
+    assert json.loads((tmp_path / "manifest.json").read_text())["seed"] == 0
+
+
+def test_files_of_the_users_outlive_every_run(tmp_path: Path) -> None:
+    own = [tmp_path / name for name in ("shards/mine.parquet", ".mine.1.partial", "shards/.mine.1.partial")]
+    own += [tmp_path / "figure.png"]  # there is no manifest yet, so no run has drawn it
+    (tmp_path / "shards").mkdir()
+    for path in own:
+        path.write_bytes(b"mine")
+    for fresh in (True, False):
+        runner.finish(prepare(EXPERIMENT, "quick", tmp_path, fresh=fresh))
+    assert [path.read_bytes() for path in own] == [b"mine"] * 4
+    (tmp_path / "manifest.json").unlink()
+    runner.finish(prepare(EXPERIMENT, "quick", tmp_path, fresh=True))
+    assert [path.read_bytes() for path in own] == [b"mine"] * 4
+    assert not list((tmp_path / "shards").glob("0*"))
+
+
+def test_sizes_below_one_are_refused_unless_some_cell_has_them() -> None:
+    with pytest.raises(ValueError, match="trials is -1 for tiny; at least 1 was expected"):
+        prepare(EXPERIMENT, "quick", "nowhere", overrides={"trials": "-1"})
+    assert prepare(registry.get("phase-diagram"), "quick", "nowhere", overrides={"steps": "0"}).trials > 0
+    with pytest.raises(ValueError, match="d is 0 for svm-rank; at least 1 was expected"):
+        prepare(registry.get("svm-rank"), "quick", "nowhere", overrides={"d": "0"})
 
 
 def test_two_runs_cannot_share_a_directory(tmp_path: Path) -> None:

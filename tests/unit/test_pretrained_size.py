@@ -23,6 +23,7 @@ from attsvm.pretrained import (
     probe,
     rope_lift,
     selection_report,
+    unfinished,
 )
 from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.repetition import in_float64
@@ -34,7 +35,7 @@ from attsvm.pretrained.inspection import inspect_model
 from attsvm.pretrained.kernel import solve_selection
 from attsvm.pretrained.survey import Survey
 from attsvm.pretrained.thinning import drawn_tokens, thin
-from attsvm.pretrained.unfinished import HEADS, ResumeFile
+from attsvm.pretrained.unfinished import HEADS, SURVEY, ResumeFile
 from attsvm.report.inspection import numbers
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
@@ -184,6 +185,26 @@ def test_a_stopped_inspection_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not any(sentence.startswith("Inspecting heads: 1 of") for sentence in messages)
     other = inspect_model(model, tokenizer, SENTENCES[:8], progress=stopping("Reading texts: 0"), **options)
     assert other.heads == ()  # other texts: nothing of the folder counts
+
+
+def test_a_folder_of_the_users_is_no_inspection(tmp_path: Path) -> None:
+    folder = tmp_path / "unfinished"
+    folder.mkdir()
+    (folder / "novel.txt").write_text("mine")
+    ResumeFile(folder, "one")
+    ResumeFile(folder, "another").write_survey({"a": np.ones(1)})
+    unfinished.remove(folder)
+    assert [path.name for path in folder.iterdir()] == ["novel.txt"]
+    for name, content in ((HEADS, '{"mine": 1}\n'), (SURVEY, "mine")):
+        (folder / name).write_text(content)
+        with pytest.raises(ValueError, match=f"holds {name} of no inspection"):
+            ResumeFile(folder, "one")
+        assert (folder / name).read_text() == content
+        (folder / name).unlink()
+    (folder / "novel.txt").unlink()
+    ResumeFile(folder, "one")
+    unfinished.remove(folder)
+    assert not folder.exists()
 
 
 _PEAK = """

@@ -59,9 +59,30 @@ def test_means_of_draws() -> None:
     from scipy.stats import ttest_ind
 
     expected = ttest_ind(second, first, equal_var=False).confidence_interval()
-    assert mean_difference_interval(first, second) == pytest.approx((expected.low, expected.high))
-    assert mean_difference_interval(first[:1], second) is None
-    assert mean_difference_interval(np.full(3, 0.5), np.full(2, 0.75)) == (0.25, 0.25)
+    many = 10**6, 10**6
+    assert mean_difference_interval(first, second, many) == pytest.approx((expected.low, expected.high))
+    assert mean_difference_interval(first[:1], second, many) is None
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_draws_that_happen_to_be_alike_have_the_error_of_their_rows(share: float) -> None:
+    """Exactly, over all outcomes of two draws each, many of which have no spread of their own."""
+    n, coverage = 6, 0.0
+    pmf = binom.pmf(np.arange(n + 1), n, share)
+    for outcome in product(range(n + 1), repeat=4):
+        interval = mean_difference_interval(np.array(outcome[:2]) / n, np.array(outcome[2:]) / n, (n, n))
+        assert interval is not None
+        coverage += float(np.prod(pmf[list(outcome)])) * (interval[0] <= 0.0 <= interval[1])
+    assert coverage >= 0.95
+    two = json.loads(json.dumps(content()))
+    two["series"]["held_out"] = {"digest": "same", "rows": 40, "right": {"uniform": "01" * 20}}
+    first, second = (json.loads(json.dumps(two)) for _ in range(2))
+    for record, draw in ((first, 0.55), (second, 0.475)):
+        record["series"]["shuffled_labels"] = {"W": [draw, draw]}
+    rows = {row.label: row for row in compare(Record("a", first), Record("b", second)).tables["Right on rows held out"]}
+    row = rows["W on shuffled labels, mean"]
+    assert row.difference.startswith("−7.5 points (−")
+    assert not row.differs
 
 
 @cache

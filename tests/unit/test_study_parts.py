@@ -8,11 +8,13 @@ import pytest
 from attsvm import SelectionProblem, TokenData, solve
 from attsvm.core.summary import counted
 from attsvm.data.dataset import Dataset
+from attsvm.data.text import LabelledTexts, word_dataset
 from attsvm.study import Settings
 from attsvm.study.controls import direction_of, hebbian, shuffle
 from attsvm.study.convergence import climbing, steps_to
 from attsvm.study.head import PENALTIES, fit_head, mean_tokens
 from attsvm.study.intervals import share_interval, upper_limit
+from attsvm.study.labels import shuffled_labels
 from attsvm.study.run import prepare
 from attsvm.study.spectrum import certified_rank, singular_values
 from attsvm.study.training import record_steps
@@ -230,3 +232,21 @@ def test_watch_counts_stages_by_their_share_and_remembers_a_stop() -> None:
 def test_settings_out_of_range_are_named(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Settings(**wrong)  # type: ignore[arg-type]
+
+
+def test_shuffled_labels_stop_in_the_middle_of_a_training() -> None:
+    setup, calls = prepare(data_set(n=12), Settings(train=8)), []
+
+    def progress(sentence: str, share: float) -> bool:
+        calls.append(share)
+        return len(calls) > 5
+
+    watch = Watch(progress, {"labels": 1.0})
+    assert shuffled_labels(setup, Settings(train=8, steps=400, shuffles=2), "W", watch) is None
+    assert 0 < calls[-1] < 0.5  # the first of two trainings is a half
+
+
+def test_texts_of_one_word_are_a_sentence() -> None:
+    texts = LabelledTexts("f.csv", ("aa", "bb", "cc") * 4, np.array([1.0, -1.0] * 6), ("p", "q"))
+    with pytest.raises(ValueError, match="texts of several words were expected"):
+        word_dataset(texts)

@@ -6,6 +6,8 @@ import torch
 
 from attsvm import TokenData, correlation, train
 from attsvm.data.synthetic import random_data
+from attsvm.training import recording
+from attsvm.training.recording import Watch
 
 DATA, V = random_data(3, 4, 5, 6, gap=0.05, seed=1)
 
@@ -160,6 +162,27 @@ def test_callback_sees_progress_and_can_stop():
     assert trace.stopped
     assert trace.step.tolist() == [0, 100, 200, 250]
     np.testing.assert_allclose(trace.W[:, -1], train(DATA, V, steps=250).W[:, -1])
+
+
+def test_slow_steps_ask_the_callback_more_often(monkeypatch):
+    """A step of a tenth of a second is asked after every five, not after every hundredth of the run."""
+    clock = [0.0]
+    advance = Watch.advance
+
+    def slowly(self, first, stop):
+        clock[0] += 0.1 * (stop - first)
+        advance(self, first, stop)
+
+    monkeypatch.setattr(Watch, "advance", slowly)
+    monkeypatch.setattr(recording.time, "perf_counter", lambda: clock[0])
+    calls = []
+    options = {"steps": 2000, "record_every": [1, 2000]}
+    trace = train(DATA, V, callback=lambda step, steps: calls.append(step), **options)
+    assert max(np.diff(calls)) <= 5
+    np.testing.assert_array_equal(trace.W, train(DATA, V, **options).W)
+    stopped = train(DATA, V, callback=lambda step, steps: step >= 33, **options)
+    assert 33 <= stopped.step[-1] <= 38
+    assert stopped.stopped
 
 
 def test_trials_are_shared_out_among_threads_without_a_trace():

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from attsvm.cli.console import BadInput, Exit, check_writable, refusing
+from attsvm.core.files import locked
 from attsvm.study.comparison import compare as compared
 from attsvm.study.comparison import read_record
 
@@ -30,7 +31,7 @@ def compare(first: Path, second: Path, /, *, out: Path = Path("attsvm-compare"))
             raise BadInput(f"{first} and {second} are one directory; two studies were expected.")
         comparison = compared(read_record(first), read_record(second))
     check_writable(out, directory=True)
-    with refusing(values=False):
+    with refusing(values=False), locked(out, wait=True):
         from attsvm.report.comparison import letters, write_comparison
 
         page = write_comparison(comparison, out, shlex.join(["attsvm", *sys.argv[1:]]))

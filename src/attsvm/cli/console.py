@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import FrameType, TracebackType
 from typing import TextIO
 
 import numpy as np
-
-from attsvm.core.files import replacing_file
 
 
 class Exit(IntEnum):
@@ -160,16 +159,14 @@ def check_writable(target: Path, *, directory: bool, option: str = "--out") -> N
         If the file's directory, or the directory itself, cannot be made or written.
     """
     parent = target if directory else target.parent
-    probe = parent / ".attsvm-probe"
     try:
         if not directory and target.is_dir():
             raise BadInput(f"{target} is a directory; the name of a file was expected for {option}.")
         parent.mkdir(parents=True, exist_ok=True)
-        with replacing_file(probe):
+        with TemporaryFile(dir=parent):  # without a name where the system has such files: nothing to leave behind
             pass
-        probe.unlink()
     except OSError as error:
-        if probe.name in Path(str(error.filename)).name:
+        if Path(str(error.filename)).parent == parent:
             error.filename = str(parent)
         raise BadInput(f"{option} {target} cannot be written: {_sentence(error)}") from error
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.core.files import locked
 from attsvm.core.summary import counted
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def inspect(
     except MissingExtra as error:
         raise BadInput(str(error)) from error
     resumption = out / RESUME
-    with Progress(f"the heads that are done are in {resumption}.") as progress, refusing():
+    with Progress(f"the heads that are done are in {resumption}.") as progress, refusing(), locked(out):
         options: dict[str, Any] = {
             "media": media,
             "name": short_name(model),
@@ -104,12 +104,13 @@ def inspect(
         inspection = inspect_model(network, tokenizer, lines, progress=progress, **options)
         is_stopped = progress.interrupted
         progress("Writing the pages", 1.0)
+        from attsvm.pretrained import unfinished
         from attsvm.report.inspection import headline, write_inspection
 
         page = write_inspection(inspection, out, shlex.join(["attsvm", *sys.argv[1:]]))
-    if inspection.complete:
-        shutil.rmtree(resumption, ignore_errors=True)
-    else:
+        if inspection.complete:
+            unfinished.remove(resumption)
+    if not inspection.complete:
         print("Stopped; the same command goes on with the heads that are left.", file=sys.stderr)
     print(headline(inspection))
     print(f"Report: {page}")

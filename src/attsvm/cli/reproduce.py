@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refuse, refusing, tell
+from attsvm.core.files import locked
 from attsvm.core.meter import duration
 from attsvm.core.summary import counted
 from attsvm.experiments import registry
@@ -214,7 +215,7 @@ def _report(out: Path, missing: list[str], command: str, progress: Progress) -> 
     from attsvm.report.finished import finished_in
     from attsvm.report.reproduction import write_reproduction
 
-    with refusing(values=False), one_thread():
+    with refusing(values=False), locked(out, wait=True), one_thread():
         pages, complaints = [], []
         for one in finished_in(out):
             progress("Drawing the report", 1.0)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.core.files import locked, take_up
 from attsvm.core.threads import one_thread
 from attsvm.data.dataset import Dataset
 from attsvm.data.npz import read_dataset
 from attsvm.data.table import TABLES
-from attsvm.study.files import holds_study
+from attsvm.study.files import NUMBERS, PAGE, file_in_the_way
 from attsvm.study.results import Settings, Study
 
 DEFAULT = Path("attsvm-study")
@@ -91,17 +94,17 @@ def study(
     options = {"classes": classes, "query": query, "patch": patch, "positions": positions}
     with refusing():
         settings = Settings(train, steps, lr, seed, shuffles, time_limit, max_steps)
+        if out is not None:  # a first look, before the data are read
+            _refuse_replacing(out, overwrite)
         dataset = _read_data(data, options, columns, train)
-        directory = _choose_directory(out, overwrite)
     with refusing():
         # Before training: a Ctrl-C in the middle of an import would leave nothing to write the result with.
         from attsvm.report.study import write_numbers, write_study
         from attsvm.study.run import prepare, run
 
         setup = prepare(dataset, settings)
-    check_writable(directory, directory=True)
     command = shlex.join(["attsvm", *sys.argv[1:]])
-    with Progress() as progress:
+    with _locked_directory(out, overwrite) as directory, Progress() as progress:
         result = run(setup, settings, progress)
         is_stopped = progress.interrupted
         try:
@@ -124,14 +127,31 @@ def study(
     return Exit.INTERRUPTED if is_stopped else Exit.DONE
 
 
-def _choose_directory(out: Path | None, overwrite: bool) -> Path:
-    """Find where to write, so that no other study lies there unless it is to be replaced."""
-    directory = DEFAULT if out is None else out
-    if overwrite or not holds_study(directory):
-        return directory
-    if out is not None:
-        raise BadInput(f"--out {out} holds a study already; another directory was expected, or --overwrite.")
-    return next(path for i in count(2) if not holds_study(path := Path(f"{DEFAULT}-{i}")))
+@contextmanager
+def _locked_directory(out: Path | None, overwrite: bool) -> Iterator[Path]:
+    """Lock the directory to write, in which no other study lies or is at work unless it is to be replaced."""
+    choices = [out] if out is not None else (Path(f"{DEFAULT}-{i}" if i > 1 else DEFAULT) for i in count(1))
+    for directory in choices:
+        check_writable(directory, directory=True)
+        with ExitStack() as stack:
+            try:
+                with refusing():
+                    stack.enter_context(locked(directory))
+                    take_up(directory, "files")
+                    _refuse_replacing(directory, overwrite)
+            except BadInput:
+                if out is not None:
+                    raise
+                continue
+            yield directory
+            return
+
+
+def _refuse_replacing(directory: Path, overwrite: bool) -> None:
+    name = None if overwrite else file_in_the_way(directory)
+    if name is not None:
+        has = "a study already" if name in (PAGE, NUMBERS) else f"{name}, which a study would replace"
+        raise BadInput(f"--out {directory} holds {has}; another directory was expected, or --overwrite.")
 
 
 def _read_data(data: str, options: dict[str, str | int], columns: dict[str, str | None], train: int | None) -> Dataset:
@@ -163,7 +183,15 @@ def _read_table(
     data: str, classes: str | None, train: int | None, text: str | None, label: str | None, model: str | None
 ) -> Dataset:
     from attsvm.data.table import read_texts
-    from attsvm.data.text import MOST_DIMENSIONS, MOST_ROWS, from_vectors, principal_components, word_dataset
+    from attsvm.data.text import (
+        MOST_DIMENSIONS,
+        MOST_ROWS,
+        MOST_STATES,
+        MOST_TOKENS,
+        from_vectors,
+        principal_components,
+        word_dataset,
+    )
 
     if text is None or label is None:
         raise BadInput(f"{data} needs --text and --label; the names of its columns of texts and labels were expected.")
@@ -179,7 +207,6 @@ def _read_table(
     most = MOST_ROWS if train is None else max(MOST_ROWS, 2 * train)
     if model is None:
         return word_dataset(texts, most=most)
-    _, texts = texts.drawn(most)
     from attsvm.core.extras import MissingExtra
 
     try:
@@ -187,7 +214,13 @@ def _read_table(
         from attsvm.pretrained.loading import load
 
         transformer, tokenizer = load(model)
-        sequences = hidden_states(transformer, tokenizer, texts.texts)
+        if train is None:
+            width = getattr(
+                transformer.config, "hidden_size", MOST_DIMENSIONS
+            )  # some models of several parts have none
+            most = min(most, MOST_STATES // (MOST_TOKENS * width))
+        _, texts = texts.drawn(most)
+        sequences = hidden_states(transformer, tokenizer, texts.texts, MOST_TOKENS + 1)  # one more tells of a cut
         spans = hidden_spans(tokenizer, texts.texts)
     except MissingExtra as error:
         raise BadInput(str(error)) from error

@@ -1,12 +1,24 @@
-"""Write beside, then rename: an interrupted run leaves the old file or none, never half of one."""
+"""Write beside, then rename: an interrupted run leaves the old file or none, never half of one.
+
+What is written beside has a name of its own, `.NAME.PID.partial`, and is locked while its process lives. After kill -9
+the system drops the lock, so that the next run knows it as abandoned: a folder that was complete moves into its place,
+anything else is removed.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: runs are not kept apart there, and what a killed one leaves stays
+    fcntl = None
 
 
 def check_apart(
@@ -45,8 +57,100 @@ def _identity(path: str | os.PathLike[str]) -> tuple[int, int] | str:
     return status.st_dev, status.st_ino
 
 
-def _partial(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+# Folders whose files are all written and on their way into place, and what is still being written.
+_WHOLE, _PARTIAL = "whole", "partial"
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.{_PARTIAL}")
+
+
+def _lock(handle: int, *, wait: bool = False) -> bool | None:
+    """Lock an open file or folder for this process; None where the system has no locks for it."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+@contextmanager
+def locked(directory: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None]:
+    """Make a directory and keep other runs out of it; the system ends the lock with the process.
+
+    Parameters
+    ----------
+    directory : path
+    wait : bool
+        Wait for another run instead of refusing.
+
+    Raises
+    ------
+    BlockingIOError
+        If another run is at work there; a sentence.
+    OSError
+        If the directory cannot be made or read.
+    """
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        if _lock(handle, wait=wait) is False:
+            raise BlockingIOError(f"{directory} is in use by another run; wait for it, or choose another --out.")
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _own(beside: Path, *, folder: bool) -> Iterator[None]:
+    """Make a file or folder beside and hold its lock."""
+    while True:
+        beside.mkdir() if folder else beside.touch()
+        if fcntl is None:
+            yield
+            return
+        handle = os.open(beside, os.O_RDONLY)
+        try:
+            _lock(handle, wait=True)
+            if not _is_at(beside, handle):  # another run took it for abandoned before it was locked
+                continue
+            yield
+            return
+        finally:
+            os.close(handle)
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def take_up(directory: Path, name: str) -> None:
+    """Finish or remove what runs that were killed have left beside files of a name, a pattern of :meth:`Path.glob`."""
+    for path in sorted(directory.glob(f".{name}.*")):
+        ending = re.search(rf"\.\d+\.({_WHOLE}|{_PARTIAL})$", path.name)
+        if ending is None or path.is_symlink() or fcntl is None:
+            continue
+        with suppress(FileNotFoundError), ExitStack() as stack:  # where another run has just done the same
+            handle = os.open(path, os.O_RDONLY)
+            stack.callback(os.close, handle)
+            if not _lock(handle) or not _is_at(path, handle):
+                continue
+            if path.is_dir():
+                if ending[1] == _WHOLE:
+                    _move(path, directory)
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
 
 
 @contextmanager
@@ -59,11 +163,12 @@ def replacing_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         If the directory does not exist or cannot be written.
     """
     target = Path(path)
-    beside = _partial(target)
+    beside = _beside(target)
     try:
-        beside.touch()
-        yield beside
-        os.replace(beside, target)
+        take_up(target.parent, escape(target.name))
+        with _own(beside, folder=False):
+            yield beside
+            os.replace(beside, target)
     except OSError as error:
         error.filename = error.filename or str(target)  # a full disk does not say what it had no room for
         raise
@@ -72,10 +177,16 @@ def replacing_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing_files_in(directory: str | os.PathLike[str]) -> Iterator[Path]:
+def replacing_files_in(directory: str | os.PathLike[str], earlier: Iterable[Path] = ()) -> Iterator[Path]:
     """Yield an empty directory to write; its files move into `directory` when the block ends without an error.
 
     Files of other names that `directory` already holds stay there.
+
+    Parameters
+    ----------
+    directory : path
+    earlier : iterable of Path
+        Files that an earlier run has listed as its own: those that are not written again are removed.
 
     Raises
     ------
@@ -84,16 +195,31 @@ def replacing_files_in(directory: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(directory)
     target.mkdir(parents=True, exist_ok=True)
-    beside = _partial(target / "files")
+    beside = _beside(target / "files")
+    whole = beside.with_suffix(f".{_WHOLE}")
     try:
-        beside.mkdir()
-        yield beside
-        for file in sorted(p for p in beside.rglob("*") if p.is_file()):
-            place = target / file.relative_to(beside)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(file, place)
+        take_up(target, "files")
+        with _own(beside, folder=True):
+            yield beside
+            os.rename(beside, whole)  # from here on a run that comes after a kill -9 moves what is left
+            written = {target / file.relative_to(whole) for file in _files(whole)}
+            for file in set(earlier) - written:
+                file.unlink(missing_ok=True)
+            _move(whole, target)
     except OSError as error:
         error.filename = error.filename or str(target)
         raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(whole, ignore_errors=True)
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
+
+
+def _move(whole: Path, target: Path) -> None:
+    for file in _files(whole):
+        place = target / file.relative_to(whole)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(file, place)

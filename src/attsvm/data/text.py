@@ -30,6 +30,8 @@ WINDOW = 4
 MOST_TOKENS = 64
 # Hidden states of a model are hundreds of numbers; training W takes time in proportion to their square.
 MOST_DIMENSIONS = 64
+# Numbers of the hidden states that are held at a time: 1 GiB in single precision.
+MOST_STATES = 1 << 28
 # A word that occurs once has the company of one place only.
 LEAST_COUNT = 2
 
@@ -133,6 +135,11 @@ def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> 
     Returns
     -------
     ndarray, shape (words, min(dimensions, words - 1))
+
+    Raises
+    ------
+    ValueError
+        If no words keep each other's company.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.linalg import svds
@@ -149,6 +156,10 @@ def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> 
     row, column = table.coords
     information = np.log(table.data * table.data.sum() / (total[row] * total[column]))
     positive = coo_array((np.maximum(information, 0.0), (row, column)), shape=(words, words)).tocsr()
+    if not positive.count_nonzero():
+        raise ValueError(
+            "no two words of the texts stand together more often than by chance; texts of several words were expected."
+        )
     rank = min(dimensions, words - 1)
     # The start is fixed so that one file has one set of vectors, up to rotations where singular values are equal.
     left, sigma, _ = svds(positive, k=rank, v0=np.ones(words), return_singular_vectors=True)
@@ -173,13 +184,17 @@ def principal_components(sequences: Sequence[np.ndarray], dimensions: int) -> tu
     share : float
         Of the variance that is kept.
     """
-    stacked = np.concatenate(list(sequences))
-    mean = stacked.mean(axis=0)
-    values, vectors = np.linalg.eigh(np.cov((stacked - mean).T, bias=True))
+    count = sum(map(len, sequences))
+    mean = sum(rows.sum(axis=0, dtype=float) for rows in sequences) / count
+    spread = np.zeros((len(mean), len(mean)))
+    for rows in sequences:  # one text at a time: all of them centred would be a second copy
+        spread += (rows - mean).T @ (rows - mean)
+    values, vectors = np.linalg.eigh(spread / count)
     basis = vectors[:, ::-1][:, :dimensions]  # (d, dimensions), largest variance first
-    scale = float(np.linalg.norm((stacked - mean) @ basis, axis=1).mean()) or 1.0
+    projections = [(rows - mean) @ basis for rows in sequences]
+    scale = sum(float(np.linalg.norm(rows, axis=1).sum()) for rows in projections) / count or 1.0
     share = float(values[::-1][:dimensions].sum() / values.sum()) if values.sum() > 0 else 1.0
-    return [(rows - mean) @ basis / scale for rows in sequences], share
+    return [rows / scale for rows in projections], share
 
 
 def from_vectors(

@@ -41,13 +41,16 @@ def cells(experiment: Experiment, effort: Effort, overrides: Mapping[str, Any] |
         if name not in names:
             raise ValueError(f"{name!r} is no parameter of {experiment.name}; one of {', '.join(names)} was expected.")
         values[name] = _value(experiment.name, name, value, hints[name])
+    sweep = experiment.sweep(effort)
     try:
-        configurations = tuple(dict.fromkeys(replace(config, **values) for config in experiment.sweep(effort)))
+        configurations = tuple(dict.fromkeys(replace(config, **values) for config in sweep))
     except ValueError as error:
         raise ValueError(f"{experiment.name}: {error}") from error
-    for config in configurations:
-        if config.trials < 1:
-            raise ValueError(f"trials is {config.trials} for {experiment.name}; at least 1 was expected.")
+    for name, value in values.items():
+        # Counts and sizes are positive; a field that is zero in some cell of the sweep is something else.
+        least = min(1, *(getattr(config, name) for config in sweep)) if type(value) is int else None
+        if least is not None and value < least:
+            raise ValueError(f"{name} is {value} for {experiment.name}; at least {least} was expected.")
     total = sum(config.trials for config in configurations)
     if total > MOST_TRIALS:
         raise ValueError(

@@ -13,16 +13,16 @@ The seconds of a shard are in its metadata, not in its rows.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from attsvm.core.files import replacing_file
+from attsvm.core.files import locked, replacing_file, take_up
 from attsvm.experiments.experiment import Row
+
+_SHARDS = "????????-????????.parquet"
 
 IDENTITY = {
     "experiment": "experiment",
@@ -61,11 +61,11 @@ class Store:
         if fresh:
             return
         earlier = read_manifest(directory)
+        if not (self.rows_file.exists() or any(self._shards.glob(_SHARDS))):
+            return  # a run that computed nothing keeps no other out
         remedy = "choose another --out, or start over with --fresh."
         if earlier is None:
-            if any(self._shards.glob("*.parquet")) or self.rows_file.exists():
-                raise ValueError(f"{directory} holds rows without a manifest.json; {remedy}")
-            return
+            raise ValueError(f"{directory} holds rows without a manifest.json; {remedy}")
         differing = [words for key, words in IDENTITY.items() if earlier.get(key) != manifest[key]]
         if differing:
             verb = "differs" if len(differing) == 1 else "differ"
@@ -99,15 +99,10 @@ class Store:
         OSError
             If another process is writing there, or it cannot be written.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with _lock(self.directory):
+        with locked(self.directory):
             if self._fresh:
                 discard(self.directory)
-            if not self.rows_file.exists():
-                self._save_manifest()
-                self._shards.mkdir(exist_ok=True)
-                for partial in self._shards.glob(".*.partial"):
-                    partial.unlink()
+            take_up(self._shards, _SHARDS)
             yield
 
     def missing(self, batches: int) -> list[tuple[int, int]]:
@@ -124,6 +119,9 @@ class Store:
         from attsvm.experiments import tables
 
         table = tables.table_of(rows).replace_schema_metadata({"seconds": repr(seconds)})
+        if not self._shard_paths():
+            self._save_manifest()
+            self._shards.mkdir(exist_ok=True)
         with replacing_file(self._shards / f"{start:08d}-{stop:08d}.parquet") as beside:
             tables.write(table, beside)
 
@@ -138,11 +136,11 @@ class Store:
             self._save_manifest()
             with replacing_file(self.rows_file) as beside:
                 tables.write(tables.merge([shard.replace_schema_metadata() for shard in shards]), beside)
-        shutil.rmtree(self._shards, ignore_errors=True)
+        _remove_shards(self.directory)
         return tables.read_table(self.rows_file).to_pylist()
 
     def _shard_paths(self) -> list[tuple[int, int, Path]]:
-        names = sorted(self._shards.glob("????????-????????.parquet"))
+        names = sorted(self._shards.glob(_SHARDS))
         return [(int(path.stem[:8]), int(path.stem[9:]), path) for path in names]
 
     def _save_manifest(self) -> None:
@@ -171,26 +169,23 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
 
 
 def discard(directory: Path) -> None:
-    """Remove what a run of an experiment left in its directory, and nothing else."""
-    for name in ("rows.parquet", "manifest.json", "figure.png", "figure.pdf", "explanation.json"):
+    """Remove what a run of an experiment left in its directory, and nothing else.
+
+    Figures and explanations are a run's own only where its manifest lies beside them.
+    """
+    with suppress(ValueError):
+        if read_manifest(directory) is not None:
+            for name in ("figure.png", "figure.pdf", "explanation.json"):
+                (directory / name).unlink(missing_ok=True)
+    for name in ("rows.parquet", "manifest.json"):
         (directory / name).unlink(missing_ok=True)
-    shutil.rmtree(directory / "shards", ignore_errors=True)
+    _remove_shards(directory)
 
 
-@contextmanager
-def _lock(directory: Path) -> Iterator[None]:
-    """Lock the directory for this process; the system releases the lock when the process ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: runs are not kept apart there
-        yield
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise OSError(f"{directory} is in use by another run; wait for it, or choose another --out.") from error
-        yield
-    finally:
-        os.close(handle)
+def _remove_shards(directory: Path) -> None:
+    shards = directory / "shards"
+    take_up(shards, _SHARDS)
+    for shard in shards.glob(_SHARDS):
+        shard.unlink()
+    with suppress(OSError):  # there is none, or it holds files of the user's
+        shards.rmdir()

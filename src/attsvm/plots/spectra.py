@@ -21,7 +21,7 @@ def _draw(ax: Axes, W: np.ndarray, marker: str, color: str, size: float, label: 
     values = values[values > FLOOR]
     face = "none" if marker == "o" else color
     ax.plot(np.arange(1, len(values) + 1), values, marker, color=color, ms=size, mfc=face, label=label)
-    return len(values), float(values[-1])
+    return len(values), float(values[-1]) if len(values) else FLOOR  # of a W that has not left zero
 
 
 def spectrum_figure(runs: dict[str, Run], width: float) -> Figure:

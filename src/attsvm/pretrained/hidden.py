@@ -14,7 +14,7 @@ from attsvm.pretrained.inputs import tokenize
 BATCH = 32
 
 
-def hidden_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> list[np.ndarray]:
+def hidden_states(model: Any, tokenizer: Any, texts: Sequence[str], most: int | None = None) -> list[np.ndarray]:
     """Return the last hidden states of each text's own tokens, (T_i, d), without padding and special tokens.
 
     Parameters
@@ -22,6 +22,13 @@ def hidden_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> list[np.n
     model, tokenizer
         Of transformers. The model is left as it was found.
     texts : sequence of str
+    most : int, optional
+        Tokens of a text, the first ones, that are kept; all by default.
+
+    Returns
+    -------
+    list of ndarray
+        In single precision, or double where the model computes in that.
     """
     training = model.training
     model.eval()
@@ -31,9 +38,10 @@ def hidden_states(model: Any, tokenizer: Any, texts: Sequence[str]) -> list[np.n
         for start in range(0, len(texts), BATCH):
             batch = tokenize(list(texts[start : start + BATCH]), tokenizer)
             with torch.no_grad():
-                states = model(**batch).last_hidden_state.double().numpy()
+                states = model(**batch).last_hidden_state
+            states = (states if states.dtype == torch.float64 else states.float()).numpy()
             own = batch["attention_mask"].bool().numpy() & ~np.isin(batch["input_ids"].numpy(), special)
-            rows_of_texts += [row[visible] for row, visible in zip(states, own, strict=True)]
+            rows_of_texts += [row[visible][:most].copy() for row, visible in zip(states, own, strict=True)]
     finally:
         model.train(training)
     return rows_of_texts

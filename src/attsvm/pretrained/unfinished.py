@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import attsvm
-from attsvm.core.files import replacing_file
+from attsvm.core.files import replacing_file, take_up
 from attsvm.core.status import Status
 from attsvm.pretrained.extract import RefusedHead
 from attsvm.pretrained.finding import HeadFinding
@@ -48,21 +48,31 @@ class ResumeFile:
         Without one nothing is written.
     key : str
         What the numbers depend on.
+
+    Raises
+    ------
+    ValueError
+        If the folder holds files of these names that no inspection wrote; a sentence.
     """
 
     def __init__(self, folder: Path | None, key: str) -> None:
         self._folder = folder
         if folder is None:
             return
-        try:
-            with (folder / HEADS).open(encoding="utf-8") as lines:
-                matches = json.loads(next(lines, "null")) == {"key": key}
-        except (OSError, ValueError):
-            matches = False
-        if not matches:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            (folder / HEADS).write_text(json.dumps({"key": key}) + "\n", encoding="utf-8")
+        first = _first_line(folder / HEADS)
+        if set(first) != {"key"}:
+            strange = next((name for name in (HEADS, SURVEY) if (folder / name).exists()), None)
+            if strange is not None:
+                raise ValueError(f"{folder} holds {strange} of no inspection; another --out was expected.")
+        if first != {"key": key}:
+            remove(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            self._write_heads(json.dumps({"key": key}) + "\n")
+
+    def _write_heads(self, content: str) -> None:
+        assert self._folder is not None
+        with replacing_file(self._folder / HEADS) as beside:
+            beside.write_text(content, encoding="utf-8")
 
     def heads(self) -> list[HeadFinding | RefusedHead]:
         """Read the finished heads; a line that was cut off is left out."""
@@ -71,7 +81,7 @@ class ResumeFile:
         lines = (self._folder / HEADS).read_text(encoding="utf-8").splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]
         if len(whole) < len(lines):
-            (self._folder / HEADS).write_text("".join(whole), encoding="utf-8")
+            self._write_heads("".join(whole))
         return [_decode(json.loads(line)) for line in whole[1:]]
 
     def add(self, head: HeadFinding | RefusedHead) -> None:
@@ -92,6 +102,25 @@ class ResumeFile:
         if self._folder is not None:
             with replacing_file(self._folder / SURVEY) as beside, beside.open("wb") as file:
                 np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+
+
+def remove(folder: Path) -> None:
+    """Remove what :class:`ResumeFile` has written into a folder, and the folder where it holds nothing else."""
+    for name in (SURVEY, HEADS):
+        take_up(folder, name)
+        (folder / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _first_line(path: Path) -> dict[str, Any]:
+    """Read what a file says that its numbers depend on; empty where it says nothing."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            first = json.loads(next(lines, "null"))
+    except (OSError, ValueError):
+        return {}
+    return first if isinstance(first, dict) else {}
 
 
 def _encode(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from attsvm.report.page import Picture, environment, versions
 from attsvm.report.pictures import pictures
 from attsvm.report.prose import accuracy_sentence, lede, method, tiles
 from attsvm.study.excerpts import excerpts, frequent
-from attsvm.study.files import FIGURES, NUMBERS, PAGE, files_of_study
+from attsvm.study.files import FIGURE_SUFFIXES, FIGURES, NUMBERS, PAGE, listed_files
 from attsvm.study.headline import cautions, headline, headline_parts, outcomes
 from attsvm.study.numbers import accuracy_lines, quantities, series
 from attsvm.study.results import Study
@@ -21,8 +22,8 @@ from attsvm.study.verdict import TRAINED, claims
 from attsvm.study.words import nouns
 
 
-def verdict(study: Study, command: str) -> dict[str, Any]:
-    """Collect what verdict.json holds: version, seed, parameters, claims and every number."""
+def verdict(study: Study, command: str, files: Sequence[str] = ()) -> dict[str, Any]:
+    """Collect what verdict.json holds: version, seed, parameters, claims, every number, and the files beside it."""
     data = study.setup
     parameters = asdict(study.settings) | {
         "train": data.train.tokens.n,
@@ -47,6 +48,7 @@ def verdict(study: Study, command: str) -> dict[str, Any]:
         "series": series(study),
         "seconds": round(study.seconds, 2),
         "versions": versions(),
+        "files": list(files),
     }
 
 
@@ -109,32 +111,23 @@ def write_study(study: Study, directory: str | os.PathLike[str], command: str) -
     OSError
         If the directory cannot be made or written.
     """
-    with replacing_files_in(directory) as beside:
+    with replacing_files_in(directory, listed_files(Path(directory))) as beside:
         (beside / FIGURES).mkdir()
         charts = pictures(study)
         for picture in charts.values():
             picture.save(beside / FIGURES)
-        (beside / NUMBERS).write_text(_numbers(study, command), encoding="utf-8")
+        names = [PAGE, NUMBERS, *(f"{FIGURES}/{name}{suffix}" for name in charts for suffix in FIGURE_SUFFIXES)]
+        (beside / NUMBERS).write_text(_numbers(study, command, names), encoding="utf-8")
         (beside / PAGE).write_text(render(study, command, charts), encoding="utf-8")
-        paths = {path.relative_to(beside) for path in beside.rglob("*")}
-    _remove_earlier(Path(directory), paths)
     return Path(directory) / PAGE
 
 
 def write_numbers(study: Study, directory: str | os.PathLike[str], command: str) -> Path:
     """Write verdict.json alone, without pictures; parameters and errors as for :func:`write_study`."""
-    with replacing_files_in(directory) as beside:
-        (beside / NUMBERS).write_text(_numbers(study, command), encoding="utf-8")
-    _remove_earlier(Path(directory), {Path(NUMBERS)})
+    with replacing_files_in(directory, listed_files(Path(directory))) as beside:
+        (beside / NUMBERS).write_text(_numbers(study, command, [NUMBERS]), encoding="utf-8")
     return Path(directory) / NUMBERS
 
 
-def _numbers(study: Study, command: str) -> str:
-    return json.dumps(verdict(study, command), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _remove_earlier(directory: Path, paths: set[Path]) -> None:
-    """Remove what only an earlier study wrote, such as a figure that this one does not draw."""
-    for path in files_of_study(directory):
-        if path.relative_to(directory) not in paths:
-            path.unlink()
+def _numbers(study: Study, command: str, files: Sequence[str]) -> str:
+    return json.dumps(verdict(study, command, files), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -270,7 +270,8 @@ def _shuffles(first: Record, second: Record) -> list[Row]:
         draws = [np.array(record.content["series"]["shuffled_labels"].get(name, ())) for record in (first, second)]
         if not min(map(len, draws)):
             continue
-        interval = mean_difference_interval(draws[0], draws[1])
+        rows_held_out = [record.content["series"]["held_out"]["rows"] for record in (first, second)]
+        interval = mean_difference_interval(draws[0], draws[1], (rows_held_out[0], rows_held_out[1]))
         text = _signed(100 * float(draws[1].mean() - draws[0].mean()), " points")
         if interval is not None:
             text += f" ({_points(*interval)})"

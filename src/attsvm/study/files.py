@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+from pathlib import Path, PurePosixPath
 
 PAGE, NUMBERS, FIGURES = "report.html", "verdict.json", "figures"
+FIGURE_NAMES = ("correlation", "spectrum", "margins", "precision", "selection", "support")
 FIGURE_SUFFIXES = (".png", ".pdf")
 
 
-def files_of_study(directory: Path) -> list[Path]:
-    """List the files that an earlier study left in a directory; others that lie there are not ours."""
-    own = [directory / name for name in (PAGE, NUMBERS) if (directory / name).is_file()]
-    figures = directory / FIGURES
-    if figures.is_dir():
-        own += sorted(path for path in figures.iterdir() if path.suffix in FIGURE_SUFFIXES)
-    return own
+def listed_files(directory: Path) -> list[Path]:
+    """List the files that the verdict.json of an earlier study names as its own, and no other."""
+    try:
+        names = json.loads((directory / NUMBERS).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    names = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    inside = [PurePosixPath(name) for name in names]
+    return [directory / name for name in inside if not name.is_absolute() and ".." not in name.parts]
 
 
-def holds_study(directory: Path) -> bool:
-    """Tell whether a directory holds the page or the numbers of a study."""
-    return any((directory / name).is_file() for name in (PAGE, NUMBERS))
+def file_in_the_way(directory: Path) -> str | None:
+    """Name a file that a new study would replace, None where there is none."""
+    figures = (f"{FIGURES}/{name}{suffix}" for name in FIGURE_NAMES for suffix in FIGURE_SUFFIXES)
+    return next((name for name in (PAGE, NUMBERS, *figures) if (directory / name).exists()), None)

@@ -79,16 +79,34 @@ def _around(share: float, variance: float, level: float) -> tuple[float, float]:
     return max(share - half, -1.0), min(share + half, 1.0)
 
 
-def mean_difference_interval(first: np.ndarray, second: np.ndarray, level: float = LEVEL) -> tuple[float, float] | None:
-    """Welch's interval of the second mean less the first; None where a sample has fewer than two draws."""
+def mean_difference_interval(
+    first: np.ndarray, second: np.ndarray, rows: tuple[int, int], level: float = LEVEL
+) -> tuple[float, float] | None:
+    """Interval of the second mean share less the first, each of some draws.
+
+    Parameters
+    ----------
+    first, second : ndarray, shape (m,)
+        Shares of the rows.
+    rows : pair of int
+        Rows that each share of the first and of the second is counted on.
+    level : float
+
+    Returns
+    -------
+    tuple of float, or None
+        Welch's interval. A draw varies by no less than the binomial error of its rows, whatever few draws that happen
+        to be alike say. None where a sample has fewer than two draws.
+    """
     if min(len(first), len(second)) < 2:
         return None
     from scipy.special import stdtrit
 
-    parts = [float(np.var(draws, ddof=1)) / len(draws) for draws in (first, second)]
+    parts = []
+    for draws, n in zip((first, second), rows, strict=True):
+        share = (n * float(np.mean(draws)) + 1) / (n + 2)  # one success and one failure more, as of single shares
+        parts.append(max(float(np.var(draws, ddof=1)), share * (1 - share) / n) / len(draws))
     difference = float(np.mean(second) - np.mean(first))
-    if not sum(parts):
-        return difference, difference
     freedom = sum(parts) ** 2 / sum(p**2 / (len(d) - 1) for p, d in zip(parts, (first, second), strict=True))
     half = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(parts))
     return difference - half, difference + half

@@ -66,7 +66,10 @@ def shuffled_labels(
             steps=steps,
             lr=settings.lr if parameterization == "W" else None,
             seed=int(rng.integers(2**31)),
+            callback=lambda step, total, number=number: watch.inside((number + step / total) / settings.shuffles),
         )
+        if trace.stopped:
+            break
         W = np.asarray(trace.W[-1])
         for data, shares in ((tokens, training), (strangers, held_out)):
             trial = Trial.of(data, head.v)

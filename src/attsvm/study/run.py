@@ -56,8 +56,10 @@ def prepare(data: Dataset, settings: Settings) -> Setup:
     Raises
     ------
     ValueError
-        If there are fewer rows than asked for, or tokens or queries are all zero.
+        If there is one row or one label only, nothing to choose from, fewer rows than asked for, or tokens or queries
+        are all zero.
     """
+    _check_choices(data)
     count = default_train(data) if settings.train is None else settings.train
     train, test = data.split(count, np.random.default_rng((settings.seed, 0)))
     if data.centre:
@@ -76,6 +78,17 @@ def prepare(data: Dataset, settings: Settings) -> Setup:
     test = None if test is None else test.scaled(token_scale, query_scale)
     head = fit_head(train)
     return Setup(train, test, token_scale, query_scale, data.centre, head, Trial.of(train.tokens, head.v))
+
+
+def _check_choices(data: Dataset) -> None:
+    """Refuse data without two rows, two labels, or two tokens to choose from."""
+    labels = np.unique(data.tokens.labels)
+    if data.tokens.n < 2:
+        raise ValueError(f"{data.name} has one row; two or more were expected.")
+    if len(labels) < 2:
+        raise ValueError(f"labels of {data.name} are all {labels[0]:+g}; -1 and +1 were expected.")
+    if data.mask.sum(axis=1).max() < 2:
+        raise ValueError(f"{data.name} has one visible token in every row; two to choose from were expected.")
 
 
 def train_and_compare(setup: Setup, settings: Settings, parameterization: Parameterization, watch: Watch) -> Run:

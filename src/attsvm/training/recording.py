@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,8 +12,9 @@ from torch import Tensor
 from attsvm.training.engine import Engine
 from attsvm.training.limits import Ending, left_range, out_of_range
 
-# Between callbacks a run is cut into at most this many pieces, so that a progress bar moves and Ctrl-C is heard.
-_PIECES = 100
+# Between callbacks a run is cut into this many pieces, so that a progress bar moves, and into more where one would take
+# longer than so many seconds, so that Ctrl-C is heard.
+_PIECES, _LONGEST = 100, 0.5
 
 
 def record_steps(record_every: int | Sequence[int] | None, steps: int) -> np.ndarray:
@@ -102,12 +104,16 @@ def run(
     records = {name: p.new_empty((p.shape[0], len(marks), *p.shape[1:])) for name, p in _snapshot(engine).items()}
     record_steps: list[int] = []
     watch = Watch(engine)
-    count = 0
+    count, most, cancel = 0, steps, False
     for stop in sorted(stops):
-        if stop > count:
-            watch.advance(count, stop)
-            count = stop
-        cancel = callback is not None and bool(callback(count, steps))
+        while count < stop and not cancel:
+            start, piece = time.perf_counter(), min(most, stop - count)
+            watch.advance(count, count + piece)
+            count += piece
+            if callback is not None:
+                most = max(1, int(piece * _LONGEST / (time.perf_counter() - start)))
+                cancel = count < stop and bool(callback(count, steps))
+        cancel = cancel or (callback is not None and bool(callback(count, steps)))
         if cancel or count == marks[len(record_steps)]:
             for name, parameter in _snapshot(engine).items():
                 records[name][:, len(record_steps)] = parameter

@@ -9,8 +9,15 @@ import numpy as np
 
 from attsvm.core.gap import relative_gap
 from attsvm.core.kernels import Stopwatch
+from attsvm.core.memory import available_bytes
 from attsvm.core.status import Status
 from attsvm.core.summary import Listed
+
+# Seconds that a call of a library may take, which nothing interrupts, where a callback waits for its turn; and seconds
+# between two of its turns while steps yield without a report.
+LONGEST_CALL, POLL = 1.0, 0.1
+# The part of the memory at hand that one step may take.
+MEMORY_SHARE = 0.5
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,6 +97,8 @@ class Control:
         self._bound = 0.0
         self._rows = 0
         self._certifies = False
+        self._longest = np.inf if callback is None else LONGEST_CALL
+        self._asked = 0.0
 
     @property
     def is_watched(self) -> bool:
@@ -104,8 +113,16 @@ class Control:
     def inner(self, tol: float, max_iter: int | None = None) -> Control:
         """Set up the control of a subproblem, with iterates of its own and the same clock, without a callback."""
         part = Control(tol, max_iter=max_iter, time_limit=self.time_limit)
-        part._watch = self._watch
+        part._watch, part._longest = self._watch, self._longest
         return part
+
+    def affords(self, seconds: float, size: float) -> bool:
+        """Tell whether a step of so many seconds and bytes fits into the time and the memory that are left.
+
+        Its time is that of calls which neither a limit nor a callback can end.
+        """
+        left = np.inf if self.time_limit is None else self.time_limit - self.seconds
+        return seconds <= min(left, self._longest) and size <= MEMORY_SHARE * available_bytes()
 
     @property
     def state(self) -> IterationState:
@@ -127,7 +144,9 @@ class Control:
             self.method += f", {method}"
 
     def is_over(self) -> bool:
-        """Check the time limit; True when it is time to stop, for this or any other reason."""
+        """Check the time limit and the callback; True when it is time to stop, for this or any other reason."""
+        if self.stopped is None and self.callback is not None and self.seconds >= self._asked + POLL:
+            self._ask(self.callback)
         if self.stopped is None and self.time_limit is not None and self.seconds >= self.time_limit:
             self.stopped = Status.TIME_LIMIT
         return self.stopped is not None
@@ -160,11 +179,17 @@ class Control:
             self._print_row()
         if self.solved:
             return True
-        if self.callback is not None and self.callback(self.state):
-            self.stopped = Status.CANCELLED
-        elif self.max_iter is not None and self.iterations >= self.max_iter:
+        if self.callback is not None and self._ask(self.callback):
+            return True
+        if self.max_iter is not None and self.iterations >= self.max_iter:
             self.stopped = Status.MAX_ITERATIONS
         return self.is_over()
+
+    def _ask(self, callback: Callback) -> bool:
+        if callback(self.state):
+            self.stopped = Status.CANCELLED
+        self._asked = self.seconds
+        return self.stopped is not None
 
     def _print_row(self) -> None:
         state = self.state

@@ -42,6 +42,11 @@ MEASURE_FLOOR = 1e-3
 CUTOFFS = (1e-12, 1e-5)
 # Diagonal entries of S, over the largest, and distances of singular values off the face from one are at least this.
 SINGULAR_FLOOR, TAIL_FLOOR = 1e-12, 1e-14
+# Bytes that a step in NumPy takes for each entry of its system: ten matrices of doubles.
+SYSTEM_BYTES = 80
+# Unknowns up to which a singular system is solved by least squares: a factor with pivots takes a second then, and
+# eight times as long for twice as many.
+MOST_UNKNOWNS = 2000
 
 
 class Face(NamedTuple):
@@ -70,6 +75,11 @@ class Face(NamedTuple):
     curvature: np.ndarray
 
 
+def system_size(active: int, k: int) -> int:
+    """Count the unknowns: a multiplier for each active constraint, and the entries of S (k, k)."""
+    return active + k * (k + 1) // 2
+
+
 def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: float) -> bool:
     """Solve with refinement, in place; False when nothing finite comes of it.
 
@@ -84,6 +94,8 @@ def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: flo
     if not info and gecon(factor, lange("1", system))[0] > cutoff:
         solution = lu_solve((factor, pivots), rhs, check_finite=False)
         solution += lu_solve((factor, pivots), rhs - system @ solution, check_finite=False)
+    elif len(rhs) > MOST_UNKNOWNS:
+        return False
     else:
         measure = np.ones(len(rhs))
         measure[: len(lam)] = np.maximum(np.abs(lam) / max(float(np.abs(lam).max()), 1e-300), MEASURE_FLOOR)

@@ -24,10 +24,10 @@ from attsvm.core.kernels import FAST, call, interpreted, kernel
 from attsvm.core.norms import spectral
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.nuclear.face import CUTOFFS, face_at, newton_step
+from attsvm.solvers.nuclear.face import CUTOFFS, SYSTEM_BYTES, face_at, newton_step, system_size
 from attsvm.solvers.nuclear.matrices import FEW, right_singular, rows_at, singular_values, total
 from attsvm.solvers.nuclear.steps import Constraints, apply_adjoint, copy, margins_of
-from attsvm.solvers.schedule import FACE_GAP, NUCLEAR_PATIENCE
+from attsvm.solvers.schedule import FACE_GAP, NUCLEAR_PATIENCE, nuclear_interior_work
 
 STEPS = 9
 # A first step that changes multipliers by more than this part of the largest, or a face that changes by more than this
@@ -91,6 +91,9 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
             # Margins of V are off by eps ||V||, those of U S V^T by eps ||V||^2: U and V^T turn with the rounding of M.
             if setting.report(pair[0], multipliers, control):
                 return True
+            size = system_size(len(index), len(face.singular))
+            if not control.affords(nuclear_interior_work(reduced.shape, size), SYSTEM_BYTES * size**2):
+                break
             if not mover(constraints, demand, *pair, index, face, cutoff):
                 break
     return setting.ends_in_rounding(control)
