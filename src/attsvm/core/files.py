@@ -14,6 +14,29 @@ def _partial(path: Path) -> Path:
 
 
 @contextmanager
+def locked(path: str | os.PathLike[str]) -> Iterator[bool]:
+    """Lock a file or directory that exists against other processes; yields whether none of them has it.
+
+    The system releases the lock when the process ends. On Windows processes are not kept apart.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield True
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        is_ours = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            is_ours = False
+        yield is_ours
+    finally:
+        os.close(handle)
+
+
+@contextmanager
 def replacing_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the path of a file to write; it takes the place of `path` when the block ends without an error.
 

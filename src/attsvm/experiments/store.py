@@ -13,7 +13,6 @@ The seconds of a shard are in its metadata, not in its rows.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from attsvm.core.files import replacing_file
+from attsvm.core.files import locked, replacing_file
 from attsvm.experiments.experiment import Row
 
 IDENTITY = {
@@ -100,7 +99,9 @@ class Store:
             If another process is writing there, or it cannot be written.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        with _lock(self.directory):
+        with locked(self.directory) as is_ours:
+            if not is_ours:
+                raise OSError(f"{self.directory} is in use by another run; wait for it, or choose another --out.")
             if self._fresh:
                 discard(self.directory)
             if not self.rows_file.exists():
@@ -175,22 +176,3 @@ def discard(directory: Path) -> None:
     for name in ("rows.parquet", "manifest.json", "figure.png", "figure.pdf", "explanation.json"):
         (directory / name).unlink(missing_ok=True)
     shutil.rmtree(directory / "shards", ignore_errors=True)
-
-
-@contextmanager
-def _lock(directory: Path) -> Iterator[None]:
-    """Lock the directory for this process; the system releases the lock when the process ends."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: runs are not kept apart there
-        yield
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise OSError(f"{directory} is in use by another run; wait for it, or choose another --out.") from error
-        yield
-    finally:
-        os.close(handle)
