@@ -32,9 +32,8 @@ def start(folder: Path) -> bool:
     """Start the process, unless that is not possible here or has been done a moment ago; whether it was."""
     if not _is_possible():
         return False
-    environment = os.environ | {COMPILE: "later"}
-    if config.CACHE_DIR:
-        environment["NUMBA_CACHE_DIR"] = config.CACHE_DIR
+    chosen = getattr(config, "CACHE_DIR", "")  # by a program perhaps, not by the environment
+    environment = os.environ | {COMPILE: "later"} | ({"NUMBA_CACHE_DIR": chosen} if chosen else {})
     # The modules that this process would import, wherever it has them from.
     command = [*SHELL, sys.executable, "-c", SCRIPT, *map(os.path.abspath, sys.path)]
     mark = folder / MARK

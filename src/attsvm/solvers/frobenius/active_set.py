@@ -80,7 +80,8 @@ class Constraints(NamedTuple):
         n, T, p = reduced.delta.shape
         delta, of, first = reduced.delta.reshape(n * T, p), np.repeat(np.arange(n), T), np.arange(0, n * T + 1, T)
         ends = reduced.rejected.ravel(), reduced.tied.ravel(), np.empty((0, 0))
-        return cls(delta, reduced.queries, of, first, *ends)
+        # Numba compiles once more for arrays that are read-only.
+        return cls(delta, np.require(reduced.queries, requirements="W"), of, first, *ends)
 
 
 CONSTRAINTS = types.NamedTuple(

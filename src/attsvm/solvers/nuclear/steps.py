@@ -71,13 +71,9 @@ class Constraints(NamedTuple):
     @classmethod
     def of_reduced(cls, reduced: Reduced, place: tuple[np.ndarray, ...]) -> Constraints:
         """List the constraints at rows and columns ``place`` of a reduced problem."""
-        return cls(
-            reduced.delta[place],
-            np.ascontiguousarray(place[0]),
-            reduced.queries,
-            reduced.tied[place],
-            reduced.lengths[place],
-        )
+        # Numba compiles once more for arrays that are read-only or not contiguous.
+        of, queries = np.ascontiguousarray(place[0]), np.require(reduced.queries, requirements="W")
+        return cls(reduced.delta[place], of, queries, reduced.tied[place], reduced.lengths[place])
 
 
 class Memory(NamedTuple):
