@@ -20,6 +20,7 @@ from typing import Any
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+os.environ.setdefault("ATTSVM_COMPILE", "first")
 
 import numpy as np  # noqa: E402
 

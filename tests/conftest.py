@@ -14,6 +14,9 @@ settings.register_profile("fixed", deadline=None, derandomize=True, max_examples
 settings.register_profile("explore", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
+# No test, nor what it starts, begins to compile every kernel in the background.
+os.environ.setdefault("ATTSVM_COMPILE", "later")
+
 
 @cache
 def _listed_reasons() -> set[str]:

@@ -501,8 +501,8 @@ class Without(MetaPathFinder):
     ("variable", "value", "code", "text"),
     [
         ("NUMBA_NUM_THREADS", "0", 2, "NUMBA_NUM_THREADS is '0'"),
-        ("ATTSVM_PATIENCE", "soon", 2, "ATTSVM_PATIENCE is 'soon'; a number of seconds"),
-        ("ATTSVM_PATIENCE", "nan", 2, "ATTSVM_PATIENCE is 'nan'; a number of seconds"),
+        ("ATTSVM_COMPILE", "soon", 2, "ATTSVM_COMPILE is 'soon'; one of 'background', 'later', 'first' was expected."),
+        ("ATTSVM_COMPILE", "", 2, "ATTSVM_COMPILE is ''; one of"),
         ("LC_ALL", "C", 0, ""),
     ],
 )

@@ -20,7 +20,7 @@ from numba.core.dispatcher import Dispatcher
 import attsvm
 from attsvm import SelectionProblem, solve
 from attsvm.core import kernels
-from attsvm.solvers.compiled.frobenius import solve_stack
+from attsvm.solvers.compiled.frobenius import solve_each
 from attsvm.solvers.frobenius.active_set import SOLVED
 from attsvm.solvers.nuclear.steps import LOOK, STEPS, Constraints, advance, begin
 
@@ -75,7 +75,7 @@ def test_solves_from_a_read_only_installation_without_a_home(tmp_path: Path) -> 
         print(solution.status.name, len(sweeps.overloads), type(sweeps._cache).__name__)
     """
     try:
-        process = _run(script, tmp_path, PYTHONPATH=str(tmp_path), ATTSVM_PATIENCE="0")
+        process = _run(script, tmp_path, PYTHONPATH=str(tmp_path), ATTSVM_COMPILE="first")
     finally:
         for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
             folder.chmod(0o755)
@@ -184,10 +184,10 @@ def test_the_interpreter_and_machine_code_solve_alike() -> None:
     n, T, d = 5, 4, 6
     answers = []
     stack = tuple(array[None] for array in _instance(n, T, d))
-    for function in (solve_stack, kernels.interpreted(solve_stack)):
+    for function in (solve_each, kernels.interpreted(solve_each)):
         W, dual, margins = np.empty((1, d, d)), np.empty((1, n, T)), np.empty((1, n, T))
         norm, gap, state = np.empty(1), np.empty(1), np.empty(1, dtype=np.int64)
-        function(*stack, 1e-9, True, W, dual, margins, norm, gap, state)
+        function(*stack, 1e-9, True, W, dual, margins, norm, gap, state, np.empty((d, d)))
         assert state[0] == SOLVED
         answers.append((W, norm))
     for one, other in zip(*answers, strict=True):
@@ -217,7 +217,7 @@ def test_small_problems_are_solved_before_anything_compiles(tmp_path: Path) -> N
         import time
         import numpy as np
         from attsvm import SelectionProblem, solve, solve_batch
-        from attsvm.core.kernels import _REPLACEMENTS
+        from attsvm.core.kernels import KERNELS
         random = np.random.default_rng(0)
         problems = [
             SelectionProblem(random.standard_normal((4, 4, 6)), random.standard_normal((4, 6)), [0, 1, 2, 3])
@@ -226,7 +226,7 @@ def test_small_problems_are_solved_before_anything_compiles(tmp_path: Path) -> N
         start = time.thread_time()
         statuses = {solve(problem, norm=norm).status.name for problem in problems for norm in ("frobenius", "nuclear")}
         statuses |= {status.name for status in solve_batch(problems).status}
-        print(statuses, sum(len(function.overloads) for function in _REPLACEMENTS), time.thread_time() - start < 2.0)
+        print(statuses, sum(len(function.overloads) for function in KERNELS), time.thread_time() - start < 2.0)
     """
     kernel = _run(script, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
     assert (kernel.stdout, kernel.stderr) == ("{'OPTIMAL'} 0 True\n", "")
@@ -240,14 +240,14 @@ def test_first_problems_of_every_size_are_solved_before_anything_compiles(tmp_pa
         sys.path.insert(0, sys.argv[1])
         import problems
         from attsvm import solve, solve_batch
-        from attsvm.core.kernels import _REPLACEMENTS
+        from attsvm.core.kernels import KERNELS
         for family, size in (("planted", (60, 10, 8)), ("planted", (400, 10, 10)), ("planted", (100, 32, 24))):
             problem = problems.FAMILIES[family].make(np.random.default_rng(0), *size)
             for norm, options in (("frobenius", {}), ("frobenius", {"C": 1.0}), (1, {}), ("nuclear", {})):
                 assert solve(problem, norm, **options).status.name == "OPTIMAL", (family, norm, options)
         few = [problems.planted(np.random.default_rng(seed), 20, 8, 16) for seed in range(10)]
         assert {status.name for status in solve_batch(few).status} == {"OPTIMAL"}
-        print(sum(len(function.overloads) for function in _REPLACEMENTS))
+        print(sum(len(function.overloads) for function in KERNELS))
     """
     folder = str(Path(__file__).parents[1])
     process = _run(script.replace("sys.argv[1]", repr(folder)), tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
@@ -255,25 +255,19 @@ def test_first_problems_of_every_size_are_solved_before_anything_compiles(tmp_pa
 
 
 def test_a_kernel_is_spared_until_doing_without_costs_what_compiling_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    @kernels.kernel()
+    @kernels.kernel(seconds=1.0)
     def square(x: float) -> float:
         return x * x
 
     monkeypatch.setattr(square, "_cache", kernels._NoCache())
     dear = 10 * kernels.RATE  # ten seconds in the interpreter
-    assert not kernels.spares(square, 0.3 * kernels.RATE, 0.4, patience=1.0)  # which is faster than the other way
-    monkeypatch.setattr(kernels, "PATIENCE", 2.0)
-    assert [kernels.spares(square, dear, 0.4, patience=0.5) for _ in range(3)] == [True, True, False]
-    assert not kernels.spares(square, dear, 0.1, patience=0.0)
+    assert not kernels.spares(square, 0.3 * kernels.RATE, 0.4)  # which is faster than the other way
+    assert [kernels.spares(square, dear, 0.4) for _ in range(3)] == [True, True, False]
+    assert kernels.spares(square, dear, 0.1)
+    with kernels.compiled_first():
+        assert not kernels.spares(square, dear, 0.05)
     assert square(3.0) == 9.0
-    assert not kernels.spares(square, dear, 0.1, patience=1.0)  # there is machine code now
-
-
-def test_machine_code_is_kept_whatever_the_patience() -> None:
-    # What is in a kernel's own module is part of its stamp.
-    for kernel in kernels._REPLACEMENTS:
-        names = {name for name, value in kernel.py_func.__globals__.items() if value is kernels.PATIENCE}
-        assert not names, kernel.py_func.__module__
+    assert not kernels.spares(square, dear, 0.05)  # there is machine code now
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +278,7 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(square, "_cache", kernels._NoCache())
     assert kernels.call(square, 1.0, 3.0) == 9.0
     assert not square.overloads
-    assert kernels.call(square, kernels.RATE * kernels.PATIENCE * 2, 3.0) == 9.0
+    assert kernels.call(square, kernels.RATE * kernels.KERNELS[square].seconds * 2, 3.0) == 9.0
     assert square.overloads
 
 

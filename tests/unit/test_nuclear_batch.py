@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 from attsvm import ProblemBatch, SelectionProblem, Status, solve, solve_batch
-from attsvm.core.kernels import interpreted
+from attsvm.core.kernels import compiled_first, interpreted
 from attsvm.core.norms import nuclear, spectral
 from attsvm.solvers.nuclear.face import Face, newton_step
 from attsvm.solvers.nuclear.face_newton import MOST_CONSTRAINTS, fits
@@ -18,10 +20,10 @@ COMPILED = "batched first order + face Newton"
 
 
 @pytest.fixture(autouse=True)
-def _compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _compiled_at_once() -> Iterator[None]:
     """Whatever ran before in this process, stacks are not left to the interpreter."""
-    monkeypatch.setattr("attsvm.solvers.nuclear.face_newton.NUCLEAR_PATIENCE", 0.0)
-    monkeypatch.setattr("attsvm.solvers.batching.STACK_PATIENCE", 0.0)
+    with compiled_first():
+        yield
 
 
 def planted(count: int, size: tuple[int, int, int]) -> list[SelectionProblem]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Status, solve
+from attsvm.core.kernels import compiled_first
 from attsvm.solvers import solving
 
 
@@ -20,11 +22,10 @@ def planted(n: int, T: int, d: int, seed: int = 0, drift: float = 0.0) -> Select
 
 
 @pytest.fixture
-def compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def compiled_at_once() -> Iterator[None]:
     """No kernel is left out for want of machine code."""
-    for module in ("solving", "frobenius.portfolio"):
-        name = "avoids_compiling" if module == "solving" else "spares"
-        monkeypatch.setattr(f"attsvm.solvers.{module}.{name}", lambda *arguments: False)
+    with compiled_first():
+        yield
 
 
 @pytest.mark.parametrize("method", ["active_set", "coordinate_newton", "interior_point", "streamed"])

@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from attsvm import __version__
 from attsvm.cli.console import BadInput, Exit, discard, prepare_stream, refuse
-from attsvm.core.environment import check_threads, read_patience
+from attsvm.core.environment import check_threads, read_moment
 
 app = App(
     name="attsvm",
@@ -110,6 +110,6 @@ def _check_environment() -> None:
     os.environ["MPLBACKEND"] = "agg"  # figures are written, never shown, whatever backend is installed
     try:
         check_threads()
-        read_patience()
+        read_moment()
     except ValueError as error:
         raise BadInput(str(error)) from error

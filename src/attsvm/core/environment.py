@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import os
 
-# Seconds that the interpreter may run before kernels are compiled.
-PATIENCE = "ATTSVM_PATIENCE"
+# When kernels without machine code are compiled.
+COMPILE = "ATTSVM_COMPILE"
+MOMENTS = ("background", "later", "first")
 THREADS = "NUMBA_NUM_THREADS"
 
 
-def read_patience() -> float:
-    """Read how many seconds the interpreter may run before kernels are compiled; two by default.
+def read_moment() -> str:
+    """Read when kernels without machine code are compiled; in the background by default.
+
+    Returns
+    -------
+    {"background", "later", "first"}
+        In a process of their own; in this process once doing without has cost as much; at their first call.
 
     Raises
     ------
     ValueError
-        If it is no number, or negative.
+        If it is another word.
     """
-    text = os.environ.get(PATIENCE, "2")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not seconds >= 0:
-        raise ValueError(f"{PATIENCE} is {text!r}; a number of seconds, 0 or more, was expected.")
-    return seconds
+    text = os.environ.get(COMPILE, MOMENTS[0])
+    if text not in MOMENTS:
+        raise ValueError(f"{COMPILE} is {text!r}; one of {', '.join(map(repr, MOMENTS))} was expected.")
+    return text
 
 
 def check_threads() -> None:

@@ -79,12 +79,12 @@ def _lock(handle: int, *, wait: bool = False) -> bool | None:
 
 
 @contextmanager
-def locked(directory: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None]:
-    """Make a directory and keep other runs out of it; the system ends the lock with the process.
+def locked(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None]:
+    """Keep other runs out of a directory, which is made, or off a file; the system ends the lock with the process.
 
     Parameters
     ----------
-    directory : path
+    path : path
     wait : bool
         Wait for another run instead of refusing.
 
@@ -95,14 +95,15 @@ def locked(directory: str | os.PathLike[str], *, wait: bool = False) -> Iterator
     OSError
         If the directory cannot be made or read.
     """
-    Path(directory).mkdir(parents=True, exist_ok=True)
+    if not Path(path).is_file():
+        Path(path).mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         yield
         return
-    handle = os.open(directory, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY)
     try:
         if _lock(handle, wait=wait) is False:
-            raise BlockingIOError(f"{directory} is in use by another run; wait for it, or choose another --out.")
+            raise BlockingIOError(f"{path} is in use by another run; wait for it, or choose another --out.")
         yield
     finally:
         os.close(handle)

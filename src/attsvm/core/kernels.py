@@ -4,10 +4,14 @@ Kernels are compiled by numba and kept in its cache. The door sees to what numba
 cache can be written, it renews what is cached when code that a kernel calls has changed, it says on a terminal that it
 compiles while that lasts, and it keeps that time out of :class:`Stopwatch`.
 
-Compiling takes seconds where one small problem takes a few hundredths without: :func:`call` lets Python itself run a
-kernel until that has cost about as much as compiling does, and compiles then, so that waiting costs twice the best at
-most. A caller with another way to its answer asks :func:`spares`. What doing without has cost is estimated from sizes,
-never read off a clock, so that runs repeat as long as the cache holds the same.
+Compiling takes seconds where one small problem takes a few hundredths without. Machine code is therefore made once a
+machine, by a process of low priority (:mod:`attsvm.core.background`) that the first call without it starts. Until then
+:func:`call` lets Python itself run a kernel, and a caller with another way to its answer asks :func:`spares`. Nobody
+waits for that process, which a busy machine may hold up and a read-only one cannot have: a kernel is compiled here once
+doing without it has cost as much as compiling does, so that a run takes twice the best at most.
+
+Which code runs then depends on what is in the cache, and so do the last bits of an answer. Work whose answers must not
+runs inside :func:`compiled_first`.
 """
 
 from __future__ import annotations
@@ -19,9 +23,11 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -29,7 +35,8 @@ from numba.core import event
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.dispatcher import Dispatcher
 
-from attsvm.core.environment import read_patience
+from attsvm.core import background
+from attsvm.core.environment import read_moment
 
 # Sums may be reordered so that they vectorise; nothing else is relaxed.
 FAST: Any = {"reassoc", "contract"}
@@ -38,29 +45,60 @@ ERASE_LINE = "\r\x1b[2K"
 
 # What reading a cache file that is not whole raises.
 READ_ERRORS = (OSError, EOFError, pickle.UnpicklingError)
-# Seconds that doing without a kernel may take, in this process, before it is compiled (0: at once); and multiplications
-# and additions that the interpreter does in a second (2 to 5 million on the kernels of this package).
-PATIENCE, RATE = read_patience(), 3e6
+# Multiplications and additions that the interpreter does in a second (2 to 5 million on the kernels of this package).
+RATE = 3e6
 # Entering a kernel of a few NumPy calls costs the interpreter about .2 ms, however small the arrays.
 LEAST = 600.0
+# Seconds between two looks into the cache for a kernel that another process may have compiled.
+LOOK = 0.5
 
 _STAMPS: dict[str, str] = {}  # of each kernel's module, by its file
 
 
+class Declaration(NamedTuple):
+    """What is known of a kernel.
+
+    Attributes
+    ----------
+    signatures : tuple of tuple
+        Types of the arguments it is called with from Python.
+    seconds : float
+        Estimate of what compiling it takes.
+    plain : callable or None
+        What takes its place in the interpreter.
+    """
+
+    signatures: tuple[tuple[Any, ...], ...]
+    seconds: float
+    plain: Callable[..., Any] | None
+
+
+KERNELS: dict[Any, Declaration] = {}
+
+
 def kernel(
-    *, inner: bool = False, plain: Callable[..., Any] | None = None, **options: Any
+    *signatures: tuple[Any, ...],
+    seconds: float = 2.0,
+    inner: bool = False,
+    plain: Callable[..., Any] | None = None,
+    **options: Any,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Declare a compiled function.
 
     Parameters
     ----------
+    *signatures : tuple
+        Types of the arguments that callers from Python give: what is compiled before anybody calls.
+    seconds : float
+        Estimate of what compiling it takes, on one idle core.
     inner : bool
         Only other kernels call it: no entry from Python is compiled.
     plain : callable, optional
         What takes its place in the interpreter: the same in NumPy.
     **options
         Of :func:`numba.njit`. Python's lock is released and divisions by zero give infinities unless they say
-        otherwise.
+        otherwise. ``inline="always"`` is for inner kernels that are called in one place: machine code is made and
+        optimised once then, not once for itself and once for its caller.
 
     Returns
     -------
@@ -71,7 +109,7 @@ def kernel(
 
     def declare(function: Callable[..., Any]) -> Any:
         dispatcher: Any = njit(**settings)(function)
-        _REPLACEMENTS[dispatcher] = plain
+        KERNELS[dispatcher] = Declaration(signatures, seconds, plain)
         try:
             dispatcher._cache = _Cache(function)
         except (RuntimeError, OSError):
@@ -81,7 +119,7 @@ def kernel(
     return declare
 
 
-def call(function: Any, operations: float, *arguments: Any, patience: float = 1.0) -> Any:
+def call(function: Any, operations: float, *arguments: Any) -> Any:
     """Call a kernel: its machine code if that is at hand or the call is long, else the same code in the interpreter.
 
     Parameters
@@ -92,35 +130,91 @@ def call(function: Any, operations: float, *arguments: Any, patience: float = 1.
         Estimate of the multiplications and additions the call takes.
     *arguments
         For the kernel.
-    patience : float
-        How many times PATIENCE doing without may take before the kernel is compiled. (A number of seconds in a kernel's
-        own module would be part of its stamp, and a change of PATIENCE would discard the machine code that is kept.)
     """
-    if compiles(function, operations, patience):
+    if compiles(function, operations):
         return function(*arguments)
     _WITHOUT[function] += _interpreter_seconds(operations)
     with np.errstate(all="ignore"):
         return interpreted(function)(*arguments)
 
 
-def compiles(function: Any, operations: float, patience: float = 1.0) -> bool:
+def compiles(function: Any, operations: float) -> bool:
     """Tell whether a call is to use machine code, compiled now if need be: it exists, or time is used up."""
-    return _at_hand(function) or _WITHOUT[function] + _interpreter_seconds(operations) > patience * PATIENCE
+    return at_hand(function) or _WITHOUT[function] + _interpreter_seconds(operations) > KERNELS[function].seconds
 
 
-def spares(function: Any, operations: float, seconds: float, patience: float = 1.0) -> bool:
+def spares(function: Any, operations: float, seconds: float) -> bool:
     """Tell whether a caller is to go its other way, which takes so many seconds, instead of calling a kernel.
 
     It is while there is no machine code, the interpreter would be slower, and time is left; the seconds are counted.
     """
     if (
-        _at_hand(function)
+        at_hand(function)
         or seconds >= _interpreter_seconds(operations)
-        or _WITHOUT[function] + seconds > patience * PATIENCE
+        or _WITHOUT[function] + seconds > KERNELS[function].seconds
     ):
         return False
     _WITHOUT[function] += seconds
     return True
+
+
+def at_hand(function: Any) -> bool:
+    """Tell whether a kernel is to be called as machine code; where there is none, its compilation is started."""
+    if _MOMENT.first or function in _FOUND or getattr(function, "overloads", True):
+        return True
+    if (now := time.monotonic()) < _NEXT_LOOK[function]:
+        return False
+    _NEXT_LOOK[function] = now + LOOK
+    if is_kept(function):
+        _FOUND.add(function)
+        return True
+    if _MOMENT.background:
+        _start_background()
+    return False
+
+
+def is_kept(function: Any) -> bool:
+    """Tell whether the cache holds machine code of a kernel, as it is now, for this processor."""
+    return function._cache.holds(function)
+
+
+@contextlib.contextmanager
+def compiled_first() -> Iterator[None]:
+    """Compile every kernel at its first call meanwhile, so that which code runs does not depend on the cache."""
+    _MOMENT.depth += 1
+    try:
+        yield
+    finally:
+        _MOMENT.depth -= 1
+
+
+def cache_folder() -> Path | None:
+    """Find the folder of this module in numba's cache; None where none can be written."""
+    try:
+        return Path(FunctionCache(cache_folder).cache_path)
+    except (RuntimeError, OSError):
+        return None
+
+
+@cache
+def _start_background() -> None:
+    """Start the process that compiles, once; say so on a terminal."""
+    folder = cache_folder()
+    if folder is not None and background.start(folder) and _terminal():
+        print(background.NOTICE, file=sys.stderr, flush=True)
+
+
+class _Moment:
+    """When kernels are compiled."""
+
+    def __init__(self, word: str) -> None:
+        self.background = word == "background"
+        self.depth = int(word == "first")
+
+    @property
+    def first(self) -> bool:
+        """Whether at their first call."""
+        return self.depth > 0
 
 
 def _interpreter_seconds(operations: float) -> float:
@@ -128,20 +222,16 @@ def _interpreter_seconds(operations: float) -> float:
     return max(operations, LEAST) / RATE
 
 
-def _at_hand(function: Any) -> bool:
-    return bool(getattr(function, "overloads", True)) or function._cache.filled
-
-
 def interpreted(function: Any) -> Callable[..., Any]:
     """Plain Python function of a kernel, in which the kernels it calls are plain functions too."""
-    if (replacement := _REPLACEMENTS[function]) is not None:
+    if (replacement := KERNELS[function].plain) is not None:
         return replacement
     plain = function.py_func
     names = _NAMES.get(plain.__module__)
     if names is None:
         names = _NAMES[plain.__module__] = dict(plain.__globals__)
         for name, value in plain.__globals__.items():
-            if isinstance(value, Dispatcher) and value in _REPLACEMENTS:
+            if isinstance(value, Dispatcher) and value in KERNELS:
                 names[name] = interpreted(value)
     return FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__)
 
@@ -185,7 +275,7 @@ class _Notice(event.Listener):
         self._depth = 0  # compilations are serialised by numba's lock
 
     def on_start(self, event: Any) -> None:
-        if event.data["dispatcher"] not in _REPLACEMENTS:
+        if event.data["dispatcher"] not in KERNELS:
             return
         if self._depth == 0 and _terminal():
             name = event.data["dispatcher"].py_func.__module__.removeprefix("attsvm.")
@@ -193,7 +283,7 @@ class _Notice(event.Listener):
         self._depth += 1
 
     def on_end(self, event: Any) -> None:
-        if event.data["dispatcher"] not in _REPLACEMENTS:
+        if event.data["dispatcher"] not in KERNELS:
             return
         self._depth -= 1
         if self._depth == 0 and _terminal():
@@ -201,23 +291,25 @@ class _Notice(event.Listener):
 
 
 class _NoCache(NullCache):
-    filled = False
+    def holds(self, function: Any) -> bool:
+        return False
 
 
 class _Cache(FunctionCache):
     """Numba's cache, renewed when any code a kernel may call has changed, and never the cause of an error."""
 
-    @property
-    def filled(self) -> bool:
-        """Whether it may hold machine code of the kernel as it is now."""
-        try:
-            return bool(self._cache_file._load_index())
-        except READ_ERRORS:
-            return False
-
     def __init__(self, function: Any) -> None:
         super().__init__(function)
         self._cache_file._source_stamp = _stamp(function, self._cache_file._source_stamp)
+
+    def holds(self, function: Any) -> bool:
+        """Whether it has machine code of the kernel as it is now, for all of its signatures."""
+        try:
+            index = self._cache_file._load_index()
+        except READ_ERRORS:
+            return False
+        signatures, codegen = KERNELS[function].signatures, function.targetctx.codegen()
+        return bool(index) and all(self._index_key(types, codegen) in index for types in signatures)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
@@ -255,7 +347,9 @@ def _terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-_REPLACEMENTS: dict[Any, Callable[..., Any] | None] = {}
+_MOMENT = _Moment(read_moment())
+_FOUND: set[Any] = set()  # kernels that the cache holds
+_NEXT_LOOK: defaultdict[Any, float] = defaultdict(float)
 _WITHOUT: defaultdict[Any, float] = defaultdict(float)  # estimated seconds that doing without a kernel has taken
 _NAMES: dict[str, dict[str, Any]] = {}  # that interpreted kernels of a module see
 _COMPILING = _Compiling()

@@ -78,11 +78,12 @@ def compute(task: Task, budget: float, stop: Callable[[int], object] | None = No
     ValueError
         If the rows of the experiment break its contract.
     """
+    from attsvm.core.kernels import compiled_first
     from attsvm.core.threads import one_thread
 
     rows: list[Row] = []
     batches = trials = 0
-    with one_thread():
+    with one_thread(), compiled_first():
         wall_start, process_start = time.perf_counter(), time.process_time()
         for batch in task.batches:
             rows += _rows(task, batch)

@@ -274,9 +274,10 @@ def _solve_working_set(gram: np.ndarray, guess: np.ndarray, C: float | None) -> 
     slope = 1.0 - scaled @ values
     if np.abs(np.where(values > 0, slope, np.maximum(slope, 0.0))).max() <= SLOPE and values.sum() < LONG:
         return values / size
-    constraints, start = by_gram(scaled, no_ties), guess * size
+    constraints, start = call(by_gram, float(len(scaled)), scaled, no_ties), guess * size
+    work = float(len(scaled)) ** 3  # a step for most constraints, at the cost of their square
     for _ in range(ATTEMPTS):
-        state, values = least_multipliers(constraints, start, len(scaled), np.empty((0, 0)))
+        state, values = call(least_multipliers, work, constraints, start, len(scaled), np.empty((0, 0)))
         if state != SOLVED:
             return None
         if values.sum() < FURTHER * max(1.0, start.sum()):

@@ -26,7 +26,7 @@ from attsvm.solvers.compiled.infeasibility import INFEASIBLE, prove_stack
 from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED
 from attsvm.solvers.nuclear.face_newton import fits
 from attsvm.solvers.problem_batch import BatchSolution, ProblemBatch
-from attsvm.solvers.schedule import NUCLEAR_INTERIOR_STEPS, ONE_CALL_PATIENCE, STACK_PATIENCE, nuclear_interior_work
+from attsvm.solvers.schedule import NUCLEAR_INTERIOR_STEPS, nuclear_interior_work
 from attsvm.solvers.solving import AIM, solve
 
 # Entries of token differences held at once; a length below which squares may have lost digits.
@@ -91,21 +91,21 @@ def solve_batch(
     state = np.zeros(B, dtype=np.int64)
     arrays = (W, dual, margins, objective, gap, state)
     data = stack.tokens, stack.queries, stack.selected, stack.mask
-    solve_stack, entry, work, patience, interior_work = None, None, frobenius_batch.work, 1.0, 0.0
+    solve_stack, entry, work, interior_work = None, None, frobenius_batch.work, 0.0
     if measure is FROBENIUS:
         solve_stack, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"
-        entry, patience, options = solve_stack, ONE_CALL_PATIENCE, (AIM * tol, True)
+        entry, options = frobenius_batch.solve_each, (AIM * tol, True)
         interior_work = frobenius_batch.interior_work(n, T, d, dz)
     elif measure is NUCLEAR and fits(n * (T - 1), min(n, dz)):
         solve_stack, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
-        entry, patience, options = nuclear_batch.solve_one, STACK_PATIENCE, (AIM * tol,)
+        entry, options = nuclear_batch.solve_one, (AIM * tol,)
         interior_work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work((min(d, n * T), min(dz, n)), n * (T - 1))
     operations = B * work(n, T, d, dz)
     if (
         scheduler is None
         and solve_stack is not None
-        and compiles(entry, operations, patience)
-        and not spares(entry, operations, B * interior_work, patience)
+        and compiles(entry, operations)
+        and not spares(entry, operations, B * interior_work)
     ):
         _on_all_cores(solve_stack, data, options, arrays)
         margins[~stack.mask] = np.inf

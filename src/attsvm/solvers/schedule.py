@@ -66,9 +66,6 @@ INTERIOR_STEPS = 16
 # Frobenius: share of the interior point's work in its first turn while coordinate passes are not compiled, which takes
 # longer than most first problems. It comes first then, as it needs no kernel.
 UNCOMPILED_SHARE = 2.0
-# How many times the patience of :mod:`attsvm.core.kernels`, 2 s, compiling takes: the calls from tokens to answer, the
-# nuclear stack, and the nuclear steps, on the face and towards it.
-ONE_CALL_PATIENCE, STACK_PATIENCE, NUCLEAR_PATIENCE = 3.0, 15.0, 4.0
 # Frobenius: constraints held up to which the active-set method comes first (twice as many where the bound on ||W||
 # indicates near duplicates), and entries of W up to which it does whatever their number. Exchanging them one by one
 # costs the square of their number each; Newton changes many at once. At (100, 32, 24), 350 held, they take 10 and 8 ms,

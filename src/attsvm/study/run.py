@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from attsvm.core.correlation import correlation
+from attsvm.core.kernels import compiled_first
 from attsvm.core.threads import one_thread
 from attsvm.core.types import Numerics, Parameterization
 from attsvm.data.dataset import Dataset
@@ -165,7 +166,7 @@ def run(setup: Setup, settings: Settings, progress: Progress | None = None) -> S
     start = time.perf_counter()
     watch = Watch(progress, STAGES)
     result = Study(settings, setup)
-    with one_thread():
+    with one_thread(), compiled_first():
         try:
             _fill(result, watch)
         except KeyboardInterrupt:  # a second Ctrl-C ends the stage under way at once; those done are kept

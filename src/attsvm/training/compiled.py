@@ -17,6 +17,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import boolean, float64, int64
 
 from attsvm.core.kernels import kernel
 
@@ -27,6 +28,12 @@ RULE_CODES = {"gd": GD, "normalized_gd": NORMALIZED, "momentum": MOMENTUM, "sign
 # Inner products may be reordered, to use vector instructions. Nothing else may: the compiler would turn gap - drop into
 # margin - gamma, two equal numbers, and undo what this file is for.
 _FAST: Any = {"reassoc", "contract", "nsz"}
+
+# Tokens, their columns, queries, theirs, scores, the mask, and the codes of the loss and the rule.
+TRIALS = (
+    float64[:, :, :, ::1], float64[:, :, :, ::1], float64[:, :, ::1], float64[:, :, ::1],
+    float64[:, :, ::1], boolean[:, :, ::1], int64, int64,
+)  # fmt: skip
 
 
 @kernel(inner=True, fastmath=_FAST)
@@ -140,7 +147,7 @@ def _subtract(factor, step, matrix):
             matrix[j, k] -= factor * step[j, k]
 
 
-@kernel(inner=True)
+@kernel(inner=True, inline="always")
 def _update_W(rule, W, grad, squared, log_scale, step, size, power, state):
     """Make one step on W in place; see :mod:`attsvm.training.descent` and :mod:`attsvm.training.steepest`."""
     factor = 1.0 / math.sqrt(squared) if squared > 0.0 else 1.0
@@ -170,7 +177,7 @@ def _update_W(rule, W, grad, squared, log_scale, step, size, power, state):
                 W[j, k] -= size * entry * factor
 
 
-@kernel()
+@kernel((*TRIALS, float64[::1], int64, float64, float64[:, :, ::1], float64[:, :, ::1]))
 def advance_W(tokens, columns, queries, key_columns, gamma, mask, loss, rule, sizes, first, power, W, state):
     """Run len(sizes) steps on every trial, in place.
 
@@ -208,7 +215,7 @@ def advance_W(tokens, columns, queries, key_columns, gamma, mask, loss, rule, si
             _update_W(rule, W[b], grad, _squares(grad), scale - math.log(n), first + step, sizes[step], power, state[b])
 
 
-@kernel()
+@kernel((*TRIALS, boolean, float64[::1], float64[:, :, ::1], float64[:, :, ::1]))
 def advance_KQ(tokens, columns, queries, key_columns, gamma, mask, loss, rule, relative, sizes, K, Q):
     """Run len(sizes) steps on the factors of W = K Q^T, in place, normalised jointly or plain.
 

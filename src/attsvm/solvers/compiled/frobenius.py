@@ -9,6 +9,7 @@ solver. Kernels are written with loops, since array expressions take seconds to 
 from __future__ import annotations
 
 import numpy as np
+from numba import boolean, float64, int64
 
 from attsvm.core.gap import relative_gap
 from attsvm.core.kernels import FAST, call, kernel, spares
@@ -24,7 +25,6 @@ from attsvm.solvers.schedule import (
     GRAM_LIMIT,
     GRAM_RATIO,
     INTERIOR_STEPS,
-    ONE_CALL_PATIENCE,
 )
 
 # Passes for a guess, and passes after which it is clear whether it has far more supports than there can be.
@@ -35,7 +35,7 @@ SMALLEST_SQUARE = 1e-100
 gap_of = kernel(inner=True, fastmath=FAST)(relative_gap)
 
 
-@kernel(fastmath=FAST)
+@kernel((float64[:, ::1], boolean[::1], int64), fastmath=FAST)
 def guess_by_gram(gram, tied, passes):
     """Coordinate descent on the dual, gradients kept up to date through the Gram matrix."""
     m = len(gram)
@@ -55,7 +55,7 @@ def guess_by_gram(gram, tied, passes):
     return dual
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def _guess(constraints, most):
     """Coordinate descent by passes over the constraints, few where these leave more than ``most`` multipliers."""
     delta, queries, tied = constraints.delta, constraints.queries, constraints.tied
@@ -74,14 +74,14 @@ def _guess(constraints, most):
     supports = m
     for passes in (FEW_PASSES, PASSES - FEW_PASSES):
         if passes == FEW_PASSES or supports <= most:
-            sweeps(problem, dual, W, orders[:passes], active, INNER_SWEEPS)
+            sweeps(problem, dual, W, orders[:passes], active, np.int64(INNER_SWEEPS))
         supports = 0
         for k in range(m):
             supports += dual[k] != 0.0
     return dual, supports
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def _gram(delta, queries, of):
     """Inner products of the constraints; written out because a threaded BLAS inside threads stalls."""
     m, d = delta.shape
@@ -131,7 +131,7 @@ def constraints_of(tokens, queries, selected, mask):
     return Constraints(delta, queries, of, first, rejected, tied, np.empty((0, 0))), column
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def scale(constraints):
     """Divide the constraints by a power of two next to the longest; returns that power.
 
@@ -157,7 +157,7 @@ def scale(constraints):
     return unit
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def finish(constraints, column, values, is_refined, unit, tol, rescale, W, adjoint, dual, margins):
     """Turn multipliers (m,) of constraints divided by ``unit`` into W and the rest; returns (state, norm, gap).
 
@@ -216,11 +216,11 @@ def scatter(values, of, column, tied, dual):
         dual[of[k], column[k]] = values[k] / demand if demand > 0.0 else values[k]
 
 
-@kernel(fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, margins):
     """Solve one instance, through the Gram matrix of its constraints where that pays.
 
-    Returns (state, norm, gap). Arguments as in :func:`solve_stack`, ``adjoint`` is A^T dual.
+    Returns (state, norm, gap). Arguments as in :func:`solve_each`.
     """
     constraints, column = constraints_of(tokens, queries, selected, mask)
     clear(dual, margins)
@@ -238,7 +238,7 @@ def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, m
     has_gram = mask.size <= GRAM_LIMIT and (len(column) <= FEW_ROWS or len(column) < GRAM_RATIO * entries)
     if has_gram:
         gram = _gram(constraints.delta, queries, constraints.of)
-        guess = guess_by_gram(gram, constraints.tied, PASSES)
+        guess = guess_by_gram(gram, constraints.tied, np.int64(PASSES))
         state, values = least_multipliers(by_gram(gram, constraints.tied), guess, len(column), np.empty((0, 0)))
     else:
         guess, supports = _guess(constraints, FAR_MORE * entries)
@@ -251,8 +251,15 @@ def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, m
     return finish(constraints, column, values, not has_gram, unit, tol, rescale, W, adjoint, dual, margins)
 
 
-@kernel(fastmath=FAST)
-def solve_stack(tokens, queries, selected, mask, tol, rescale, W, dual, margins, objective, gap, state):
+@kernel(
+    (
+        float64[:, :, :, ::1], float64[:, :, ::1], boolean[:, :, ::1], boolean[:, :, ::1], float64, boolean,
+        float64[:, :, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1], float64[::1], int64[::1],
+        float64[:, ::1],
+    ),
+    seconds=6.0, fastmath=FAST,
+)  # fmt: skip
+def solve_each(tokens, queries, selected, mask, tol, rescale, W, dual, margins, objective, gap, state, adjoint):
     """Solve a stack of instances into the given arrays, on the calling thread and without Python's lock.
 
     Parameters
@@ -268,12 +275,18 @@ def solve_stack(tokens, queries, selected, mask, tol, rescale, W, dual, margins,
     objective, gap : ndarray, shape (B,)
     state : ndarray of int, shape (B,)
         Receives SOLVED, CONTRADICTION (dual may be a certificate of infeasibility) or OPEN.
+    adjoint : ndarray, shape (d, dz)
+        Receives A^T dual of the last instance.
     """
-    adjoint = np.empty(W.shape[1:])
     for b in range(len(tokens)):
         state[b], objective[b], gap[b] = solve_one(
             tokens[b], queries[b], selected[b], mask[b], tol, rescale, W[b], adjoint, dual[b], margins[b]
         )
+
+
+def solve_stack(tokens, queries, selected, mask, tol, rescale, W, *answers):
+    """Solve a stack of instances as :func:`solve_each` does, without its ``adjoint``."""
+    solve_each(tokens, queries, selected, mask, tol, rescale, W, *answers, np.empty(W.shape[1:]))
 
 
 def work(n: int, T: int, d: int, dz: int) -> float:
@@ -290,7 +303,7 @@ def interior_work(n: int, T: int, d: int, dz: int) -> float:
 def avoids_compiling(problem: SelectionProblem) -> bool:
     """Tell whether the call is better left to methods that need not be compiled; that is counted."""
     shape = problem.shape
-    return not solve_one.overloads and spares(solve_one, work(*shape), interior_work(*shape), ONE_CALL_PATIENCE)
+    return spares(solve_each, work(*shape), interior_work(*shape))
 
 
 def solve_compiled(
@@ -310,9 +323,11 @@ def solve_compiled(
         Of W, zero where unconstrained.
     """
     n, T, d, dz = problem.shape
-    answers = np.empty((d, dz)), np.empty((d, dz)), np.empty((n, T)), np.empty((n, T))
+    W, adjoint, dual, margins = np.empty((d, dz)), np.empty((d, dz)), np.empty((n, T)), np.empty((n, T))
+    state, norm, gap = np.empty(1, dtype=np.int64), np.empty(1), np.empty(1)
     # Copies, since numba compiles once more for arrays that are read-only or not float64.
     tokens = problem.tokens[problem.sequence].astype(np.float64, copy=False)
-    data = tokens, problem.queries.copy(), problem.selected.copy(), problem.mask.copy()
-    state, _, _ = call(solve_one, work(n, T, d, dz), *data, tol, False, *answers, patience=ONE_CALL_PATIENCE)
-    return state == SOLVED, *answers
+    data = tokens[None], problem.queries[None].copy(), problem.selected[None].copy(), problem.mask[None].copy()
+    answers = W[None], dual[None], margins[None], norm, gap, state, adjoint
+    call(solve_each, work(n, T, d, dz), *data, tol, False, *answers)
+    return state[0] == SOLVED, W, adjoint, dual, margins

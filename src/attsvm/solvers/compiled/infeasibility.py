@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import boolean, float64, int64
 
 from attsvm.core.kernels import FAST, kernel
 from attsvm.solvers.compiled.frobenius import constraints_of
@@ -14,7 +15,7 @@ FLOOR = 1e-10
 EPS = 2.0**-52
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def contradicts(values, constraints):
     r"""Whether exact multipliers that prove infeasibility lie beside these, (m,).
 
@@ -70,7 +71,13 @@ def contradicts(values, constraints):
     return demand > 0.0 and np.sqrt(residual) + (support + 8) * EPS * terms < 0.5 * np.sqrt(FLOOR * trace)
 
 
-@kernel(fastmath=FAST)
+@kernel(
+    (
+        float64[:, :, :, ::1], float64[:, :, ::1], boolean[:, :, ::1], boolean[:, :, ::1],
+        float64[:, :, ::1], int64[::1],
+    ),
+    fastmath=FAST,
+)  # fmt: skip
 def prove_stack(tokens, queries, selected, mask, dual, state):
     """Set the state of instances whose multipliers have vanished and prove infeasibility to INFEASIBLE."""
     for b in range(len(tokens)):

@@ -9,6 +9,7 @@ methods (interior point, degenerate faces, proofs of infeasibility).
 from __future__ import annotations
 
 import numpy as np
+from numba import boolean, float64
 
 from attsvm.core.kernels import FAST, kernel
 from attsvm.core.reduction import TIE_PRECISION
@@ -62,13 +63,13 @@ def _same(one, other):
     return equal == len(one)
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def _merge(delta, queries, row, column, free):
     """Move constraints that differ from all before them to the front; how many they are.
 
     The others equal one of those, so that multipliers would not be unique.
     """
-    count = 0
+    count = np.int64(0)
     for k in range(len(row)):
         is_repeat = False
         for j in range(count):
@@ -120,7 +121,7 @@ def _unit_adjoint(constraints, dual, size):
     return size
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def _evaluate(constraints, face, size, dual, on_face, signed):
     """Scale the pair on a face to smallest margin one and |A^T signed| = 1; returns its gap, infinite if it is none."""
     amount, nuclear, margins = 0.0, 0.0, np.empty(len(dual))
@@ -138,7 +139,13 @@ def _evaluate(constraints, face, size, dual, on_face, signed):
     return nuclear / smallest * _unit_adjoint(constraints, signed, size) / amount - 1.0
 
 
-@kernel(fastmath=FAST)
+@kernel(
+    (
+        float64[:, :, ::1], float64[:, ::1], boolean[:, ::1], boolean[:, ::1], float64,
+        float64[:, ::1], float64[:, ::1], float64[:, ::1],
+    ),
+    seconds=20.0, fastmath=FAST,
+)  # fmt: skip
 def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     """Solve one instance into W, dual and margins; returns (state, norm, gap). Arguments as in :func:`solve_stack`."""
     n, dz = queries.shape
@@ -183,7 +190,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     for k in range(m):
         for j in range(m):
             gram[k, j] = token_gram[k, j] * query_gram[of[k], of[j]] / largest
-    guess = guess_by_gram(gram, free, PASSES)
+    guess = guess_by_gram(gram, free, np.int64(PASSES))
     state, values = least_multipliers(by_gram(gram, free), guess, m, np.empty((0, 0)))
     if state == CONTRADICTION:
         scatter(values, of, column, free, dual)

@@ -29,10 +29,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import boolean, float64, int64, types
 
 from attsvm.core.kernels import FAST, kernel
 from attsvm.core.reduction import Reduced
-from attsvm.solvers.frobenius.passive_set import append, empty_set, remove, settle
+from attsvm.solvers.frobenius.passive_set import PASSIVE_SET, append, empty_set, remove, settle
 
 # State of an instance after a compiled call.
 OPEN, SOLVED, CONTRADICTION = 0, 1, 2
@@ -89,8 +90,13 @@ class Constraints(NamedTuple):
         n, T, p = reduced.delta.shape
         delta, of, first = reduced.delta.reshape(n * T, p), np.repeat(np.arange(n), T), np.arange(0, n * T + 1, T)
         ends = reduced.rejected.ravel(), reduced.tied.ravel(), np.empty((0, 0))
-        return cls(delta, reduced.queries, of, first, *ends)
+        # Numba compiles once more for arrays that are read-only.
+        return cls(delta, np.require(reduced.queries, requirements="W"), of, first, *ends)
 
+
+CONSTRAINTS = types.NamedTuple(
+    (float64[:, ::1], float64[:, ::1], int64[::1], int64[::1], boolean[::1], boolean[::1], float64[:, ::1]), Constraints
+)
 
 # Kernels below take lists, not a constraint or a query a call: each call counts references to all of its arrays.
 
@@ -124,7 +130,7 @@ def _enter(constraints, passive, size, weight, entering):
     return size
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def _replace(constraints, passive, size, weight, entering):
     r"""Let a constraint that has just been refused as dependent take the place of a member (Goldfarb and Idnani).
 
@@ -140,7 +146,7 @@ def _replace(constraints, passive, size, weight, entering):
         for b in range(a):
             part[b] -= part[a] * L[a, b]
         largest = max(largest, abs(part[a]))
-    length, place = np.inf, -1
+    length, place = np.inf, np.int64(-1)
     for a in range(size):
         # A smaller part is rounding, and what stays would depend on the new constraint as the whole does.
         if not free[a] and part[a] > SMALLEST_PART * largest and values[a] < length * part[a]:
@@ -156,7 +162,7 @@ def _replace(constraints, passive, size, weight, entering):
     return larger, True
 
 
-@kernel(fastmath=FAST)
+@kernel((CONSTRAINTS, PASSIVE_SET, float64[::1], float64), fastmath=FAST)
 def hold(constraints, passive, start, weight):
     """Let equalities into an empty passive set, and the support of a guess of the multipliers (m,); its size then."""
     order, count = np.empty(len(start), dtype=np.int64), 0
@@ -243,7 +249,7 @@ def _refine(constraints, passive, size, weight, rho, W):
                 W[b, c] += step[b, c]
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def _price(constraints, W, products, waiting, order, margins, places):
     """Find the smallest margin of W among the waiting constraints of each query in ``order``, and whose it is."""
     delta, queries, first, by_gram = constraints.delta, constraints.queries, constraints.first, len(products) > 0
@@ -264,7 +270,7 @@ def _price(constraints, W, products, waiting, order, margins, places):
                     margins[i], places[i] = margin, k
 
 
-@kernel(fastmath=FAST)
+@kernel((CONSTRAINTS, PASSIVE_SET, int64, float64, float64, int64), fastmath=FAST)
 def exchange(constraints, passive, size, weight, record, patience):
     r"""Minimise weight |A^T lam|^2 / 2 + (1 - c.lam)^2 / 2 over lam >= 0 on inequalities.
 
@@ -355,7 +361,7 @@ def exchange(constraints, passive, size, weight, record, patience):
                 near_count = np.int64(0)
 
 
-@kernel(fastmath=FAST)
+@kernel((float64[:, ::1], boolean[::1]), fastmath=FAST)
 def by_gram(gram, tied):
     """Constraints known by their Gram matrix (m, m) alone, each of a query of its own."""
     m = len(gram)
@@ -366,7 +372,7 @@ def by_gram(gram, tied):
     return Constraints(np.empty((m, 0)), np.empty((m, 0)), first[:m], first, rejected, tied, gram)
 
 
-@kernel(fastmath=FAST)
+@kernel((CONSTRAINTS, float64[::1], int64, float64[:, ::1]), seconds=4.0, fastmath=FAST)
 def least_multipliers(constraints, start, capacity, W):
     """Multipliers of the smallest W, with at most ``capacity`` positive or free, from a guess (m,) of them.
 

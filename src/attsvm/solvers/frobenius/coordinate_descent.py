@@ -14,11 +14,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numba import boolean, float64, int64, types
 
 from attsvm.core.kernels import FAST, call, compiles, kernel
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.active_set import Constraints
+from attsvm.solvers.frobenius.active_set import CONSTRAINTS, Constraints
 from attsvm.solvers.schedule import LOOK_OPERATIONS, LOOP_RATE, STREAM_RATE, UPDATE_RATE
 
 INNER_SWEEPS = 2
@@ -47,7 +48,10 @@ class Dual(NamedTuple):
     shift: float
 
 
-@kernel(inner=True, fastmath=FAST)
+DUAL = types.NamedTuple((CONSTRAINTS, float64[::1], float64[::1], float64, float64), Dual)
+
+
+@kernel(inner=True, inline="always", fastmath=FAST)
 def sweep(problem, dual, W, order, active, full, repeats):
     """Pass once over all queries, updating ``dual`` (m,) and W = A^T dual (p, r) in place.
 
@@ -119,7 +123,7 @@ def sweep(problem, dual, W, order, active, full, repeats):
             u[a] = value
 
 
-@kernel(fastmath=FAST)
+@kernel((DUAL, float64[::1], float64[:, ::1], int64[:, ::1], boolean[::1], int64), fastmath=FAST)
 def sweeps(problem, dual, W, orders, active, repeats):
     """Make one full pass, then passes over the active constraints; a row of ``orders`` (passes, n) each."""
     for k in range(len(orders)):

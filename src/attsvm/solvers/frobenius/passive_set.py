@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import boolean, float64, int64, types
 
 from attsvm.core.kernels import FAST, kernel
 
@@ -43,6 +44,11 @@ class PassiveSet(NamedTuple):
     free: np.ndarray
     values: np.ndarray
     work: np.ndarray
+
+
+PASSIVE_SET = types.NamedTuple(
+    (float64[:, ::1], float64[::1], int64[::1], boolean[::1], float64[::1], float64[:, ::1]), PassiveSet
+)
 
 
 @kernel(inner=True, fastmath=FAST)
@@ -113,7 +119,7 @@ def remove(passive, size, position):
         members[a], free[a], values[a] = members[a + 1], free[a + 1], values[a + 1]
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def settle(passive, size):
     """Move to the minimum over the passive set, leaving out those whose multiplier would turn negative.
 
@@ -152,5 +158,5 @@ def settle(passive, size):
                 smallest, place = values[a], a
         for a in range(size - 1, -1, -1):
             if a == place or (not free[a] and trial[a] <= 0.0 and values[a] <= 1e-15 * (1.0 - trial[a])):
-                remove(passive, size, a)
+                remove(passive, size, np.int64(a))
                 size -= 1

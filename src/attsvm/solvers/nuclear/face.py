@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import float64, types
 from scipy.linalg import get_lapack_funcs, lstsq, lu_solve
 
 from attsvm.core.kernels import FAST, kernel
@@ -73,6 +74,15 @@ class Face(NamedTuple):
     sigma: np.ndarray
     singular: np.ndarray
     curvature: np.ndarray
+
+
+FACE = types.NamedTuple(
+    (
+        float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[:, ::1],
+        float64[::1], float64[::1], float64[:, ::1],
+    ),
+    Face,
+)  # fmt: skip
 
 
 def system_size(active: int, k: int) -> int:
@@ -138,7 +148,7 @@ def _bordered(upper, border, lower):
     return np.block([[upper, border], [border.T, -lower]])
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def face_at(W, vectors, images, sigma, k):
     """Read S off W (p, r), in the leading k of the singular vectors of M as :func:`.matrices.right_singular` has them.
 
@@ -158,13 +168,13 @@ def face_at(W, vectors, images, sigma, k):
     )
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def matrix_of(face):
     """U S V^T, (p, r)."""
     return outer(weighted(face.left, face.singular), face.right)
 
 
-@kernel(inner=True, fastmath=FAST, plain=_couple)
+@kernel(inner=True, inline="always", fastmath=FAST, plain=_couple)
 def _coupling(side, query_lead, query_side, lead, cross, swap, of):
     """Second derivatives among the multipliers (J, J), from Gram matrices of tokens (J, J) and of queries (n, n)."""
     out = np.empty(side.shape)
@@ -177,7 +187,7 @@ def _coupling(side, query_lead, query_side, lead, cross, swap, of):
     return out
 
 
-@kernel(inner=True, fastmath=FAST, plain=_pairs)
+@kernel(inner=True, inline="always", fastmath=FAST, plain=_pairs)
 def _margins_along(a, b, root):
     """Margins (J, k k) of the entries of Y^T, flattened, from projections (J, k) and the root of S."""
     active, k = a.shape
@@ -189,7 +199,7 @@ def _margins_along(a, b, root):
     return out
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def _directions(root):
     """Basis of the Y that do not merely rotate K and Q: each Y^T, flattened, in a row, (k (k + 1) / 2, k k).
 
@@ -210,7 +220,7 @@ def _directions(root):
     return out
 
 
-@kernel(inner=True, fastmath=FAST, plain=_bordered)
+@kernel(inner=True, inline="always", fastmath=FAST, plain=_bordered)
 def _system(upper, border, lower):
     """Join the symmetric matrix [[upper, border], [border^T, -lower]]."""
     active, size = border.shape
@@ -226,13 +236,13 @@ def _system(upper, border, lower):
     return out
 
 
-@kernel(inner=True, fastmath=FAST, plain=_by_lapack)
+@kernel(inner=True, inline="always", fastmath=FAST, plain=_by_lapack)
 def _solve(system, rhs, lam, cutoff):
     """Solve the Newton system in place of its right-hand side; False when it is singular."""
     return eliminate(system, rhs)
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def newton_step(delta, of, queries, cost, lam, shift, face, cutoff):
     """One Newton step: whether it could be made, the new W (p, r), and the change of the multipliers (J,).
 

@@ -19,15 +19,16 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numba import boolean, float64, int64, types
 
 from attsvm.core.kernels import FAST, call, interpreted, kernel
 from attsvm.core.norms import spectral
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.nuclear.face import CUTOFFS, SYSTEM_BYTES, face_at, newton_step, system_size
+from attsvm.solvers.nuclear.face import CUTOFFS, FACE, SYSTEM_BYTES, face_at, newton_step, system_size
 from attsvm.solvers.nuclear.matrices import FEW, right_singular, rows_at, singular_values, total
-from attsvm.solvers.nuclear.steps import Constraints, apply_adjoint, copy, margins_of
-from attsvm.solvers.schedule import FACE_GAP, NUCLEAR_PATIENCE, nuclear_interior_work
+from attsvm.solvers.nuclear.steps import CONSTRAINTS, Constraints, apply_adjoint, copy, margins_of
+from attsvm.solvers.schedule import FACE_GAP, nuclear_interior_work
 
 STEPS = 9
 # A first step that changes multipliers by more than this part of the largest, or a face that changes by more than this
@@ -59,6 +60,9 @@ class Demand(NamedTuple):
     shift: float
 
 
+DEMAND = types.NamedTuple((float64[::1], float64, float64), Demand)
+
+
 def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) -> bool:
     """Take Newton steps from a pair, while they approach a solution; True when the run is over.
 
@@ -77,7 +81,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     reader, mover = interpreted(read), interpreted(move)
     if not is_near and fits(len(place[0]), min(V.shape)):
         # In the interpreter a millisecond each: products are calls of NumPy.
-        reader, mover = (partial(call, step, 3e3, patience=NUCLEAR_PATIENCE) for step in (read, move))
+        reader, mover = (partial(call, step, 3e3) for step in (read, move))
     for cutoff in CUTOFFS[: 1 + is_near]:
         # On the unit sphere of the dual norm, where the solution is; multipliers at their bound must stay there.
         values = dual[place] / (length if terms.hard else 1.0)
@@ -126,7 +130,7 @@ def _shift_plain(dual, index, change):
     return float(size)
 
 
-@kernel(inner=True, fastmath=FAST, plain=_activate_plain)
+@kernel(inner=True, inline="always", fastmath=FAST, plain=_activate_plain)
 def _activate(constraints, demand, margins, dual, active):
     """Mark the constraints of the face and set the multipliers of others to the bound that they are at.
 
@@ -151,7 +155,7 @@ def _activate(constraints, demand, margins, dual, active):
     return index[:count], before, changes
 
 
-@kernel(inner=True, fastmath=FAST, plain=_on_face_plain)
+@kernel(inner=True, inline="always", fastmath=FAST, plain=_on_face_plain)
 def _on_face(constraints, index):
     """Gather the constraints numbered (J,): delta, of, and the queries they ask."""
     of, rows = np.empty(len(index), dtype=np.int64), np.empty(len(index), dtype=np.int64)
@@ -165,7 +169,7 @@ def _on_face(constraints, index):
     return rows_at(constraints.delta, index), of, rows_at(constraints.queries, rows[:count])
 
 
-@kernel(inner=True, fastmath=FAST, plain=_shift_plain)
+@kernel(inner=True, inline="always", fastmath=FAST, plain=_shift_plain)
 def _shift(dual, index, change):
     """Add a change (J,) to the multipliers with these numbers; returns its size over that of the largest of them."""
     largest, size = 1e-300, 0.0
@@ -175,7 +179,7 @@ def _shift(dual, index, change):
     return size / largest
 
 
-@kernel(fastmath=FAST)
+@kernel((CONSTRAINTS, DEMAND, float64[:, ::1], float64[::1], boolean[::1]), seconds=4.0, fastmath=FAST)
 def read(constraints, demand, V, dual, active):
     """Read the face off a pair.
 
@@ -213,7 +217,7 @@ def read(constraints, demand, V, dual, active):
     return len(index) > 0 and is_near and sigma[k - 1] > LEADING and face.singular[0] > 0.0, index, face, sigma[0]
 
 
-@kernel(fastmath=FAST)
+@kernel((CONSTRAINTS, DEMAND, float64[:, ::1], float64[::1], int64[::1], FACE, float64), seconds=4.0, fastmath=FAST)
 def move(constraints, demand, V, dual, index, face, cutoff):
     """Take a Newton step from a face that :func:`read` has read off, in place; whether another may follow."""
     delta, of, queries = _on_face(constraints, index)

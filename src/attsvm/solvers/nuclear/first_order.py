@@ -8,7 +8,7 @@ from attsvm.core.kernels import call, compiles
 from attsvm.core.norms import spectral
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.nuclear.steps import BEST, LOOK, Constraints, advance, begin
-from attsvm.solvers.schedule import NUCLEAR_PATIENCE, STEPS_TO_FACE
+from attsvm.solvers.schedule import STEPS_TO_FACE
 
 # The Frobenius solution underestimates the weight (measured over the benchmark instances: by 1.5 to 5).
 WEIGHT = 2.5
@@ -51,7 +51,7 @@ class FirstOrder:
         start = np.ascontiguousarray(W, dtype=float), np.ascontiguousarray(dual[self._place])
         # What is not in NumPy when a step is interpreted: loops over W and the multipliers.
         self._step = 5.0 * (W.size + len(self._place[0]))
-        self._memory = call(begin, self._step, self._constraints, *start, weight, patience=NUCLEAR_PATIENCE)
+        self._memory = call(begin, self._step, self._constraints, *start, weight)
         pairs, _, self._state = self._memory
         self._W, self._dual = np.split(pairs[BEST], [W.size])  # views
 
@@ -85,7 +85,7 @@ class FirstOrder:
         count = 0
         while count < limit and (count == 0 or self.gap >= target):
             rest = limit - count
-            steps = rest if compiles(advance, self._step * rest, NUCLEAR_PATIENCE) else min(PORTION, rest)
+            steps = rest if compiles(advance, self._step * rest) else min(PORTION, rest)
             arguments = self._constraints, self._memory, target, steps
-            count += call(advance, self._step * steps, *arguments, patience=NUCLEAR_PATIENCE)
+            count += call(advance, self._step * steps, *arguments)
         return count

@@ -166,7 +166,7 @@ def singular_values(matrix):
     return right_singular(matrix)[2]
 
 
-@kernel(inner=True, fastmath=FAST, plain=_by_eigh)
+@kernel(inner=True, inline="always", fastmath=FAST, plain=_by_eigh)
 def eigenvectors(matrix):
     """Eigenvectors, in rows, and eigenvalues (k,) of a symmetric matrix, descending."""
     k = len(matrix)
@@ -184,7 +184,7 @@ def eigenvectors(matrix):
     return vectors, values
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def eliminate(system, rhs):
     """Solve a small system in place (Gaussian elimination, partial pivoting); False when it is singular."""
     size = len(rhs)

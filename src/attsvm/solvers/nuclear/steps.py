@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import boolean, float64, int64, types
 
 from attsvm.core.gap import relative_gap
 from attsvm.core.kernels import FAST, interpreted, kernel
@@ -70,7 +71,9 @@ class Constraints(NamedTuple):
     @classmethod
     def of_reduced(cls, reduced: Reduced, place: tuple[np.ndarray, ...]) -> Constraints:
         """List the constraints at rows and columns ``place`` of a reduced problem."""
-        return cls(reduced.delta[place], place[0], reduced.queries, reduced.tied[place], reduced.lengths[place])
+        # Numba compiles once more for arrays that are read-only or not contiguous.
+        of, queries = np.ascontiguousarray(place[0]), np.require(reduced.queries, requirements="W")
+        return cls(reduced.delta[place], of, queries, reduced.tied[place], reduced.lengths[place])
 
 
 class Memory(NamedTuple):
@@ -89,6 +92,10 @@ class Memory(NamedTuple):
     pairs: np.ndarray
     basis: np.ndarray
     state: np.ndarray
+
+
+CONSTRAINTS = types.NamedTuple((float64[:, ::1], int64[::1], float64[:, ::1], boolean[::1], float64[::1]), Constraints)
+MEMORY = types.NamedTuple((float64[:, ::1], float64[:, ::1], float64[::1]), Memory)
 
 
 def _margins_of(constraints, W, out):
@@ -158,7 +165,7 @@ def _distance(one, other):
     return np.sqrt(value)
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def _norm_of(constraints, start):
     """Power iteration on A^T A from W (p, r): the norm of A, from below."""
     W = start.copy()
@@ -178,7 +185,7 @@ def _norm_of(constraints, start):
     return np.sqrt(value)
 
 
-@kernel(inner=True, fastmath=FAST, plain=_shorten)
+@kernel(inner=True, inline="always", fastmath=FAST, plain=_shorten)
 def _shorten_few(Y, tau, basis, out):
     """Shorten the singular values of Y by tau, turning ``basis`` from that of a nearby matrix to that of Y."""
     p, r = Y.shape
@@ -197,7 +204,7 @@ def _shorten_few(Y, tau, basis, out):
                 out[a, c] += factor * right[c]
 
 
-@kernel(inner=True, fastmath=FAST)
+@kernel(inner=True, inline="always", fastmath=FAST)
 def _shorten_many(Y, tau, out):
     """Shorten the singular values of Y by tau, through the eigenvectors of the smaller Gram matrix."""
     wide = Y.shape[0] < Y.shape[1]
@@ -262,7 +269,7 @@ def _value(constraints, pair, basis):
     return gap, np.sqrt(short / count + max(0.0, spectral - 1.0) ** 2 + mismatch**2)
 
 
-@kernel(fastmath=FAST)
+@kernel((CONSTRAINTS, float64[:, ::1], float64[::1], float64), seconds=4.0, fastmath=FAST)
 def begin(constraints, W, dual, weight):
     """Set up what :func:`advance` updates, a :class:`Memory`, from a pair and a primal weight."""
     size = W.size
@@ -279,7 +286,7 @@ def begin(constraints, W, dual, weight):
     return Memory(pairs, basis, state)
 
 
-@kernel(fastmath=FAST)
+@kernel((CONSTRAINTS, MEMORY, float64, int64), seconds=4.0, fastmath=FAST)
 def advance(constraints, memory, target, limit):
     """Make steps until the gap on the working set falls below the target, or ``limit`` steps.
 

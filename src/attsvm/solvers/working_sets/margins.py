@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numba import float32, float64, int64, types
 
 from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.paging import Pages, rows_in_chunk
@@ -136,7 +137,22 @@ def _margins_plain(
     squares[:] = squares_of(delta)
 
 
-@kernel(fastmath=FAST, plain=_margins_plain)
+# Single or double precision, in an array or in a file that is mapped.
+@kernel(
+    *(
+        (
+            types.Array(real, 3, "C", readonly=is_mapped),
+            int64[::1],
+            float64[:, :, ::1],
+            float64[:, :, ::1],
+            float64[:, ::1],
+        )
+        for real in (float32, float64)
+        for is_mapped in (False, True)
+    ),
+    fastmath=FAST,
+    plain=_margins_plain,
+)
 def _margins(
     tokens: np.ndarray, reference: np.ndarray, u: np.ndarray, margins: np.ndarray, squares: np.ndarray
 ) -> None:

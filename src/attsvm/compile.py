@@ -1,0 +1,81 @@
+"""Compile every kernel now: ``python -m attsvm.compile``, once after an installation.
+
+Without it the first call that lacks machine code starts a process of low priority that does the same, see
+:mod:`attsvm.core.background`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from attsvm.core.background import MARK
+from attsvm.core.files import locked
+from attsvm.core.kernels import KERNELS, cache_folder, is_kept
+
+PACKAGE = Path(__file__).parent
+
+
+def compile_kernels() -> int:
+    """Compile what numba's cache does not hold yet, the cheapest first; returns how many kernels these are.
+
+    Examples
+    --------
+    >>> from attsvm.compile import compile_kernels
+    >>> compile_kernels() >= 0
+    True
+    """
+    for module in _modules():
+        with suppress(ImportError):  # an extra that is not installed
+            import_module(module)
+    count = 0
+    for function in sorted(_entries(), key=lambda one: KERNELS[one].seconds):
+        if not is_kept(function):  # which another process may just have changed
+            count += 1
+            for types in KERNELS[function].signatures:
+                function.compile(types)
+    return count
+
+
+def _entries() -> list[Any]:
+    """Kernels of the package that are called from Python."""
+    return [one for one, declaration in KERNELS.items() if declaration.signatures]
+
+
+def _modules() -> Iterator[str]:
+    """Name the modules that declare kernels."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "\n@kernel(" in path.read_text(encoding="utf-8"):
+            yield ".".join((PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts))
+
+
+def run_in_background() -> None:
+    """Compile at the lowest priority, unless another process does."""
+    os.nice(19)
+    folder = cache_folder()
+    if folder is not None:
+        with suppress(BlockingIOError), locked(folder / MARK):
+            compile_kernels()
+
+
+def main() -> int:
+    """Compile, and say what was done."""
+    folder = cache_folder()
+    if folder is None:
+        print("attsvm: no folder of numba's cache can be written; NUMBA_CACHE_DIR can name one.", file=sys.stderr)
+        return 2
+    start = time.perf_counter()
+    count = compile_kernels()
+    seconds = time.perf_counter() - start
+    print(f"{count} of {len(_entries())} kernels were compiled in {seconds:.0f} s; the others had been.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
