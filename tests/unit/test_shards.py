@@ -353,7 +353,10 @@ def test_bad_folders_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds no shards; files .* were expected\.$"):
         ShardedProblem.from_folder(tmp_path)
     (tmp_path / "a.npz").write_bytes(b"PK broken")
-    with pytest.raises(ValueError, match=r"a\.npz is damaged or truncated; a \.npz file was expected\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"a\.npz is damaged or of another format \(File is not a zip file\); a \.npz file was expected\.$",
+    ):
         ShardedProblem.from_folder(tmp_path)
     (tmp_path / "a.npz").unlink()
     (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", 1 << 40))

@@ -42,7 +42,7 @@ def record_of(arrays: Mapping[str, Any]) -> Record:
     for name, array in sorted(arrays.items()):
         value, step = 0, max(1, READ_BYTES // max(1, prod(array.shape[1:]) * array.dtype.itemsize))
         for start in range(0, len(array), step):
-            value = zlib.crc32(np.ascontiguousarray(array[start : start + step]), value)
+            value = zlib.crc32(np.ascontiguousarray(array[start : start + step]).data, value)
         size = prod(array.shape) * array.dtype.itemsize
         parts[name] = (size, value)
         text.append(f"{name} {array.dtype.str} {tuple(array.shape)} {value:08x}")
@@ -80,8 +80,8 @@ def check_files(shards: Sequence[Any], records: Mapping[int, Record]) -> None:
             value = joined(value, part, size)
         if value != whole:
             raise ValueError(
-                f"{array.name} of {array.path} has the checksum {value:08x}; {whole:08x} was expected, which the file "
-                "states: its bytes have changed since they were written."
+                f"{array.name} of {array.path} has the checksum {value:08x}, so that its bytes have changed since they "
+                f"were written; {whole:08x}, which the file states, was expected."
             )
 
 

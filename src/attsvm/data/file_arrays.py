@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -24,6 +25,11 @@ from attsvm.data.npz import npy_header
 
 # Bytes that are read at a time: what is computed from them finds them in the processor's cache.
 READ_BYTES = 1 << 23
+# What libraries raise when a file is damaged.
+DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
+    *(ValueError, RuntimeError, TypeError, KeyError, AttributeError, SyntaxError),
+)
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,25 @@ def unchanged(path: str, stamp: Stamp) -> Iterator[None]:
         check_unchanged(path, stamp)
 
 
+@contextmanager
+def readable(fault: str, expected: str) -> Iterator[None]:
+    """Turn what a library raises for a damaged file into ValueError, a sentence; the package's own stay.
+
+    Parameters
+    ----------
+    fault : str
+        The sentence's beginning: what cannot be read.
+    expected : str
+    """
+    try:
+        yield
+    except DAMAGE as error:
+        told = str(error).endswith(" expected.")
+        if told or (isinstance(error, OSError) and error.filename is not None):
+            raise
+        raise ValueError(f"{fault} ({' '.join(str(error).split())}); {expected} was expected.") from error
+
+
 @dataclass(frozen=True)
 class FileArray:
     """An array in a file.
@@ -138,16 +163,9 @@ class FileArray:
         ValueError
             If the file is not the one that was described, or is damaged; a sentence.
         """
-        with unchanged(self.path, self.stamp):
-            try:
-                return self._read(start, stop)
-            except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
-                if self.path in str(error):
-                    raise
-                raise ValueError(
-                    f"{self.name} of {self.path} cannot be read in rows {start} to {stop - 1} ({error}); "
-                    "an undamaged file was expected."
-                ) from error
+        what = f"{self.name} of {self.path} cannot be read in rows {start} to {stop - 1}"
+        with unchanged(self.path, self.stamp), readable(what, "an undamaged file"):
+            return self._read(start, stop)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         raise NotImplementedError
@@ -203,7 +221,7 @@ class RawArray(FileArray):
 
 def _read_into(stream: Any, out: np.ndarray, path: str) -> None:
     size, place = out.nbytes, 0
-    view = memoryview(out.reshape(-1).view(np.uint8)) if size else memoryview(b"")
+    view = out.reshape(-1).view(np.uint8).data
     while place < size:
         count = stream.readinto(view[place:])
         if not count:
@@ -295,7 +313,7 @@ def nested(column: Any, array: FileArray, first: int, expected: tuple[int, ...] 
             row = first + uneven[0] // prod(sizes[1:])
             raise ValueError(
                 f"{array.name} of {array.path} has a list of length {lengths[uneven[0]]} in row {row}; length {length} "
-                "was expected of all, with a mask for what is padded."
+                "of all, with a mask for what is padded, was expected."
             )
         sizes.append(length)
         column = column.flatten()

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ def npy_header(stream: Any, name: str, path: str | os.PathLike[str]) -> tuple[tu
         first = np.lib.format.read_magic(stream) == (1, 0)
         read_header = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read_header(stream)
-    except ValueError as error:
+    except (ValueError, TokenError) as error:
         raise ValueError(f"{name} in {path} cannot be read; a plain array of numbers was expected.") from error
     if min(shape, default=0) < 0:
         raise ValueError(f"{name} in {path} has shape {shape}; sizes of at least 0 were expected.")

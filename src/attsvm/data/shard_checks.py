@@ -59,7 +59,7 @@ def sizes_of(arrays: Mapping[str, Any], name: str) -> tuple[int, int, int, int]:
 def _check_count(key: str, name: str, found: int, n: int) -> None:
     if found != n:
         missing = f"{key} has no row {found}" if found < n else f"queries has no row {n}"
-        raise ValueError(f"{key} of {name} has {found} rows; {n}, one per query, were expected: {missing}.")
+        raise ValueError(f"{key} of {name} has {found} rows, and {missing}; {n}, one per query, were expected.")
 
 
 def read_queries(queries: np.ndarray, name: str, start: int) -> np.ndarray:
@@ -100,7 +100,7 @@ def check_selected(selected: np.ndarray, T: int, name: str, start: int) -> None:
     _refuse("selected", name, (rows < 0).all(axis=1), start, lambda row: "no token", expected)
 
 
-def _refuse(key: str, name: str, wrong: np.ndarray, start: int, fault: Any, expected: str) -> None:
+def _refuse(key: str, name: str, wrong: Any, start: int, fault: Any, expected: str) -> None:
     """Raise ValueError if any row is wrong; ``fault(row)`` says what the first one has."""
     if wrong.any():
         row = int(wrong.argmax())

@@ -24,6 +24,7 @@ from attsvm.data.file_arrays import (
     Stamp,
     ZarrArray,
     nested,
+    readable,
     unchanged,
 )
 from attsvm.data.npz import check_size, npy_header
@@ -68,16 +69,12 @@ def describe(path: Path) -> Contents:
     suffix = path.suffix.lower()
     reader = FORMATS.get(suffix, _describe_folder)
     stamp = Stamp.of(path)
+    if path.is_dir() and suffix in FORMATS and suffix != ".zarr":
+        raise ValueError(f"{path} is a folder; a {suffix} file was expected.")
+    kind = f"a {suffix} file" if suffix in FORMATS else "a folder of .npy files"
     try:
-        with unchanged(str(path), stamp):
+        with unchanged(str(path), stamp), readable(f"{path} is damaged or of another format", kind):
             return reader(path, stamp)
-    except (zipfile.BadZipFile, struct.error, json.JSONDecodeError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is damaged or truncated; a {suffix} file was expected.") from error
-    except (ValueError, RuntimeError, IsADirectoryError, NotADirectoryError) as error:
-        if str(path) in str(error) and isinstance(error, ValueError):
-            raise
-        kind = f"a {suffix} file" if suffix in FORMATS else "a folder of .npy files"
-        raise ValueError(f"{path} cannot be read ({error}); {kind} was expected.") from error
     except ModuleNotFoundError as error:
         sentence = missing_extra(f"{suffix} files", error)
         if sentence is None:
@@ -126,7 +123,8 @@ def _describe_npz(path: Path, stamp: Stamp) -> Contents:
                 raise ValueError(f"{path} holds two arrays {name}; one of each name was expected.")
             if member.flag_bits & _ENCRYPTED:
                 raise ValueError(f"{name} in {path} is encrypted; a plain array of numbers was expected.")
-            with archive.open(member) as content:
+            # Small members are read as a whole, checksum included.
+            with readable(f"{name} of {path} is damaged", "an undamaged file"), archive.open(member) as content:
                 shape, fortran, dtype = npy_header(content, name, path)
                 start = content.tell()
             _check_bytes(f"{name} in {path}", shape, dtype, member.file_size - start)
@@ -151,7 +149,7 @@ def _describe_safetensors(path: Path, stamp: Stamp) -> Contents:
             forms = {name: file.get_slice(name) for name in names if name in NAMES}
             types = {name: (tuple(form.get_shape()), form.get_dtype()) for name, form in forms.items()}
     except library.SafetensorError as error:
-        raise ValueError(f"{path} is damaged ({error}); a .safetensors file was expected.") from error
+        raise ValueError(str(error)) from error
     with path.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
         header = json.loads(stream.read(length))

@@ -310,7 +310,7 @@ class ShardedProblem:
         shards = []
         start = 0
         for block, count in _blocks(whole, chunk or sizes[0]):
-            parts = {name: array[start : start + count] for name, array in arrays.items()}
+            parts: dict[str, Any] = {name: array[start : start + count] for name, array in arrays.items()}
             shards.append(ShardArrays(block, **parts, start=start))
             start += count
         return cls(shards, sizes)
