@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.data.file_arrays import READ_BYTES, RawArray
+from attsvm.data.file_arrays import RawArray
 
+# Bytes that are read at a time, so that they are still in the processor's cache.
+READ_BYTES = 1 << 22
 # The polynomial of CRC-32, and its residues 1 and x^8: the coefficient of x^k is bit 31 - k.
 _POLYNOMIAL, _ONE, _BYTE = 0xEDB88320, 1 << 31, 1 << 23
 

@@ -23,8 +23,6 @@ import numpy as np
 
 from attsvm.data.npz import npy_header
 
-# Bytes that are read at a time: what is computed from them finds them in the processor's cache.
-READ_BYTES = 1 << 23
 # What libraries raise when a file is damaged.
 DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),

@@ -16,7 +16,6 @@ import numpy as np
 from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.paging import Pages, rows_in_chunk
 from attsvm.core.rounding import gamma, lengths_above, row_lengths, squares_of
-from attsvm.data.file_arrays import READ_BYTES, RawArray
 from attsvm.data.shards import Shard
 
 # Arrays of the size of a block's margins that are held at once, beside its tokens.
@@ -73,8 +72,6 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
     dz = shard.queries.shape[1]
     row_bytes = 8 * ARRAYS * T if shard.shared else T * max(8 * ARRAYS, shard.tokens.dtype.itemsize * d)
     step = rows_in_chunk(row_bytes)
-    if isinstance(shard.tokens, RawArray) and not shard.shared:
-        step = max(1, min(step, READ_BYTES // shard.tokens.row_bytes))
     words = _real(shard.tokens[:1])[0].astype(np.float64) if shard.shared else None
     kinds = np.zeros(0) if words is None else np.unique(words, axis=0, return_inverse=True)[1].ravel()
     word_lengths = None if words is None else row_lengths(words) * (1 + gamma(d + 8))
@@ -135,7 +132,7 @@ def _real(tokens: np.ndarray) -> np.ndarray:
 
 def _differences(tokens: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Subtract every token from its reference, (rows, T, d) float64."""
-    x = tokens.astype(np.float64)
+    x = tokens.astype(np.float64, copy=False)
     return x[np.arange(len(x)), reference][:, None] - x
 
 

@@ -80,7 +80,8 @@ class Answer:
     smallest, floor : float
         Smallest margin of a rejected token, and the same with the allowance counted against each.
     shortfall, shortfall_above, square, square_above : float
-        Sums of what rejected tokens fall short of one by, and of its square; with the allowance counted.
+        Sums of what rejected tokens fall short of one by, and of its square; with the allowance counted. Zero for a
+        hard margin, which has no losses.
     rejected, empty, candidate_count : int
         How many rejected tokens there are; how many of them no W moves; and how many might have come back.
     fresh : Constraints
@@ -179,7 +180,9 @@ def _of_block(block: Block, number: int, members: np.ndarray, request: Request) 
     least = margins - request.allowance * lengths
     if request.sharp:
         _sharpen(block, least, request)
-    short, above = (np.maximum(1.0 - values[rejected], 0.0) for values in (margins, least))
+    short, above = np.zeros(0), np.zeros(0)
+    if not request.hard:
+        short, above = (np.maximum(1.0 - values[rejected], 0.0) for values in (margins, least))
     empty = rejected & block.fixed
     absent = _absent(block, members)
     candidates = absent & rejected & (request.hard | ~block.fixed)
@@ -224,8 +227,11 @@ def _smallest_of_each(key: np.ndarray, joining: np.ndarray, count: int) -> np.nd
     """Leave the ``count`` smallest keys of each row among the marks (rows, T)."""
     if count >= key.shape[1]:
         return joining
-    keys = np.where(joining, key, np.inf)
-    return joining & (keys <= np.partition(keys, count - 1, axis=1)[:, count - 1 : count])
+    crowded = np.flatnonzero(np.count_nonzero(joining, axis=1) > count)
+    keys = np.where(joining[crowded], key[crowded], np.inf)
+    joining = joining.copy()
+    joining[crowded] &= keys <= np.partition(keys, count - 1, axis=1)[:, count - 1 : count]
+    return joining
 
 
 def _places(number: int, query: np.ndarray, token: np.ndarray) -> np.ndarray:
