@@ -21,7 +21,7 @@ from attsvm.data.npz import read_arrays, write_arrays
 from attsvm.data.shards import ShardedProblem
 from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.solving import solve as solve_problem
-from attsvm.solvers.working_sets.solution import ShardedSolution
+from attsvm.solvers.working_sets.solution import ShardedSolution, first_names
 from attsvm.solvers.working_sets.state import check_outside
 from attsvm.study.words import small_text
 
@@ -111,6 +111,8 @@ def numbers(solution: ShardedSolution) -> dict[str, Any]:
         "attsvm": __version__,
         "shape": {"n": n, "T": T, "d": d, "dz": dz},
         "shards": len(solution.problem.shards),
+        "left_out": list(solution.problem.left_out),
+        "digests": list(solution.digests),
         "status": solution.status.name,
         "sentence": solution.sentence,
         "norm": solution.norm.name,
@@ -143,6 +145,8 @@ def summary(solution: ShardedSolution) -> str:
     else:
         lines.append(("bound", f"the objective of every W is above {solution.lower_bound:.6g}"))
     upload, download = sum(one.sent for one in solution.rounds), sum(one.received for one in solution.rounds)
+    if solution.problem.left_out:
+        lines.append(("left out", first_names(solution.problem.left_out)))
     lines.append(("method", f"{solution.method}, {counted(len(solution.rounds), 'round')}"))
     lines.append(("traffic", f"{upload:,} bytes out, {download:,} back, {solution.seconds:.3g} s"))
     return "\n".join(f"{name:8} {text}" for name, text in lines)
@@ -157,6 +161,7 @@ def solution_arrays(solution: ShardedSolution) -> dict[str, np.ndarray]:
         "query": supports.query,
         "token": supports.token,
         "multiplier": supports.multiplier,
+        "digest": np.array(solution.digests),
         "status": np.array(solution.status.name),
         "norm": np.array(solution.norm.name),
         "objective": np.array(solution.objective),

@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
+from tokenize import TokenError
+from typing import Any
 
 import numpy as np
 
@@ -76,6 +78,33 @@ def read_arrays(
     return arrays
 
 
+def npy_header(stream: Any, name: str, path: str | os.PathLike[str]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Read the header of a .npy file: shape, whether the first axis is the fastest, and dtype.
+
+    Parameters
+    ----------
+    stream : file object
+        At the file's start; afterwards at its numbers.
+    name : str
+    path : path
+        For the sentence.
+
+    Raises
+    ------
+    ValueError
+        If there is no such header.
+    """
+    try:
+        first = np.lib.format.read_magic(stream) == (1, 0)
+        read_header = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read_header(stream)
+    except (ValueError, TokenError) as error:
+        raise ValueError(f"{name} in {path} cannot be read; a plain array of numbers was expected.") from error
+    if min(shape, default=0) < 0:
+        raise ValueError(f"{name} in {path} has shape {shape}; sizes of at least 0 were expected.")
+    return shape, fortran, dtype
+
+
 def check_size(archive: zipfile.ZipFile, name: str, path: Path) -> None:
     """Refuse an array whose header declares more than its member holds, or than the machine has memory for.
 
@@ -85,13 +114,8 @@ def check_size(archive: zipfile.ZipFile, name: str, path: Path) -> None:
         With the sizes.
     """
     member = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
-    try:
-        with archive.open(member) as stream:
-            first = np.lib.format.read_magic(stream) == (1, 0)
-            read_header = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read_header(stream)
-    except ValueError as error:
-        raise ValueError(f"{name} in {path} cannot be read; a plain array of numbers was expected.") from error
+    with archive.open(member) as stream:
+        shape, _, dtype = npy_header(stream, name, path)
     size = prod(shape) * dtype.itemsize
     if not dtype.hasobject and size > member.file_size:
         raise ValueError(

@@ -1,129 +1,201 @@
-"""Files that hold the arrays of a shard, opened without reading what need not be read."""
+"""Files that hold the arrays of a shard, described without reading the numbers."""
 
 from __future__ import annotations
 
 import json
 import struct
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
+from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from attsvm.core.extras import missing_extra
-from attsvm.data.npz import check_size
+from attsvm.data.file_arrays import (
+    FileArray,
+    FortranArray,
+    PackedArray,
+    ParquetArray,
+    RawArray,
+    Stamp,
+    ZarrArray,
+    nested,
+    readable,
+    unchanged,
+)
+from attsvm.data.npz import check_size, npy_header
 
+# Arrays of a shard.
+NAMES = ("tokens", "queries", "selected", "mask", "sequence")
 # What safetensors calls the dtypes that NumPy has.
-_SAFE_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
+_SAFE_TYPES = {
+    **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"},
+    **{"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"},
+}
 # The part of a zip member's header that has a fixed length, and where the lengths of the rest are.
 _ZIP_HEADER, _ZIP_LENGTHS = 30, 26
+# Bit of a zip member's flags that says it is encrypted.
+_ENCRYPTED = 1
 
 
-def open_arrays(path: Path) -> dict[str, Any]:
-    """Open the arrays of a shard by name: memory maps, arrays, or what reads a range when it is indexed.
+@dataclass(frozen=True)
+class Contents:
+    """What a file or folder holds.
+
+    Attributes
+    ----------
+    arrays : mapping of str to FileArray
+        Of :data:`NAMES`.
+    others : tuple of str
+        Names of whatever else it holds.
+    """
+
+    arrays: Mapping[str, FileArray]
+    others: tuple[str, ...] = ()
+
+
+def describe(path: Path) -> Contents:
+    """Describe the arrays of a shard, from headers only.
 
     Raises
     ------
     ValueError, OSError, ImportError
         If the file cannot be read as what its name says, or a library for it is missing; a sentence.
     """
-    reader = FORMATS.get(path.suffix, _open_folder)
+    suffix = path.suffix.lower()
+    reader = FORMATS.get(suffix, _describe_folder)
+    stamp = Stamp.of(path)
+    if path.is_dir() and suffix in FORMATS and suffix != ".zarr":
+        raise ValueError(f"{path} is a folder; a {suffix} file was expected.")
+    kind = f"a {suffix} file" if suffix in FORMATS else "a folder of .npy files"
     try:
-        return reader(path)
-    except (zipfile.BadZipFile, struct.error, json.JSONDecodeError, EOFError) as error:
-        raise ValueError(f"{path} is damaged or truncated; a {path.suffix} file was expected.") from error
-    except ValueError as error:
-        if str(path) in str(error):
-            raise
-        kind = f"a {path.suffix} file" if path.suffix else "a folder of .npy files"
-        raise ValueError(f"{path} cannot be read ({error}); {kind} was expected.") from error
+        with unchanged(str(path), stamp), readable(f"{path} is damaged or of another format", kind):
+            return reader(path, stamp)
     except ModuleNotFoundError as error:
-        sentence = missing_extra(f"{path.suffix} files", error)
+        sentence = missing_extra(f"{suffix} files", error)
         if sentence is None:
             raise
         raise ImportError(sentence, name=error.name) from None
 
 
-def _open_folder(path: Path) -> dict[str, Any]:
-    return {entry.stem: np.load(entry, mmap_mode="r") for entry in sorted(path.glob("*.npy"))}
+def describe_npy(path: Path, name: str) -> FileArray:
+    """Describe an array in a .npy file; raises ValueError, a sentence, if it is none."""
+    stamp = Stamp.of(path)
+    with unchanged(str(path), stamp), path.open("rb") as stream:
+        shape, fortran, dtype = npy_header(stream, name, path)
+        offset = stream.tell()
+    _check_bytes(f"{name} in {path}", shape, dtype, stamp.size - offset)
+    if fortran:
+        return FortranArray(str(path), name, shape, dtype, stamp)
+    return RawArray(str(path), name, shape, dtype, stamp, offset)
 
 
-def _open_npz(path: Path) -> dict[str, Any]:
-    """Map the members that are stored as they are; read those that are compressed."""
-    arrays: dict[str, Any] = {}
+def _check_bytes(what: str, shape: tuple[int, ...], dtype: np.dtype, found: int) -> None:
+    if dtype.hasobject:
+        raise ValueError(f"{what} holds Python objects; a plain array of numbers was expected.")
+    size = prod(shape) * dtype.itemsize
+    if size != found:
+        raise ValueError(f"{what} declares {size:,} bytes and holds {found:,}; as many were expected.")
+
+
+def _describe_folder(path: Path, _: Stamp) -> Contents:
+    entries = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
+    mine = {name: f"{name}.npy" for name in NAMES if f"{name}.npy" in entries}
+    arrays = {name: describe_npy(path / file, name) for name, file in mine.items()}
+    return Contents(arrays, tuple(entry for entry in entries if entry not in mine.values()))
+
+
+def _describe_npz(path: Path, stamp: Stamp) -> Contents:
+    """Locate the members that are stored as they are; those that are compressed are read from their start."""
+    arrays: dict[str, FileArray] = {}
+    others: list[str] = []
     with zipfile.ZipFile(path) as archive, path.open("rb") as stream:
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
-            if member.compress_type == zipfile.ZIP_STORED:
-                stream.seek(member.header_offset + _ZIP_LENGTHS)
-                stream.seek(member.header_offset + _ZIP_HEADER + sum(struct.unpack("<HH", stream.read(4))))
-                arrays[name] = _map_npy(path, stream)
-            else:
+            if name not in NAMES or not member.filename.endswith(".npy"):
+                others.append(name)
+                continue
+            if name in arrays:
+                raise ValueError(f"{path} holds two arrays {name}; one of each name was expected.")
+            if member.flag_bits & _ENCRYPTED:
+                raise ValueError(f"{name} in {path} is encrypted; a plain array of numbers was expected.")
+            # Small members are read as a whole, checksum included.
+            with readable(f"{name} of {path} is damaged", "an undamaged file"), archive.open(member) as content:
+                shape, fortran, dtype = npy_header(content, name, path)
+                start = content.tell()
+            _check_bytes(f"{name} in {path}", shape, dtype, member.file_size - start)
+            if member.compress_type != zipfile.ZIP_STORED or fortran:
                 check_size(archive, name, path)
-                with archive.open(member) as content:
-                    arrays[name] = np.lib.format.read_array(content, allow_pickle=False)
-    return arrays
+                arrays[name] = PackedArray(str(path), name, shape, dtype, stamp)
+                continue
+            stream.seek(member.header_offset + _ZIP_LENGTHS)
+            stream.seek(member.header_offset + _ZIP_HEADER + sum(struct.unpack("<HH", stream.read(4))))
+            checksums = (zlib.crc32(stream.read(start)), member.CRC)
+            arrays[name] = RawArray(str(path), name, shape, dtype, stamp, stream.tell(), checksums)
+    return Contents(arrays, tuple(others))
 
 
-def _map_npy(path: Path, stream: Any) -> np.ndarray:
-    first = np.lib.format.read_magic(stream) == (1, 0)
-    read_header = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read_header(stream)
-    if dtype.hasobject:
-        raise ValueError(f"{path} holds Python objects; plain arrays of numbers were expected.")
-    if not np.prod(shape):
-        return np.empty(shape, dtype)
-    order = "F" if fortran else "C"
-    return np.memmap(path, dtype=dtype, mode="r", offset=stream.tell(), shape=shape, order=order)
-
-
-def _open_safetensors(path: Path) -> dict[str, Any]:
-    """Map the tensors: eight bytes of length, a header in JSON, then the numbers."""
+def _describe_safetensors(path: Path, stamp: Stamp) -> Contents:
+    """Locate the tensors; that they fill the file one after the other is checked by the library."""
+    library = import_module("safetensors")
+    arrays: dict[str, FileArray] = {}
+    try:
+        with library.safe_open(path, framework="numpy") as file:
+            names = list(file.keys())
+            forms = {name: file.get_slice(name) for name in names if name in NAMES}
+            types = {name: (tuple(form.get_shape()), form.get_dtype()) for name, form in forms.items()}
+    except library.SafetensorError as error:
+        raise ValueError(str(error)) from error
     with path.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
-        if length > path.stat().st_size:
-            raise ValueError(f"{path} is damaged or truncated; a .safetensors file was expected.")
         header = json.loads(stream.read(length))
-    arrays = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        if entry["dtype"] not in _SAFE_TYPES:
-            raise ValueError(f"{name} in {path} is {entry['dtype']}; one of {', '.join(_SAFE_TYPES)} was expected.")
-        start = 8 + length + entry["data_offsets"][0]
-        shape = tuple(entry["shape"])
-        arrays[name] = np.memmap(path, dtype=_SAFE_TYPES[entry["dtype"]], mode="r", offset=start, shape=shape)
-    return arrays
+    for name, (shape, kind) in types.items():
+        if kind not in _SAFE_TYPES:
+            raise ValueError(f"{name} in {path} is {kind}; one of {', '.join(_SAFE_TYPES)} was expected.")
+        dtype, (start, stop) = np.dtype(_SAFE_TYPES[kind]), header[name]["data_offsets"]
+        _check_bytes(f"{name} in {path}", shape, dtype, stop - start)
+        arrays[name] = RawArray(str(path), name, shape, dtype, stamp, 8 + length + start)
+    return Contents(arrays, tuple(name for name in names if name not in NAMES))
 
 
-def _open_parquet(path: Path) -> dict[str, Any]:
-    """Read columns of nested lists, one row a query."""
-    table = import_module("pyarrow.parquet").read_table(path)
-    return {name: _nested(table.column(name).combine_chunks()) for name in table.column_names}
+def _describe_parquet(path: Path, stamp: Stamp) -> Contents:
+    """Take sizes from the first row; that the others have them is checked as they are read."""
+    parquet = import_module("pyarrow.parquet")
+    arrays: dict[str, FileArray] = {}
+    with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        names, count = file.schema_arrow.names, file.metadata.num_rows
+        for name in NAMES:
+            if name not in names:
+                continue
+            if names.count(name) > 1:
+                raise ValueError(f"{path} holds two columns {name}; one of each name was expected.")
+            stub = ParquetArray(str(path), name, (count,), np.dtype(float), stamp)
+            first = next(file.iter_batches(batch_size=1, columns=[name]), None)
+            if first is None:
+                raise ValueError(f"{path} has no rows; one per query was expected.")
+            values = nested(first.column(0), stub, 0, None)
+            arrays[name] = ParquetArray(str(path), name, (count, *values.shape[1:]), values.dtype, stamp)
+    return Contents(arrays, tuple(name for name in names if name not in NAMES))
 
 
-def _nested(column: Any) -> np.ndarray:
-    """Turn lists of lists of one length each into an array."""
-    shape = [len(column)]
-    while hasattr(column, "flatten") and column.type.num_fields == 1:
-        count, column = len(column), column.flatten()
-        if not count or len(column) % count:
-            raise ValueError("a column holds lists of different lengths; one length was expected, with a mask beside.")
-        shape.append(len(column) // count)
-    return column.to_numpy(zero_copy_only=False).reshape(shape)
-
-
-def _open_zarr(path: Path) -> dict[str, Any]:
-    """Open the arrays of a group, which read a range of rows when indexed."""
+def _describe_zarr(path: Path, stamp: Stamp) -> Contents:
     group = import_module("zarr").open_group(str(path), mode="r")
-    return {name: group[name] for name in group.array_keys()}
+    names = sorted(group.array_keys())
+    arrays = {
+        name: ZarrArray(str(path), name, tuple(group[name].shape), group[name].dtype, stamp)
+        for name in names
+        if name in NAMES
+    }
+    return Contents(arrays, tuple(name for name in names if name not in NAMES))
 
 
-FORMATS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    ".npz": _open_npz,
-    ".safetensors": _open_safetensors,
-    ".parquet": _open_parquet,
-    ".zarr": _open_zarr,
+FORMATS: dict[str, Callable[[Path, Stamp], Contents]] = {
+    ".npz": _describe_npz,
+    ".safetensors": _describe_safetensors,
+    ".parquet": _describe_parquet,
+    ".zarr": _describe_zarr,
 }

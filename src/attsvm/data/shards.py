@@ -1,14 +1,14 @@
 """Selection problems in pieces: a folder of files, or a dask array, of which no machine needs to hold more than a part.
 
-A piece is a range of queries with the tokens they read. Its arrays are mapped into memory where the format allows that
-(``.npy``, ``.npz`` written without compression, ``.safetensors``) and read when they are asked for where it does not
-(``.parquet``, ``.zarr``), so that describing a problem reads headers only.
+A piece is a range of queries with the tokens they read. Describing a problem reads headers only. Tokens are read block
+by block where the format allows that (``.npy``, ``.npz`` written without compression, ``.safetensors``), and piece by
+piece where it does not (compressed ``.npz``, ``.parquet``, ``.zarr``).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ import numpy as np
 
 from attsvm.core.interop import to_numpy
 from attsvm.core.summary import counted
-from attsvm.data.shard_files import FORMATS, open_arrays
+from attsvm.data.file_arrays import FileArray, RawArray, Stamp, check_unchanged
+from attsvm.data.shard_checks import ABSENT, check_selected, read_mask, read_queries, read_sequence, sizes_of
+from attsvm.data.shard_folder import ShardEntry, entries_of
 
 # Bytes of tokens, or of margins where all queries share them, in a piece that is cut from a larger file.
 PIECE_BYTES = 1 << 27
-# Several selected tokens as a row of integers, the rest of which is this.
-ABSENT = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,21 +31,30 @@ class Shard:
 
     Attributes
     ----------
-    tokens : ndarray, shape (b, T, d)
-        Any real dtype, perhaps a memory map.
+    tokens : ndarray or RawArray, shape (b, T, d)
+        Any real dtype; of a file, what reads a range when it is indexed.
     queries : ndarray, shape (n, dz)
         float64.
     selected : ndarray, shape (n,) or (n, k) int, or (n, T) bool
         Rows of integers are filled up with -1.
     mask : ndarray of bool, shape (n, T), or None
     sequence : ndarray of int, shape (n,)
+    name : str
+        Of the file, for sentences.
+    start : int
+        Row of the file that is the first query.
+    has_sequence : bool
+        Whether queries name the tokens they read, of the whole file, instead of each having a row of its own.
     """
 
-    tokens: np.ndarray
+    tokens: np.ndarray | RawArray
     queries: np.ndarray
     selected: np.ndarray
     mask: np.ndarray | None
     sequence: np.ndarray
+    name: str
+    start: int
+    has_sequence: bool
 
     def selection(self, rows: slice | np.ndarray) -> np.ndarray:
         """Mark the selected tokens of some queries, bool (rows, T)."""
@@ -63,52 +72,108 @@ class Shard:
         count = len(self.queries[rows])
         return np.ones((count, self.tokens.shape[1]), dtype=bool) if self.mask is None else np.asarray(self.mask[rows])
 
+    def token_row(self, row: int) -> int:
+        """Find the row of the file that holds the tokens of a query."""
+        return int(self.sequence[row]) + (0 if self.has_sequence else self.start)
+
     @property
     def shared(self) -> bool:
         """Whether all queries read the same tokens."""
         return len(self.tokens) == 1
 
 
-@dataclass(frozen=True)
-class ShardFile:
-    """Queries ``start`` to ``stop`` of a file; with ``words``, the file of the tokens that all queries read."""
-
-    path: str
-    start: int
-    stop: int
-    words: str | None = None
-
-    def open(self) -> Shard:
-        """Open the arrays.
-
-        Raises
-        ------
-        ValueError, OSError
-            If the file lacks an array, or one has the wrong shape; a sentence that names the file.
-        """
-        arrays = open_arrays(Path(self.path))
-        if self.words is not None:
-            arrays = {**arrays, "tokens": np.load(self.words, mmap_mode="r")[None]}
-        return shard_of(arrays, slice(self.start, self.stop), self.path)
-
-
 @dataclass(frozen=True, eq=False)
 class ShardArrays:
-    """Arrays as they are; ``tokens`` may be what dask is to compute."""
+    """Arrays as they are; ``tokens`` may be what dask is to compute, or what reads a file.
+
+    ``name`` and ``start`` say where they come from, and at which row.
+    """
 
     tokens: Any
     queries: np.ndarray
     selected: np.ndarray
     mask: np.ndarray | None = None
     sequence: np.ndarray | None = None
+    name: str = "the arrays given"
+    start: int = 0
+
+    def load(self) -> ShardArrays:
+        """Compute tokens that are dask's."""
+        is_lazy = hasattr(self.tokens, "compute")
+        return replace(self, tokens=self.tokens.compute(scheduler="synchronous")) if is_lazy else self
+
+    @property
+    def contents(self) -> dict[str, Any]:
+        """The arrays by name, of what was loaded."""
+        arrays = {"tokens": self.tokens, "queries": self.queries, "selected": self.selected}
+        arrays |= {"mask": self.mask, "sequence": self.sequence}
+        return {
+            name: array if isinstance(array, RawArray) else np.asanyarray(array)
+            for name, array in arrays.items()
+            if array is not None
+        }
 
     def open(self) -> Shard:
         """Check the arrays; raises ValueError as a problem in memory does."""
-        tokens = self.tokens.compute(scheduler="synchronous") if hasattr(self.tokens, "compute") else self.tokens
-        arrays = {"tokens": tokens, "queries": self.queries, "selected": self.selected}
-        arrays |= {} if self.mask is None else {"mask": self.mask}
-        arrays |= {} if self.sequence is None else {"sequence": self.sequence}
-        return shard_of(arrays, slice(None), "the arrays given")
+        arrays = self.load().contents
+        n, T, _, _ = sizes_of(arrays, self.name)
+        tokens, selected = arrays["tokens"], arrays["selected"]
+        queries = read_queries(arrays["queries"], self.name, self.start)
+        check_selected(selected, T, self.name, self.start)
+        mask = read_mask(arrays["mask"], self.name, self.start) if "mask" in arrays else None
+        if "sequence" in arrays:
+            sequence = read_sequence(arrays["sequence"], len(tokens), self.name, self.start)
+        else:
+            sequence = np.arange(n)
+        return Shard(tokens, queries, selected, mask, sequence, self.name, self.start, "sequence" in arrays)
+
+    def __str__(self) -> str:
+        return f"{self.name}, rows {self.start} to {self.start + len(self.queries) - 1}"
+
+
+@dataclass(frozen=True, eq=False)
+class ShardFile:
+    """Queries ``start`` to ``stop`` of a file, whose arrays are described.
+
+    Attributes
+    ----------
+    path : str
+    start, stop : int
+    arrays : mapping of str to FileArray
+    words : str or None
+        File of the tokens that all queries read.
+    """
+
+    path: str
+    start: int
+    stop: int
+    arrays: Mapping[str, FileArray]
+    words: str | None = None
+
+    def load(self) -> ShardArrays:
+        """Read the arrays, but for tokens that can be read block by block.
+
+        Raises
+        ------
+        ValueError
+            If the file is damaged, or not the one that was described; a sentence that names it.
+        """
+        arrays, tokens = self.arrays, self.arrays["tokens"]
+        is_own = self.words is None and "sequence" not in arrays
+        start, stop = (self.start, self.stop) if is_own else (0, len(tokens))
+        parts = {name: array.rows(self.start, self.stop) for name, array in arrays.items() if name != "tokens"}
+        if self.words is not None:
+            parts = {"sequence": np.zeros(self.stop - self.start, dtype=np.int64)} | parts
+        lazy = tokens.part(start, stop) if isinstance(tokens, RawArray) else tokens.rows(start, stop)
+        return ShardArrays(lazy, **parts, name=self.path, start=self.start)
+
+    def open(self) -> Shard:
+        """Open the arrays; raises ValueError, a sentence that names the file and the row, if their values are wrong."""
+        return self.load().open()
+
+    def __str__(self) -> str:
+        is_whole = self.stop - self.start == len(self.arrays["queries"])
+        return self.path if is_whole else f"{self.path}, rows {self.start} to {self.stop - 1}"
 
 
 class ShardedProblem:
@@ -122,6 +187,8 @@ class ShardedProblem:
     ----------
     shape : tuple
         (n, T, d, dz); T is that of the longest sequence.
+    left_out : tuple of str
+        What a folder holds that is no shard, and arrays of its files that have no meaning here.
 
     See Also
     --------
@@ -138,9 +205,37 @@ class ShardedProblem:
     (3, (6, 4, 8, 8))
     """
 
-    def __init__(self, shards: Any, shape: tuple[int, int, int, int]) -> None:
+    def __init__(self, shards: Any, shape: tuple[int, int, int, int], left_out: tuple[str, ...] = ()) -> None:
         self.shards = tuple(shards)
         self.shape = shape
+        self.left_out = left_out
+
+    def current(self) -> ShardedProblem:
+        """Describe files again that have changed since they were described.
+
+        Raises
+        ------
+        ValueError
+            If one is gone, or has other sizes; a sentence.
+        """
+        stamps: dict[str, Stamp] = {}
+        entries: dict[str, ShardEntry] = {}
+        shards = []
+        for shard in self.shards:
+            arrays = shard.arrays.values() if isinstance(shard, ShardFile) else ()
+            stamps |= {array.path: Stamp.of(array.path) for array in arrays if array.path not in stamps}
+            if isinstance(shard, ShardFile) and not all(stamps[array.path].same(array.stamp) for array in arrays):
+                if shard.path not in entries:
+                    entries[shard.path] = _unresized(shard)
+                shard = replace(shard, arrays=entries[shard.path].arrays)
+            shards.append(shard)
+        return ShardedProblem(shards, self.shape, self.left_out) if entries else self
+
+    def check_unchanged(self) -> None:
+        """Raise ValueError, a sentence, if a file is not the one that was described."""
+        arrays = [array for shard in self.shards if isinstance(shard, ShardFile) for array in shard.arrays.values()]
+        for path, stamp in {(array.path, array.stamp) for array in arrays}:
+            check_unchanged(path, stamp)
 
     @classmethod
     def from_folder(cls, folder: str | os.PathLike[str]) -> ShardedProblem:
@@ -151,14 +246,16 @@ class ShardedProblem:
         folder : path
             Files ``.npz``, ``.safetensors`` or ``.parquet``, or folders of ``.npy`` files or ``.zarr``, each with
             tokens (n, T, d), queries (n, dz), selected (n,), and optionally mask (n, T) and sequence (n,), as for
-            :class:`attsvm.SelectionProblem`. Or one such folder itself. Where all queries read the same tokens the
+            :class:`attsvm.SelectionProblem`. Or one such folder itself. Hidden files are not looked at; what else is
+            left out is in ``left_out``. Where all queries read the same tokens the
             folder holds ``tokens.npy`` of shape (V, d), and the shards have none; selected may then be (n, k), several
             tokens filled up with -1.
 
         Raises
         ------
         ValueError, OSError
-            If the folder holds no shards, or one lacks an array; a sentence.
+            If the folder holds no shards, or arrays of one are missing or do not fit together; a sentence with the
+            file's name. Values are checked as they are read, with the row.
 
         Examples
         --------
@@ -175,46 +272,11 @@ class ShardedProblem:
         place = Path(folder)
         if not place.is_dir():
             raise ValueError(f"{place} is no folder; a folder of shards was expected.")
-        words = place / "tokens.npy"
-        single = {"queries.npy", "selected.npy"} <= {entry.name for entry in place.iterdir()}
-        entries = (
-            [place]
-            if single
-            else sorted(
-                entry
-                for entry in place.iterdir()
-                if entry.suffix in FORMATS or (entry.is_dir() and (entry / "queries.npy").exists())
-            )
-        )
-        if not entries:
-            raise ValueError(
-                f"{place} holds no shards; files {', '.join(sorted(FORMATS))}, or folders of .npy, were expected."
-            )
-        shared = words.exists() and np.load(words, mmap_mode="r").ndim == 2
-        shards: list[ShardFile] = []
-        sizes: list[tuple[int, int, int, int]] = []
-        for entry in entries:
-            whole = ShardFile(str(entry), 0, 0, str(words) if shared else None)
-            arrays = open_arrays(entry)
-            if "queries" not in arrays or len(arrays["queries"].shape) != 2:
-                raise ValueError(
-                    f"{entry} holds {', '.join(sorted(arrays)) or 'nothing'}; queries (n, dz) were expected."
-                )
-            n, dz = arrays["queries"].shape
-            if shared:
-                T, d = np.load(words, mmap_mode="r").shape
-                bytes_each = 8 * T
-            else:
-                if "tokens" not in arrays or len(arrays["tokens"].shape) != 3:
-                    raise ValueError(
-                        f"{entry} holds {', '.join(sorted(arrays)) or 'nothing'}; tokens (n, T, d) were expected."
-                    )
-                _, T, d = arrays["tokens"].shape
-                bytes_each = arrays["tokens"].dtype.itemsize * T * d
-            step = max(1, PIECE_BYTES // bytes_each)
-            sizes.append((n, T, d, dz))
-            shards += [replace(whole, start=start, stop=min(start + step, n)) for start in range(0, n, step)]
-        return cls(shards, _common(sizes))
+        entries, left_out = entries_of(place)
+        shards = [shard for entry in entries for shard in _pieces(entry)]
+        if not shards:
+            raise ValueError(f"{place} holds shards without rows; one row per query was expected.")
+        return cls(shards, _common(entries), left_out)
 
     @classmethod
     def from_arrays(
@@ -241,24 +303,17 @@ class ShardedProblem:
         >>> len(ShardedProblem.from_arrays(tokens, queries, np.zeros(6, int), chunk=2).shards)
         3
         """
-        query_array = to_numpy("queries", _in_memory(queries)).astype(np.float64)
-        selection = to_numpy("selected", _in_memory(selected))
-        visible = None if mask is None else to_numpy("mask", _in_memory(mask))
-        shape = getattr(tokens, "shape", None) or np.shape(tokens)
-        if len(shape) != 3 or query_array.ndim != 2 or len(query_array) != shape[0] or len(selection) != shape[0]:
-            raise ValueError(
-                f"tokens has shape {tuple(shape)}, queries {query_array.shape}, selected {selection.shape}; "
-                "(n, T, d), (n, dz) and (n,) were expected."
-            )
+        arrays = {"queries": queries, "selected": selected} | ({} if mask is None else {"mask": mask})
+        arrays = {name: to_numpy(name, _in_memory(array)) for name, array in arrays.items()}
+        whole = tokens if hasattr(tokens, "to_delayed") else to_numpy("tokens", tokens)
+        sizes = sizes_of({"tokens": whole, **arrays}, "the arrays given")
         shards = []
         start = 0
-        for block, count in _blocks(tokens, chunk or int(shape[0])):
-            rows = slice(start, start + count)
-            shards.append(
-                ShardArrays(block, query_array[rows], selection[rows], None if visible is None else visible[rows])
-            )
+        for block, count in _blocks(whole, chunk or sizes[0]):
+            parts: dict[str, Any] = {name: array[start : start + count] for name, array in arrays.items()}
+            shards.append(ShardArrays(block, **parts, start=start))
             start += count
-        return cls(shards, (int(shape[0]), int(shape[1]), int(shape[2]), query_array.shape[1]))
+        return cls(shards, sizes)
 
     @classmethod
     def from_vocabulary(cls, contexts: Any, selected: Any, words: Any, *, chunk: int | None = None) -> ShardedProblem:
@@ -300,6 +355,7 @@ class ShardedProblem:
                 query_array[rows],
                 selection[rows],
                 sequence=np.zeros(len(query_array[rows]), dtype=np.int64),
+                start=rows.start,
             )
             for rows in (slice(start, start + step) for start in range(0, len(query_array), step))
         ]
@@ -310,62 +366,31 @@ class ShardedProblem:
         return f"ShardedProblem(n={n}, T={T}, d={d}, dz={dz}, {counted(len(self.shards), 'shard')})"
 
 
-def shard_of(arrays: dict[str, Any], rows: slice, name: str) -> Shard:
-    """Check the shapes of one piece's arrays; their values are checked as they are read.
-
-    Raises
-    ------
-    ValueError
-        One sentence.
-    """
-    for key in ("tokens", "queries", "selected"):
-        if key not in arrays:
-            raise ValueError(f"{name} holds {', '.join(sorted(arrays)) or 'nothing'}; {key} was expected.")
-    tokens, mask = arrays["tokens"], arrays.get("mask")
-    queries = np.asarray(arrays["queries"][rows], dtype=np.float64)
-    selected = np.asarray(arrays["selected"][rows])
-    n = len(queries)
-    if "sequence" in arrays:
-        sequence = np.asarray(arrays["sequence"][rows], dtype=np.int64)
-    elif tokens.shape[0] == 1 and n != 1:
-        sequence = np.zeros(n, dtype=np.int64)
-    else:
-        tokens, sequence = tokens[rows], np.arange(n)
-    tokens = np.asanyarray(tokens)
-    mask = None if mask is None else np.asarray(mask[rows]).astype(bool)
-    if tokens.ndim != 3 or 0 in tokens.shape or tokens.dtype.kind not in "fiu":
-        raise ValueError(
-            f"tokens of {name} has {tokens.dtype} of shape {tokens.shape}; numbers (b, T, d) were expected."
-        )
-    T = tokens.shape[1]
-    if queries.ndim != 2 or sequence.shape != (n,) or (n and not 0 <= sequence.min() <= sequence.max() < len(tokens)):
-        raise ValueError(
-            f"queries of {name} has shape {queries.shape} for {len(tokens)} sequences; (n, dz) was expected."
-        )
-    integral = selected.dtype.kind in "iu" and selected.ndim in (1, 2) and len(selected) == n
-    if selected.dtype == bool:
-        fits = selected.shape == (n, T) and bool(selected.any(axis=1).all())
-    else:
-        fits = integral and bool((selected >= ABSENT).all() and (selected < T).all())
-        fits = fits and bool((selected.reshape(n, -1) >= 0).any(axis=1).all())
-    if not fits:
-        raise ValueError(
-            f"selected of {name} has {selected.dtype} of shape {selected.shape}; indices of {T} tokens, one or more a "
-            "query, were expected."
-        )
-    if mask is not None and mask.shape != (n, T):
-        raise ValueError(f"mask of {name} has shape {mask.shape}; {(n, T)} was expected.")
-    if not np.isfinite(queries).all():
-        raise ValueError(f"queries of {name} has NaN or infinity; finite numbers were expected.")
-    return Shard(tokens, queries, selected, mask, sequence)
+def _unresized(shard: ShardFile) -> ShardEntry:
+    """Describe a shard's file again; raises ValueError if it has other sizes."""
+    entry = ShardEntry.of(Path(shard.path), None if shard.words is None else Path(shard.words))
+    shapes, before = ({name: array.shape for name, array in one.items()} for one in (entry.arrays, shard.arrays))
+    if shapes != before:
+        raise ValueError(f"{shard.path} has other sizes than when it was described, {shapes}; {before} were expected.")
+    return entry
 
 
-def _common(sizes: list[tuple[int, int, int, int]]) -> tuple[int, int, int, int]:
-    dimensions = {(d, dz) for _, _, d, dz in sizes}
+def _pieces(entry: ShardEntry) -> list[ShardFile]:
+    """Cut a file into pieces."""
+    n, T, d, _ = entry.sizes
+    bytes_each = 8 * T if entry.words is not None else entry.arrays["tokens"].dtype.itemsize * T * d
+    step = max(1, PIECE_BYTES // bytes_each)
+    words = None if entry.words is None else str(entry.words)
+    return [ShardFile(str(entry.path), start, min(start + step, n), entry.arrays, words) for start in range(0, n, step)]
+
+
+def _common(entries: list[ShardEntry]) -> tuple[int, int, int, int]:
+    dimensions = {entry.sizes[2:]: entry.path for entry in entries}
     if len(dimensions) > 1:
-        raise ValueError(f"shards have dimensions (d, dz) of {sorted(dimensions)}; one was expected.")
-    d, dz = dimensions.pop()
-    return sum(n for n, _, _, _ in sizes), max(T for _, T, _, _ in sizes), d, dz
+        words = ", ".join(f"{sizes} in {path}" for sizes, path in sorted(dimensions.items()))
+        raise ValueError(f"shards have dimensions (d, dz) of {words}; one was expected.")
+    (d, dz) = next(iter(dimensions))
+    return sum(entry.sizes[0] for entry in entries), max(entry.sizes[1] for entry in entries), d, dz
 
 
 def _in_memory(array: Any) -> Any:
@@ -378,7 +403,6 @@ def _blocks(tokens: Any, chunk: int) -> Iterator[tuple[Any, int]]:
         whole = tokens.rechunk({1: -1, 2: -1})
         yield from zip(whole.to_delayed().ravel().tolist(), whole.chunks[0], strict=True)
         return
-    array = to_numpy("tokens", tokens)
-    for start in range(0, len(array), chunk):
-        part = array[start : start + chunk]
+    for start in range(0, len(tokens), chunk):
+        part = tokens[start : start + chunk]
         yield part, len(part)

@@ -180,6 +180,7 @@ def solve(
     if isinstance(problem, (str, os.PathLike)):
         problem = ShardedProblem.from_folder(problem)
     if isinstance(problem, ShardedProblem):
+        problem = problem.current()
         measure = get_norm(norm)
         _check_options(tol, max_iter, time_limit, problem.shape, measure)
         if method is not None or warm_start is not None:

@@ -72,8 +72,8 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
     _, T, d = shard.tokens.shape
     dz = shard.queries.shape[1]
     row_bytes = 8 * ARRAYS * T if shard.shared else T * max(8 * ARRAYS, shard.tokens.dtype.itemsize * d)
-    step, pages = rows_in_chunk(row_bytes), Pages(shard.tokens)
-    words = _real(shard.tokens[0]).astype(np.float64) if shard.shared else None
+    step = rows_in_chunk(row_bytes)
+    words = _real(shard.tokens[:1])[0].astype(np.float64) if shard.shared else None
     kinds = np.zeros(0) if words is None else np.unique(words, axis=0, return_inverse=True)[1].ravel()
     word_lengths = None if words is None else row_lengths(words) * (1 + gamma(d + 8))
     for start in range(0, max(len(shard.queries), 1), step):
@@ -81,8 +81,12 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
         queries = shard.queries[rows]
         selection, visible = shard.selection(rows), shard.visible(rows)
         reference = selection.argmax(axis=1)
-        if (selection & ~visible).any():
-            raise ValueError("selected has a token hidden by mask; a visible one was expected.")
+        hidden = (selection & ~visible).any(axis=1)
+        if hidden.any():
+            row = shard.start + start + int(hidden.argmax())
+            raise ValueError(
+                f"selected of {shard.name} has a token hidden by mask in row {row}; a visible one was expected."
+            )
         u = np.matmul(queries, np.swapaxes(matrices, 1, 2))  # (k, rows, d)
         if words is None or word_lengths is None:
             tokens = _real(shard.tokens[_places(shard.sequence[rows])])
@@ -96,7 +100,8 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
             if lengths is None:
                 delta = _differences(tokens, reference)
                 lengths = row_lengths(delta) * row_lengths(queries)[:, None] * (1.0 + 1e-12)
-            pages.release()
+            if isinstance(shard.tokens, np.ndarray):
+                Pages(shard.tokens).release()
         else:
             tokens = words
             scores = np.matmul(u, words.T)  # (k, rows, V)
@@ -105,7 +110,10 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
             longest = row_lengths(queries) * (1 + gamma(dz + 8))
             lengths = (word_lengths[reference][:, None] + word_lengths) * longest[:, None] * (1 + gamma(8))
         if not (np.isfinite(lengths).all() or np.isfinite(tokens).all()):
-            raise ValueError("tokens has NaN or infinity; finite numbers were expected.")
+            wrong = int((~np.isfinite(tokens)).any(axis=-1).ravel().argmax())
+            # Words are rows themselves; else a row of the file is a query's tokens, or a sequence that queries name.
+            row = wrong if words is not None else shard.token_row(start + wrong // tokens.shape[1])
+            raise ValueError(f"tokens of {shard.name} has NaN or infinity in row {row}; finite numbers were expected.")
         tied = selection & (np.arange(selection.shape[1]) != reference[:, None])
         fixed |= ~queries.any(axis=1, keepdims=True)
         yield Block(rows, margins, lengths, fixed, visible & ~selection, tied, reference, tokens, queries)
@@ -125,7 +133,7 @@ def _real(tokens: np.ndarray) -> np.ndarray:
 
 def _differences(tokens: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Subtract every token from its reference, (rows, T, d) float64."""
-    x = tokens.astype(np.float64)
+    x = tokens.astype(np.float64, copy=False)
     return x[np.arange(len(x)), reference][:, None] - x
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from attsvm.core.cluster import gathered, local_client, losses_told, remote_client
+from attsvm.data.checksums import Record, check_files, record_of
 from attsvm.data.shards import ShardedProblem
 from attsvm.solvers.working_sets.pricing import Source
 
@@ -24,27 +26,59 @@ Own = Sequence[tuple[Any, ...]]
 class Pool:
     """Evaluates one shard after the other, in the calling process.
 
+    Parameters
+    ----------
+    sources : sequence of ShardFile or ShardArrays
+    recording : bool
+        Take checksums of every shard when it is read for the first time.
+
     Attributes
     ----------
     sent, received : int
         Bytes that went to the shards and came back so far.
+    records : dict of int to Record
+        By the shard's number.
     """
 
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = sources
+    def __init__(self, sources: Sequence[Source], *, recording: bool = True) -> None:
+        self._sources, self._recording = sources, recording
+        self.records: dict[int, Record] = {}
         self.sent = self.received = 0
 
     def collect(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
         """Call ``task(source, *parts, *common)`` for all parts of ``own``, and join answers, ``join(answers)``.
 
         They are joined as they come, so that few are held at a time.
+
+        Raises
+        ------
+        ValueError
+            If a shard is damaged, or not as expected; a sentence.
         """
         answers: list[Any] = []
         for parts in own:
-            answers.append(task(self._sources[parts[0]], *parts, *common))
+            source = self._sources[parts[0]]
+            answers.append(_evaluate(task, source, self._is_new(parts[0]), *parts, *common))
             if len(answers) == FAN_IN:
-                answers = [join(answers)]
-        return join(answers)
+                answers = [_join(join, answers)]
+        return self._recorded(_join(join, answers))
+
+    def inspect(self) -> tuple[str, ...]:
+        """Take the checksums that are missing, and return the digest of every shard."""
+        missing = [(number,) for number in range(len(self._sources)) if self._is_new(number)]
+        if missing:
+            self.collect(_read_only, _read_only, (), missing)
+        return tuple(self.records[number].digest for number in range(len(self._sources)))
+
+    def _is_new(self, number: int) -> bool:
+        return self._recording and number not in self.records
+
+    def _recorded(self, answer: tuple[Any, dict[int, Record]]) -> Any:
+        """Keep the records of an answer; once there are all, compare the checksums that files state."""
+        self.records |= answer[1]
+        if answer[1] and len(self.records) == len(self._sources):
+            check_files(self._sources, self.records)
+        return answer[0]
 
 
 class OnCluster(Pool):
@@ -71,11 +105,11 @@ class OnCluster(Pool):
         return self._client.submit(_same, tokens, pure=False)
 
     def _submit(self, task: Task, number: int, *arguments: Any) -> Any:
-        tokens, source = self._tokens[number], self._sources[number]
+        tokens, source, is_new = self._tokens[number], self._sources[number], self._is_new(number)
         if tokens is None:
-            return self._client.submit(task, source, number, *arguments, pure=False)
+            return self._client.submit(_evaluate, task, source, is_new, number, *arguments, pure=False)
         bare: Any = replace(source, tokens=None)  # type: ignore[arg-type]
-        return self._client.submit(_with_tokens, tokens, task, bare, number, *arguments, pure=False)
+        return self._client.submit(_with_tokens, tokens, task, bare, is_new, number, *arguments, pure=False)
 
     def collect(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
         """Join answers on the workers, so that one arrives here."""
@@ -87,12 +121,13 @@ class OnCluster(Pool):
             tasks = [*shared, *level]
             while len(level) > 1:
                 level = [
-                    self._client.submit(join, level[k : k + FAN_IN], pure=False) for k in range(0, len(level), FAN_IN)
+                    self._client.submit(_join, join, level[k : k + FAN_IN], pure=False)
+                    for k in range(0, len(level), FAN_IN)
                 ]
                 tasks += level
-            answer = join(gathered(self._client, level, tasks))
+            answer = _join(join, gathered(self._client, level, tasks))
         self.received += _size(answer)
-        return answer
+        return self._recorded(answer)
 
 
 @contextmanager
@@ -124,7 +159,25 @@ def _same(value: Any) -> Any:
 
 
 def _with_tokens(tokens: Any, task: Task, source: Any, *arguments: Any) -> Any:
-    return task(replace(source, tokens=tokens), *arguments)
+    return _evaluate(task, replace(source, tokens=tokens), *arguments)
+
+
+def _evaluate(task: Task, source: Any, is_new: bool, number: int, *arguments: Any) -> tuple[Any, dict[int, Record]]:
+    """Evaluate a shard, and take its checksums if it is new."""
+    records = {}
+    if is_new:
+        source = source.load()  # here the system keeps what the task reads again
+        records[number] = record_of(source.contents)
+    return task(source, number, *arguments), records
+
+
+def _join(join: Join, answers: Sequence[tuple[Any, dict[int, Record]]]) -> tuple[Any, dict[int, Record]]:
+    records = dict(ChainMap(*(records for _, records in answers)))
+    return join([answer for answer, _ in answers]), records
+
+
+def _read_only(*_: Any) -> None:
+    """Take the place of a task and of a join where checksums are all that is wanted."""
 
 
 def _size(value: Any) -> int:

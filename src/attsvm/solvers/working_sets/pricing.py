@@ -1,8 +1,8 @@
 r"""Evaluation of a W on a shard: a W is sent, the smallest margin and a few constraints are returned.
 
 Answers add up (:func:`merge`), so that they are joined on the workers and the result has the size of W and of
-the constraints that are new, however many shards there are. A shard keeps nothing between rounds: a lost worker
-costs one pass.
+the constraints that are new, however many shards there are. A worker keeps nothing between calls, neither open files
+nor maps: what it evaluates is what the file holds, and a lost worker costs one pass.
 
 With a hinge, constraints that fall short have their multipliers at C. Those that do so by more than a band at an
 earlier W, the *anchor*, are not listed but enter as a sum (:class:`BoundSum`); the anchor determines
@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -22,14 +21,12 @@ from attsvm.core.double_double import Rows
 from attsvm.core.error_free import UNIT, Pair
 from attsvm.core.norms import frobenius
 from attsvm.core.rounding import FEW, PAIRWISE, gamma
-from attsvm.data.shards import Shard, ShardArrays, ShardFile
+from attsvm.data.shards import ShardArrays, ShardFile
 from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
 from attsvm.solvers.working_sets.margins import Block, blocks
 
 # Constraints of all blocks, in parts of the room, from which only the most urgent are kept.
 MOST_ROOMS = 2
-# Shards of which a worker keeps the opened file.
-OPEN = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +83,8 @@ class Answer:
     smallest, floor : float
         Smallest margin of a rejected token, and the same with the allowance counted against each.
     shortfall, shortfall_above, square, square_above : float
-        Sums of what rejected tokens fall short of one by, and of its square; with the allowance counted.
+        Sums of what rejected tokens fall short of one by, and of its square; with the allowance counted. Zero for a
+        hard margin, which has no losses.
     rejected, empty, candidate_count : int
         How many rejected tokens there are; how many of them no W moves; and how many might have come back.
     fresh : Constraints
@@ -109,20 +107,9 @@ class Answer:
 Source = ShardFile | ShardArrays
 
 
-def open_shard(source: Source) -> Shard:
-    """Open a shard; a mapped file stays open."""
-    is_mapped = isinstance(source, ShardFile) and not source.path.endswith((".parquet", ".zarr"))
-    return _kept_open(source) if is_mapped else source.open()
-
-
-@lru_cache(maxsize=OPEN)
-def _kept_open(source: ShardFile) -> Shard:
-    return source.open()
-
-
 def direction(source: Source, _: int) -> np.ndarray:
     """Sum all constraints of a shard, (d, dz): a first guess of W."""
-    shard = open_shard(source)
+    shard = source.open()
     none = np.zeros((0, shard.tokens.shape[2], shard.queries.shape[1]))
     return np.sum([block.adjoint(block.rejected) for block in blocks(shard, none)], axis=0)
 
@@ -131,7 +118,7 @@ def price(source: Source, number: int, members: np.ndarray, request: Request) ->
     """Evaluate a shard, of which ``members``, queries and tokens (K, 2), are in the working set."""
     matrices = request.W[None] if request.anchor is None else np.stack([request.W, request.anchor.W])
     parts: list[Answer] = []
-    for block in blocks(open_shard(source), matrices):
+    for block in blocks(source.open(), matrices):
         parts.append(_of_block(block, number, members, request))
         if sum(len(part.fresh) for part in parts) > MOST_ROOMS * request.room:
             parts = [merge(parts, request.room)]
@@ -144,7 +131,7 @@ def unlisted_marks(source: Source, members: np.ndarray, anchor: Anchor | None) -
     No W moves them, or they are at their bound at an anchor; ``members`` (K, 2), queries and tokens of the working
     set, are listed.
     """
-    shard = open_shard(source)
+    shard = source.open()
     matrices = np.zeros((0, shard.tokens.shape[2], shard.queries.shape[1])) if anchor is None else anchor.W[None]
     marks = np.zeros((len(shard.queries), shard.tokens.shape[1]), dtype=bool)
     for block in blocks(shard, matrices):
@@ -174,7 +161,7 @@ def merge(parts: Sequence[Answer], room: int) -> Answer:
 
 def fetch(source: Source, number: int, places: np.ndarray) -> Constraints:
     """Read constraints at known places, (K, 2) queries and tokens of a shard, as a checkpoint lists them."""
-    shard = open_shard(source)
+    shard = source.open()
     query, token = places.T
     if len(places) and not (query.max() < len(shard.queries) and token.max() < shard.tokens.shape[1]):
         raise ValueError("the checkpoint names constraints that the shards do not have; it is of another problem.")
@@ -196,7 +183,9 @@ def _of_block(block: Block, number: int, members: np.ndarray, request: Request) 
     least = margins - request.allowance * lengths
     if request.sharp:
         _sharpen(block, least, request)
-    short, above = (np.maximum(1.0 - values[rejected], 0.0) for values in (margins, least))
+    short, above = np.zeros(0), np.zeros(0)
+    if not request.hard:
+        short, above = (np.maximum(1.0 - values[rejected], 0.0) for values in (margins, least))
     empty = rejected & block.fixed
     absent = _absent(block, members)
     candidates = absent & rejected & (request.hard | ~block.fixed)
@@ -242,8 +231,11 @@ def _smallest_of_each(key: np.ndarray, joining: np.ndarray, count: int) -> np.nd
     """Leave the ``count`` smallest keys of each row among the marks (rows, T)."""
     if count >= key.shape[1]:
         return joining
-    keys = np.where(joining, key, np.inf)
-    return joining & (keys <= np.partition(keys, count - 1, axis=1)[:, count - 1 : count])
+    crowded = np.flatnonzero(np.count_nonzero(joining, axis=1) > count)
+    keys = np.where(joining[crowded], key[crowded], np.inf)
+    joining = joining.copy()
+    joining[crowded] &= keys <= np.partition(keys, count - 1, axis=1)[:, count - 1 : count]
+    return joining
 
 
 def _places(number: int, query: np.ndarray, token: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,9 @@ from attsvm.solvers.working_sets.constraints import Anchor
 from attsvm.solvers.working_sets.pool import Pool, pool_of
 from attsvm.solvers.working_sets.restriction import Restriction
 from attsvm.solvers.working_sets.state import Round
+
+# Shards, and things that were left out, that are named before the rest is counted.
+MOST_NAMES = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +85,8 @@ class ShardedSolution(Summarised):
     seconds : float
     method : str
     tol : float
+    digests : tuple of str
+        CRC-32 of every shard's arrays: the data that the answer is about.
     certificate : FarkasCertificate or None
         Multipliers on the working set, as a problem of its own, that prove that no W exists.
 
@@ -114,6 +120,7 @@ class ShardedSolution(Summarised):
     seconds: float
     method: str
     tol: float
+    digests: tuple[str, ...]
     certificate: FarkasCertificate | None = None
 
     @property
@@ -122,10 +129,10 @@ class ShardedSolution(Summarised):
         return proven_gap(self.lower_bound, self.upper_bound, self.tie_residual)
 
     def verify(self, *, scheduler: str | None = None, workers: int | None = None) -> Proof:
-        """Check the claim again in a pass over all shards: status, objective, bounds, gap and :attr:`tol`.
+        """Check the claim again on the shards that are there: status, objective, bounds, gap and :attr:`tol`.
 
-        Constraints with multipliers are read from the shards again, margins that decide are taken in twice the working
-        precision, and every rounding is counted.
+        A shard whose digest is another one is named, and nothing is proven. Constraints with multipliers are read from
+        the shards again, margins that decide are taken in twice the working precision, and every rounding is counted.
 
         Parameters
         ----------
@@ -149,8 +156,15 @@ class ShardedSolution(Summarised):
         >>> bool(solve(pieces).verify())
         True
         """
-        with pool_of(self.problem, scheduler, workers) as pool:
-            return _recheck(self, pool)
+        try:
+            problem = self.problem.current()
+            with pool_of(problem, scheduler, workers) as pool:
+                changed = _changed(self, pool.inspect())
+                proof = unproven(changed, METHOD) if changed else _recheck(self, pool)
+                problem.check_unchanged()
+        except ValueError as error:
+            return unproven(str(error), METHOD)
+        return proof
 
     @property
     def sentence(self) -> str:
@@ -161,10 +175,27 @@ class ShardedSolution(Summarised):
         n, T, d, dz = self.problem.shape
         colour = {Status.OPTIMAL: GOOD, Status.INFEASIBLE: BAD}.get(self.status, UNSURE)
         facts = [("problem", f"{n:,} x {T:,}, W {d} x {dz}, {counted(len(self.problem.shards), 'shard')}")]
+        if self.problem.left_out:
+            facts.append(("left out", first_names(self.problem.left_out)))
         if np.isfinite(self.objective):
             facts += [(f"{self.norm.name} norm", f"{self.objective:.9g}"), ("certified gap", f"{self.gap:.1e}")]
         facts.append(("method", f"{self.method}, {counted(len(self.rounds), 'round')}, {self.seconds:.3g} s"))
         return Summary("ShardedSolution", self.status.name, colour, facts, notes=[self.sentence])
+
+
+def first_names(names: Sequence[str]) -> str:
+    """List some names, and count the rest."""
+    more = f" and {counted(len(names) - MOST_NAMES, 'other')}" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+def _changed(solution: ShardedSolution, digests: tuple[str, ...]) -> str | None:
+    """Name the shards that have other digests than the answer is about; None if there are none."""
+    pairs = zip(solution.problem.shards, solution.digests, digests, strict=True)
+    names = [str(shard) for shard, before, now in pairs if before != now]
+    if not names:
+        return None
+    return f"the answer is about other data than is now in {first_names(names)}."
 
 
 def _recheck(solution: ShardedSolution, pool: Pool) -> Proof:

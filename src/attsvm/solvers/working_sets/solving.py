@@ -45,7 +45,8 @@ class WorkingSets:
     ) -> None:
         whole = ShardArrays(problem.tokens, problem.queries, problem.selected, problem.mask, problem.sequence)
         self._whole, self._size, self._start = whole, problem.mask.shape, start
-        self._rounds = Rounds(Pool([whole]), 1, problem.shape[2:], norm, regularisation, control, method)
+        pool = Pool([whole], recording=False)
+        self._rounds = Rounds(pool, 1, problem.shape[2:], norm, regularisation, control, method)
 
     def run(self) -> Iterator[float]:
         """Go through all rounds; yields the work of each step."""
@@ -94,7 +95,7 @@ def solve_shards(
     Raises
     ------
     ValueError
-        If shards or the checkpoint are not as expected; a sentence.
+        If shards or the checkpoint are not as expected, or a file was changed meanwhile; a sentence.
     attsvm.core.cluster.ClusterLost
         If the cluster goes away; the checkpoint stays.
     """
@@ -115,7 +116,9 @@ def solve_shards(
             rounds.settle(tol)
     except MemoryError:
         control.stopped = Status.MEMORY_LIMIT
-    solution = _answer(problem, rounds, tol)
+    digests = pool.inspect()
+    problem.check_unchanged()
+    solution = _answer(problem, rounds, tol, digests)
     if checkpoint is not None and solution.status in (Status.OPTIMAL, Status.INFEASIBLE):
         Path(checkpoint).unlink(missing_ok=True)
     return solution
@@ -134,7 +137,7 @@ def _supports(rounds: Rounds) -> Supports:
     return Supports(shard, query, token, values, count, anchor)
 
 
-def _answer(problem: ShardedProblem, rounds: Rounds, tol: float) -> ShardedSolution:
+def _answer(problem: ShardedProblem, rounds: Rounds, tol: float, digests: tuple[str, ...]) -> ShardedSolution:
     primal, control = rounds.primal, rounds.control
     high, low = (np.inf if primal is None else primal.upper_bound), rounds.lower_bound
     residual = 0.0 if primal is None else primal.tie_residual
@@ -162,5 +165,6 @@ def _answer(problem: ShardedProblem, rounds: Rounds, tol: float) -> ShardedSolut
         seconds=control.seconds,
         method=control.method,
         tol=tol,
+        digests=digests,
         certificate=rounds.certificate,
     )

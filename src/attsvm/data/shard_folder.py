@@ -1,0 +1,93 @@
+"""The shards of a folder: which of its entries are some, and what is left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from attsvm.data.file_arrays import FileArray, RawArray
+from attsvm.data.shard_checks import sizes_of
+from attsvm.data.shard_files import FORMATS, NAMES, describe, describe_npy
+
+# Files of a folder that is one shard.
+_OWN = {f"{name}.npy" for name in NAMES}
+
+
+@dataclass(frozen=True, eq=False)
+class ShardEntry:
+    """A file or folder of shards, whose arrays fit together.
+
+    Attributes
+    ----------
+    path : Path
+    words : Path or None
+        File of the tokens that all queries read.
+    arrays : dict of str to FileArray
+    sizes : tuple of int
+        (n, T, d, dz).
+    left_out : tuple of str
+        What else it holds.
+    """
+
+    path: Path
+    words: Path | None
+    arrays: dict[str, FileArray]
+    sizes: tuple[int, int, int, int]
+    left_out: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: Path, words: Path | None) -> ShardEntry:
+        """Describe an entry; raises ValueError, OSError or ImportError, a sentence."""
+        contents = describe(path)
+        arrays, shared = dict(contents.arrays), {}
+        if words is not None:
+            if "tokens" in arrays and arrays["tokens"].path != str(words):
+                raise ValueError(f"{path} holds tokens beside those of {words}; one of the two was expected.")
+            arrays["tokens"] = shared_tokens(words)
+            if "queries" in arrays:
+                shared["sequence"] = np.zeros(arrays["queries"].shape[:1], dtype=np.int64)
+        return cls(path, words, arrays, sizes_of({**shared, **arrays}, str(path)), contents.others)
+
+
+def shared_tokens(words: Path) -> FileArray:
+    """Describe words (V, d) as the tokens of one sequence, (1, V, d)."""
+    array = describe_npy(words, "tokens")
+    if not isinstance(array, RawArray) or array.ndim != 2:
+        raise ValueError(f"{words} has shape {array.shape}, last axis last; words (V, d) were expected.")
+    return replace(array, shape=(1, *array.shape))
+
+
+def entries_of(folder: Path) -> tuple[list[ShardEntry], tuple[str, ...]]:
+    """Describe the shards of a folder in the order of their names, and name what was left out.
+
+    Hidden files are not looked at.
+
+    Raises
+    ------
+    ValueError, OSError, ImportError
+        If the folder holds no shards, or something that begins to be one; a sentence.
+    """
+    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    own = _OWN & {entry.name for entry in entries}
+    words = None
+    if "tokens.npy" in own and describe_npy(folder / "tokens.npy", "tokens").ndim == 2:
+        words = folder / "tokens.npy"
+    if own - ({"tokens.npy"} if words is not None else set()):
+        shard = ShardEntry.of(folder, words)
+        return [shard], shard.left_out
+    places = [entry for entry in entries if _is_shard(entry)]
+    if not places:
+        raise ValueError(
+            f"{folder} holds no shards; files {', '.join(sorted(FORMATS))}, or folders of .npy, were expected."
+        )
+    shards = [ShardEntry.of(entry, words) for entry in places]
+    left_out = [entry.name for entry in entries if entry not in places and entry != words]
+    left_out += [f"{name} of {shard.path.name}" for shard in shards for name in shard.left_out]
+    return shards, tuple(left_out)
+
+
+def _is_shard(entry: Path) -> bool:
+    """Whether an entry is named as a shard, or is a folder with an array of one: such a one has to be whole."""
+    return entry.suffix.lower() in FORMATS or (entry.is_dir() and any((entry / name).exists() for name in _OWN))
