@@ -580,7 +580,8 @@ def _shown(value: Fraction | int | None, digits: int = 2, rounding: str = ROUND_
         return "infinitely"
     x = Fraction(value)
     context = Context(prec=digits, rounding=rounding, Emin=-(10**9), Emax=10**9, capitals=0)
-    return f"{context.divide(Decimal(x.numerator), Decimal(x.denominator)).normalize(context):g}"
+    short = context.divide(Decimal(x.numerator), Decimal(x.denominator)).normalize(context)
+    return f"{short:f}" if -5 < short.adjusted() < digits + 4 else f"{short:e}"
 
 
 def statements(content: dict[str, Any], claims: dict[str, Any]) -> list[tuple[str, str]]:
