@@ -1,30 +1,39 @@
 r"""Check a certificate of attsvm: exact arithmetic, the standard library, and nothing of the solvers.
 
-`attsvm check FILE` or `python check.py FILE` exits with 0 when all that is claimed is proven, 1 when it is not, 2 when
-the file cannot be read. Only roots and powers are rounded, outward. docs/certificates.md has format and proofs.
+`python -m attsvm.check FILE [--tol T]`, or `python check.py FILE` without the package, exits with 0 when all that is
+claimed is proven and the interval is no wider than T, relatively (default 1e-6), 1 when it is not, 2 when the file
+cannot be read. Only roots and powers are rounded, outward. docs/certificates.md has format and proofs.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import math
 import re
 import sys
-from decimal import Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from operator import mul
-from typing import Any
+from typing import Any, NamedTuple
 
-FORMAT = "attsvm certificate 1"
+FORMAT = "attsvm certificate 2"
 STATUSES = ("OPTIMAL", "INFEASIBLE", "UNDECIDED", "MAX_ITERATIONS", "TIME_LIMIT", "MEMORY_LIMIT", "CANCELLED")
 # What may be claimed, and whether a larger (1) or a smaller (-1) number claims more.
 CLAIMS = {"lower": 1, "upper": -1, "distance": -1, "rank_at_least": 1, "rank_at_most": -1, "face": -1, "tail": -1}
+WHOLE = ("rank_at_least", "rank_at_most", "face")
+# Relative width of the interval up to which a reader accepts it who asks for nothing else.
+TOLERANCE = 1e-6
 NUMBER = re.compile(r"-?\d+(/[1-9]\d*)?", re.ASCII)
+# Digits of a number, and bits of the common denominator of an array: time then grows no faster than the file.
+LONGEST, COMMON_BITS = 4_300, 16_384
 FORMAT_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
 DECIMAL, PADDING = Context(prec=60, Emin=-(10**9), Emax=10**9), Fraction(1, 10**40)  # ln and exp round correctly
 NUMBERS = {"entrywise": 1, "rows": 2, "columns": 2, "schatten": 1, "ky-fan": 1}  # parameters of a norm
 ZERO, ONE, FLAT = Fraction(0), Fraction(1), Fraction(1, 10**4)  # singular values of A^T dual this near to one are one
+# Losses this small are also compared with a W that has none.
+SMALL_LOSS = Fraction(1, 1000)
 
 
 class Rejected(Exception):
@@ -37,62 +46,88 @@ def _require(condition: bool, reason: str) -> None:
 
 
 def _rational(text: Any) -> Fraction:
-    _require(isinstance(text, str) and NUMBER.fullmatch(text) is not None, f"{str(text)[:40]!r} is no rational number")
+    """Read a number "p/q"."""
+    is_short = isinstance(text, str) and max(map(len, text.split("/"))) <= LONGEST
+    _require(is_short and NUMBER.fullmatch(text) is not None, f"{str(text)[:40]!r} is no rational number")
     return Fraction(text)
 
 
-class _Matrix:  # rational: integers times one fraction
+class Matrix:
+    """A matrix of rational numbers: integers times one fraction."""
+
     def __init__(self, rows: list[list[int]], unit: Fraction = ONE) -> None:
         self.rows, self.unit, self.shape = rows, unit, (len(rows), len(rows[0]))
 
     @classmethod
-    def of(cls, table: list[list[Fraction]]) -> _Matrix:  # fractions, brought to one denominator
-        common = math.lcm(*(x.denominator for row in table for x in row))
+    def of(cls, table: list[list[Fraction]]) -> Matrix:
+        """Bring fractions to one denominator."""
+        common = math.lcm(*{x.denominator for row in table for x in row})
         return cls([[x.numerator * (common // x.denominator) for x in row] for row in table], Fraction(1, common))
 
     @classmethod
-    def read(cls, value: Any, height: int, width: int) -> _Matrix:  # nested lists of "p/q"
+    def read(cls, value: Any, height: int, width: int) -> Matrix:
+        """Read nested lists of numbers."""
         fits = isinstance(value, list) and len(value) == height > 0 and all(len(row) == width > 0 for row in value)
         _require(fits, f"an array is no list of {height} rows of {width} numbers")
-        return cls.of([[_rational(x) for x in row] for row in value])
+        numbers, common = [[_rational(x) for x in row] for row in value], 1
+        for denominator in {x.denominator for row in numbers for x in row}:
+            common = math.lcm(common, denominator)
+            _require(common.bit_length() <= COMMON_BITS, f"an array has no common denominator of {COMMON_BITS} bits")
+        return cls.of(numbers)
+
+    @classmethod
+    def identity(cls, size: int) -> Matrix:
+        """Make the identity."""
+        return cls([[int(i == k) for k in range(size)] for i in range(size)])
 
     @property
-    def T(self) -> _Matrix:  # the transpose
-        return _Matrix([list(column) for column in zip(*self.rows, strict=True)], self.unit)
+    def T(self) -> Matrix:
+        """The transpose."""
+        return Matrix([list(column) for column in zip(*self.rows, strict=True)], self.unit)
 
-    def __matmul__(self, other: _Matrix) -> _Matrix:
+    def __matmul__(self, other: Matrix) -> Matrix:
         columns = other.T.rows
-        return _Matrix(
-            [[sum(map(mul, row, column)) for column in columns] for row in self.rows], self.unit * other.unit
-        )
+        return Matrix([[sum(map(mul, row, column)) for column in columns] for row in self.rows], self.unit * other.unit)
 
-    def __sub__(self, other: _Matrix) -> _Matrix:
+    def __mul__(self, factor: Fraction) -> Matrix:
+        return Matrix(self.rows, self.unit * factor)
+
+    def __add__(self, other: Matrix) -> Matrix:
         pairs = (zip(a, b, strict=True) for a, b in zip(self.rows, other.rows, strict=True))
-        return _Matrix.of([[a * self.unit - b * other.unit for a, b in pair] for pair in pairs])
+        return Matrix.of([[a * self.unit + b * other.unit for a, b in pair] for pair in pairs])
 
-    def inverse(
-        self,
-    ) -> _Matrix:  # Bareiss' elimination: its quotients are whole, a pivot of zero is an ArithmeticError
-        rows, last = [[*row, *(int(i == k) for k in range(len(row)))] for i, row in enumerate(self.rows)], 1
-        for k, line in enumerate(rows):
-            for row in rows[:k] + rows[k + 1 :]:
-                row[:] = [(line[k] * a - row[k] * b) // last for a, b in zip(row, line, strict=True)]
-            last = line[k]
-        return _Matrix([row[len(rows) :] for row in rows], 1 / (last * self.unit))
+    def __sub__(self, other: Matrix) -> Matrix:
+        return self + other * Fraction(-1)
 
-    def sizes(self) -> list[list[Fraction]]:  # absolute values of the entries
+    def sizes(self) -> list[list[Fraction]]:
+        """Absolute values of the entries."""
         return [[abs(a * self.unit) for a in row] for row in self.rows]
 
-    def square(self) -> Fraction:  # sum of the squares of the entries
+    def square(self) -> Fraction:
+        """Sum of the squares of the entries."""
         return sum(a * a for row in self.rows for a in row) * self.unit**2
 
+    def length(self) -> Fraction:
+        """Frobenius norm from above."""
+        return root_above(self.square())
 
-def _root(x: Fraction) -> Fraction:  # square root from above, relatively within 2^-150
+
+def root_above(x: Fraction) -> Fraction:
+    """Square root from above, relatively within 2^-150."""
     shift = max(0, 160 + (x.denominator.bit_length() - x.numerator.bit_length()) // 2)
-    return Fraction(math.isqrt((x.numerator << 2 * shift) // x.denominator) + 1, 1 << shift) if x > 0 else ZERO
+    whole = -((-x.numerator << 2 * shift) // x.denominator)
+    root = math.isqrt(whole) if x > 0 else 0
+    return Fraction(root + (x > 0 and root * root < whole), 1 << shift)
 
 
-def _power(x: Fraction, p: Fraction, *, above: bool = True) -> Fraction:  # bound x^p, p > 0
+def _above(x: Fraction) -> Fraction:
+    """Round a positive number up, relatively within 2^-160, to a power of two as denominator."""
+    shift = max(0, 161 + x.denominator.bit_length() - x.numerator.bit_length())
+    return Fraction(-((-x.numerator << shift) // x.denominator), 1 << shift)
+
+
+def _power(x: Fraction, p: Fraction, *, above: bool = True) -> Fraction:
+    """Bound x^p, p > 0, relatively within 10^-40."""
     if x <= 0:
         return ZERO
     log = DECIMAL.subtract(Decimal(x.numerator).ln(DECIMAL), Decimal(x.denominator).ln(DECIMAL))
@@ -101,162 +136,376 @@ def _power(x: Fraction, p: Fraction, *, above: bool = True) -> Fraction:  # boun
     return Fraction(exponent.exp(DECIMAL)) * (1 + PADDING if above else 1 - PADDING)
 
 
-def _length(sizes: list[Fraction], p: Fraction | None) -> Fraction:  # l_p from above; None stands for p infinite
+def _length(sizes: list[Fraction], p: Fraction | None) -> Fraction:
+    """Bound l_p from above; None stands for p infinite."""
     top = max(sizes)
-    return top if p is None or top == 0 else top * _power(sum((_power(x / top, p) for x in sizes), ZERO), 1 / p)
+    if p is None or top == 0:
+        return top
+    return sum(sizes, ZERO) if p == 1 else top * _power(sum((_power(x / top, p) for x in sizes), ZERO), 1 / p)
 
 
-def _spectrum(M: _Matrix, vectors: Any) -> tuple[list[Fraction], Fraction, Fraction, Fraction]:
-    """Diagonal and sum of the other entries of C = U^T M V, bounds on |U^-1| |V^-1| and |U| |V|."""
-    bases = [_Matrix.read(part, size, size) for part, size in zip(vectors, M.shape, strict=True)]
-    C = (bases[0].T @ M @ bases[1]).sizes()
-    diagonal = sorted((C[k][k] for k in range(min(M.shape))), reverse=True)
-    grams = [enumerate((basis.T @ basis).sizes()) for basis in bases]  # near the identity
-    a, b = (max(sum(row) - row[k] + abs(row[k] - 1) for k, row in gram) for gram in grams)
-    _require(max(a, b) < 1, "singular vectors are not nearly orthonormal")
-    rest = sum(map(sum, C), ZERO) - sum(diagonal, ZERO)
-    return diagonal, rest, _root(1 / ((1 - a) * (1 - b))), _root((1 + a) * (1 + b))
+def _conjugate(p: Fraction | None) -> Fraction | None:
+    """Return q with 1/p + 1/q = 1."""
+    return ONE if p is None else None if p == 1 else p / (p - 1)
 
 
-def _base(norm: list[Any], M: _Matrix, *, dual: bool = False) -> tuple[list[Any], _Matrix, Fraction]:
-    """Strip weights and roots: the norm, M as that norm sees it, and how much longer than there M is here at most."""
-    stretch = ONE
-    while (name := norm[0]) in ("left", "right"):  # the norm of L M R is dual to that of L^-T M R^-T
-        _, table, norm = norm
-        root = _Matrix.read(table, M.shape[name == "right"], M.shape[name == "right"])
-        inverse = root.inverse()
-        factor = inverse.T if dual else root
-        M, stretch = M @ factor if name == "right" else factor @ M, stretch * _root(inverse.square())
-    if name == "weighted":
-        _, table, norm = norm
-        weights = _Matrix.read(table, *M.shape)
-        least = min(map(min, weights.rows)) * weights.unit
-        _require(least > 0 and norm[0] == "entrywise", "a weight is not positive")
-        rows = zip(M.sizes(), weights.sizes(), strict=True)
-        M = _Matrix.of([[a / w if dual else a * w for a, w in zip(*pair, strict=True)] for pair in rows])
-        stretch /= least
-    return norm, M, stretch
+class Spectrum:
+    """Singular values of M by nearly orthonormal U and V: those of C = U^T M V, times |U^-1| |V^-1| at most.
+
+    ``diagonal`` holds the diagonal of C, sorted, ``rest`` and ``length`` the sum and the Frobenius norm of its other
+    entries, ``stretch`` and ``shrink`` bounds on |U^-1| |V^-1| and |U| |V|.
+    """
+
+    def __init__(self, M: Matrix, vectors: Any) -> None:
+        bases = [Matrix.read(part, size, size) for part, size in zip(vectors, M.shape, strict=True)]
+        C = bases[0].T @ M @ bases[1]
+        sizes = C.sizes()
+        self.diagonal = sorted((sizes[k][k] for k in range(min(M.shape))), reverse=True)
+        self.rest = sum(map(sum, sizes), ZERO) - sum(self.diagonal, ZERO)
+        self.length = root_above(C.square() - sum((x * x for x in self.diagonal), ZERO))
+        grams = [enumerate((basis.T @ basis).sizes()) for basis in bases]  # near the identity
+        a, b = (max(sum(row) - row[k] + abs(row[k] - 1) for k, row in gram) for gram in grams)
+        _require(max(a, b) < 1, "singular vectors are not nearly orthonormal")
+        self.stretch, self.shrink = root_above(1 / ((1 - a) * (1 - b))), root_above((1 + a) * (1 + b))
 
 
-def _norm_above(norm: list[Any], M: _Matrix, proof: Any, *, dual: bool = False) -> Fraction:
-    """Bound a norm, or its dual; ``proof`` holds singular vectors, and for two norms a split of M and their proofs."""
-    (name, *parts), M, _ = _base(norm, M, dual=dual)
-    if name == "frobenius":
-        return _root(M.square())
+class SquareRoot:
+    """S = A^(1/2) by a rational R near it, an inverse K of R, and a Cholesky factor that shows R to be positive.
+
+    For positive definite R and S, |S - R| <= |A - R^2| |R^-1|, so that S = (I + N) R = R (I + N^T) with |N| <=
+    |A - R^2| |R^-1|^2, and S^-1 is K times the inverses of I + N and of K R. A matrix F in place of R or K, the true
+    one being (I + N) F, has |N| <= ``drift``; ``reach`` bounds the spectral norm of the true one.
+    """
+
+    def __init__(self, form: Any, evidence: Any, size: int) -> None:
+        A, (R, K, cholesky) = Matrix.read(form, size, size), (Matrix.read(part, size, size) for part in evidence)
+        A = (A + A.T) * Fraction(1, 2)
+        _require(not (R - R.T).square(), "the root of a matrix is not symmetric")
+        defect = (K @ R - Matrix.identity(size)).length()
+        _require(defect < 1, "the inverse of a root is none")
+        inverse = K.length() / (1 - defect)
+        _require((R - cholesky @ cholesky.T).length() * inverse < 1, "the root of a matrix is not positive definite")
+        miss = (A - R @ R).length() * inverse**2
+        _require(miss < 1, "a root's square is not its matrix")
+        self.factors = {False: R, True: K}
+        self.drift = {False: miss, True: 1 / ((1 - miss) * (1 - defect)) - 1}
+        self.reach = {False: R.length() * (1 + miss), True: inverse / (1 - miss)}
+
+
+def read_norm(words: Any, shape: tuple[int, int], roots: Any) -> tuple[Any, ...]:
+    """Read a norm: its name, then numbers (None for infinity), weights, roots or other norms.
+
+    ``roots`` iterates over the evidence for :class:`SquareRoot`, in the order in which matrices of coordinates appear.
+    """
+    name, *parts = words
+    if name == "frobenius" and not parts:
+        return (name,)
     if name in ("sum", "largest"):
-        halves = (first := _Matrix.read(proof[0], *M.shape), M - first) if dual else (M, M)
-        bounds = [_norm_above(*half, dual=dual) for half in zip(parts, halves, proof[1:], strict=True)]
-        return sum(bounds, ZERO) if (name == "sum") != dual else max(bounds)
-    _require(len(parts) == NUMBERS.get(name), f"norm {name!r} is unknown")
+        first, second = parts
+        return name, read_norm(first, shape, roots), read_norm(second, shape, roots)
+    if name == "coordinates":  # of A^(1/2) W B^(1/2), None for the identity
+        *forms, inner = parts
+        pairs = zip(forms, shape, strict=True)
+        sides = [None if form is None else SquareRoot(form, next(roots, None), size) for form, size in pairs]
+        return name, *sides, read_norm(inner, shape, roots)
+    if name == "weighted":
+        table, (kind, exponent) = parts
+        weights = Matrix.read(table, *shape)
+        _require(kind == "entrywise" and min(map(min, weights.rows)) > 0, "a weight is not positive")
+        return name, weights.sizes(), read_norm([kind, exponent], shape, roots)[1]
+    _require(len(parts) == NUMBERS.get(name), f"norm {str(name)[:40]!r} is unknown")
     powers = [None if p == "inf" else _rational(p) for p in parts]
     _require(all(p is None or p >= 1 for p in powers), "norm: a number is below one")
-    conjugate = [ONE if p is None else None if p == 1 else p / (p - 1) for p in powers] if dual else powers
+    is_count = powers[0] is not None and powers[0].denominator == 1
+    _require(is_count or name != "ky-fan", "norm: k is no whole number")
+    return name, *powers
+
+
+def describe(words: Any) -> str:
+    """Name a norm that was read for a reader."""
+    name, *parts = words
+    if name == "coordinates":
+        sides = " and ".join(side for side, form in zip(("A", "B"), parts, strict=False) if form is not None)
+        return f"{describe(parts[-1])} in the coordinates of {sides or 'the identity'}"
+    if name == "weighted":
+        return f"weighted {describe(parts[-1])}"
+    if name in ("sum", "largest"):
+        return f"{'sum' if name == 'sum' else 'larger'} of {describe(parts[0])} and {describe(parts[1])}"
+    known = {("schatten", "1"): "nuclear", ("schatten", "inf"): "spectral", ("entrywise", "inf"): "max"}
+    numbers = [part if part == "inf" else f"{float(Fraction(part)):.6g}" for part in parts]
+    plain = f"l_{numbers[0]}" if name == "entrywise" else " ".join([name, *numbers])
+    return known.get((name, *parts), plain)
+
+
+def norm_above(
+    norm: tuple[Any, ...], M: Matrix, proof: Any, *, radius: Fraction = ZERO, dual: bool = False
+) -> Fraction:
+    """Bound a norm, or its dual, of all matrices within a radius of M in the Frobenius norm.
+
+    ``proof`` holds singular vectors, and for two norms a split of M (for the dual) and their proofs.
+    """
+    name, *parts = norm
+    if name == "coordinates":
+        M, radius = _image(parts[:2], M, radius, dual)
+        return norm_above(parts[2], M, proof, radius=radius, dual=dual)
+    if name in ("sum", "largest"):
+        first = Matrix.read(proof[0], *M.shape) if dual else M
+        bounds = (
+            norm_above(parts[0], first, proof[1], radius=ZERO if dual else radius, dual=dual),
+            norm_above(parts[1], M - first if dual else M, proof[2], radius=radius, dual=dual),
+        )
+        return sum(bounds, ZERO) if (name == "sum") != dual else max(bounds)
+    if name == "frobenius":
+        return M.length() + radius
+    # The norms below are one on matrices with a single entry one, so that none exceeds the sum of absolute entries.
+    spread = radius * root_above(Fraction(M.shape[0] * M.shape[1]))
+    if name == "weighted":
+        weights, p = parts
+        pairs = [zip(*rows, strict=True) for rows in zip(M.sizes(), weights, strict=True)]
+        sizes = [_above(a / w) if dual else a * w for pair in pairs for a, w in pair]
+        largest = 1 / min(map(min, weights)) if dual else max(map(max, weights))
+        return _length(sizes, _conjugate(p) if dual else p) + largest * spread
+    powers = [_conjugate(p) for p in parts] if dual and name != "ky-fan" else parts
     if name in ("rows", "columns", "entrywise"):
         sizes = (M.T if name == "columns" else M).sizes()
-        return _length([_length(row, conjugate[0]) for row in sizes], conjugate[-1])
-    diagonal, rest, stretch, _ = _spectrum(M, proof)
+        return _length([_length(row, powers[0]) for row in sizes], powers[-1]) + spread
+    return _gauge_above(name, powers[0], M, proof, dual) + spread
+
+
+def _image(sides: list[SquareRoot | None], M: Matrix, radius: Fraction, dual: bool) -> tuple[Matrix, Fraction]:
+    """Multiply by two roots (or their inverses): the image of M, and the radius that holds the images of its ball."""
+    factors = [None if side is None else side.factors[dual] for side in sides]
+    M = M if factors[0] is None else factors[0] @ M
+    M = M if factors[1] is None else M @ factors[1].T
+    stretch, drift = ONE, ONE
+    for side in sides:
+        if side is not None:
+            stretch, drift = stretch * side.reach[dual], drift * (1 + side.drift[dual])
+    return M, _above(stretch * radius + (drift - 1) * M.length()) if M.square() or radius else ZERO
+
+
+def _gauge_above(name: str, number: Any, M: Matrix, vectors: Any, dual: bool) -> Fraction:
+    """Bound a Schatten norm of this exponent, or a Ky Fan norm or its dual."""
+    spectrum = Spectrum(M, vectors)
+    values, count = spectrum.diagonal, len(spectrum.diagonal)
+    # What is off the diagonal has such a norm of at most the sum of its entries, and of its singular values.
+    is_short = name == "schatten" and (number is None or number >= 2)
+    rest = min(spectrum.rest, spectrum.length * (1 if is_short else root_above(Fraction(count))))
     if name == "schatten":
-        return stretch * (_length(diagonal, conjugate[0]) + rest)
-    k = min(int(parts[0]), len(diagonal))  # "3/2" and "inf" are malformed
-    return stretch * (rest + (max(diagonal[0], sum(diagonal, ZERO) / k) if dual else sum(diagonal[:k], ZERO)))
+        return spectrum.stretch * (_length(values, number) + rest)
+    k = min(int(number), count)
+    return spectrum.stretch * (rest + (max(values[0], sum(values, ZERO) / k) if dual else sum(values[:k], ZERO)))
+
+
+def _coefficients(product: list[list[Fraction]], right: list[Fraction]) -> Fraction:
+    """Bound the largest entry of c where ``product`` c = ``right``, a square matrix near the identity."""
+    defect = max(sum(abs(x - (i == k)) for k, x in enumerate(row)) for i, row in enumerate(product))
+    _require(defect < 1, "the right inverse of a system is none")
+    return max(map(abs, right)) / (1 - defect)
+
+
+class Constraint(NamedTuple):
+    """What is asked of a query and a token: delta^T W z at least one, or zero for a tied token."""
+
+    query: int
+    token: int
+    tied: bool
+    delta: list[int]
 
 
 class Certificate:
-    """Margins delta^T W z, at least one, or zero for ties; ``proven`` is what the witnesses prove of each of CLAIMS."""
+    """A problem and its witnesses: ``lower``, ``upper`` and ``contradiction`` prove what these can, or say why not."""
 
-    def __init__(self, data: Any, question: Any, witness: Any, status: str) -> None:
+    def __init__(self, data: Any, question: Any, witness: Any) -> None:
         tokens, T, n = data["tokens"], len(data["tokens"][0]), len(data["queries"])
         self.shape = d, dz = len(tokens[0][0]), len(data["queries"][0])
-        self.X = _Matrix.read([row for rows in tokens if len(rows) == T for row in rows], len(tokens) * T, d)
-        self.Z = _Matrix.read(data["queries"], n, dz)
-        self.constraints: list[tuple[int, int, bool, list[int]]] = []  # query, token, whether it is tied, delta
+        self.X = Matrix.read([row for rows in tokens if len(rows) == T for row in rows], len(tokens) * T, d)
+        self.Z = Matrix.read(data["queries"], n, dz)
+        self.constraints: list[Constraint] = []
         for i, picks, mask, place in zip(range(n), data["selected"], data["mask"], data["sequence"], strict=True):
             fits = {*picks, *mask} <= {0, 1} and len(picks) == len(mask) == T and all(map(int.__le__, picks, mask))
             _require(fits and 1 in picks and place in range(len(tokens)), "selected, mask or sequence does not fit")
             rows, best = self.X.rows[place * T : (place + 1) * T], picks.index(1)
             for t in (t for t in range(T) if mask[t] and t != best):
-                self.constraints.append((i, t, picks[t] == 1, list(map(int.__sub__, rows[best], rows[t]))))
-        self.ties, self.witness = [tie for _, _, tie, _ in self.constraints], witness
-        self.norm, self.loss, self.plain = question["norm"], question["loss"], question["prior"] is None
+                delta = list(map(int.__sub__, rows[best], rows[t]))
+                self.constraints.append(Constraint(i, t, picks[t] == 1, delta))
+        self.witness, self.loss, self.plain = witness, question["loss"], question["prior"] is None
+        self.norm = read_norm(question["norm"], self.shape, iter(witness["roots"]))
         self.C = None if question["C"] is None else _rational(question["C"])
         _require(self.loss in ("hinge", "squared_hinge") and (self.C is None or self.C > 0), "loss or C is not known")
-        self.prior = _Matrix([[0] * dz] * d) if self.plain else _Matrix.read(question["prior"], d, dz)
-        self.squared = self.C is not None and _base(self.norm, self.prior)[0] == ["frobenius"]
-        self.proven: dict[str, Any] = dict.fromkeys(CLAIMS)
-        if status == "INFEASIBLE":
-            values, _, M = self._multipliers(witness["farkas"], None)
-            is_contradiction = self.C is None and any(a and not tie for a, tie in zip(values, self.ties, strict=True))
-            _require(is_contradiction and not M.square(), "the multipliers show no contradiction")
-            return
-        self.proven["lower"], M = self._below()
-        if witness["W"] is not None:
-            self.proven["upper"], W = self._above()
-            self.proven |= self._near(self.proven["lower"], self.proven["upper"], W, M)
+        self.prior = Matrix([[0] * dz] * d) if self.plain else Matrix.read(question["prior"], d, dz)
+        inner, self.stretch = self._inner()
+        self.kind, self.squared = inner, self.C is not None and inner == ("frobenius",)
 
-    def _margins(self, W: _Matrix) -> list[Fraction]:
-        images, unit = (self.Z @ W.T).rows, self.X.unit * self.Z.unit * W.unit
-        return [sum(map(mul, delta, images[i])) * unit for i, _, _, delta in self.constraints]
+    def _inner(self) -> tuple[tuple[Any, ...], Fraction]:
+        """Norm without coordinates and weights, and how many times longer than there a matrix is here at most."""
+        norm, stretch = self.norm, ONE
+        while norm[0] == "coordinates":
+            for side in norm[1:3]:
+                stretch *= ONE if side is None else side.reach[True]
+            norm = norm[3]
+        if norm[0] == "weighted":
+            return ("entrywise", norm[2]), stretch / min(map(min, norm[1]))
+        return norm, stretch
 
-    def _multipliers(self, value: Any, top: Fraction | None) -> tuple[list[int], Fraction, _Matrix]:
+    def contradiction(self) -> None:
+        """Prove that nothing satisfies the constraints: multipliers cancel, or others next to them do (Farkas)."""
+        values, unit, M = self._multipliers(self.witness["farkas"], None)
+        inner = [a for a, at in zip(values, self.constraints, strict=True) if not at.tied]
+        _require(self.C is None and any(inner), "the multipliers show no contradiction")
+        if M.square():
+            self._cancel(values, unit, M)
+
+    def _cancel(self, values: list[int], unit: Fraction, M: Matrix) -> None:
+        """Prove that multipliers within the size of the given ones cancel, by a right inverse of their equations."""
+        used = [k for k, a in enumerate(values) if a]
+        entries = {
+            (a, b)
+            for k in used
+            for a, x in enumerate(self.constraints[k].delta)
+            if x
+            for b, z in enumerate(self.Z.rows[self.constraints[k].query])
+            if z
+        }
+        equations = sorted(entries)
+        inverse = Matrix.read(self.witness["inverse"], len(equations), len(used))
+        images = [self._adjoint(dict(zip(used, row, strict=True)), inverse.unit) for row in inverse.rows]
+        product = [[image.rows[a][b] * image.unit for image in images] for a, b in equations]
+        largest = _coefficients(product, [M.rows[a][b] * M.unit for a, b in equations])
+        for k, column in zip(used, inverse.T.rows, strict=True):
+            change = sum(map(abs, column)) * inverse.unit * largest
+            _require(self.constraints[k].tied or change < values[k] * unit, "the multipliers do not nearly cancel")
+
+    def _multipliers(self, value: Any, top: Fraction | None) -> tuple[list[int], Fraction, Matrix]:
         """Read integers, their unit, and sum them times delta z^T: from zero to `top`, of either sign on ties."""
-        dual, sums = _Matrix.read(value, len(self.Z.rows), len(value[0])), [[0] * self.shape[0] for _ in self.Z.rows]
-        values = [dual.rows[i][t] for i, t, _, _ in self.constraints]
-        fits = sum(a != 0 for row in dual.rows for a in row) == sum(a != 0 for a in values)
-        for a, (i, _, tie, delta) in zip(values, self.constraints, strict=True):
-            fits = fits and (tie or (a >= 0 and (top is None or a * dual.unit <= top)))
-            sums[i] = [x + a * y for x, y in zip(sums[i], delta, strict=True)] if a else sums[i]
-        _require(fits, "a multiplier is negative, larger than C, or of a token of which nothing is asked")
-        return values, dual.unit, _Matrix(sums, dual.unit * self.X.unit).T @ self.Z
+        dual = Matrix.read(value, len(self.Z.rows), len(value[0]))
+        values = [dual.rows[at.query][at.token] for at in self.constraints]
+        is_asked = sum(a != 0 for row in dual.rows for a in row) == sum(a != 0 for a in values)
+        _require(is_asked, "a multiplier is of a token of which nothing is asked")
+        inner = [a * dual.unit for a, at in zip(values, self.constraints, strict=True) if not at.tied]
+        _require(min(inner, default=ZERO) >= 0, "a multiplier is negative")
+        _require(top is None or max(inner, default=ZERO) <= top, "a multiplier is larger than C")
+        return values, dual.unit, self._adjoint(dict(enumerate(values)), dual.unit)
 
-    def _below(self) -> tuple[Fraction, _Matrix]:  # bound of the multipliers; A^T of them, scaled until admissible
+    def _adjoint(self, values: dict[int, int], unit: Fraction) -> Matrix:
+        """Sum multipliers, by index of the constraint, times delta z^T."""
+        sums = [[0] * self.shape[0] for _ in self.Z.rows]
+        for k, a in values.items():
+            if a:
+                at = self.constraints[k]
+                sums[at.query] = [x + a * y for x, y in zip(sums[at.query], at.delta, strict=True)]
+        return Matrix(sums, unit * self.X.unit).T @ self.Z
+
+    def _margins(self, W: Matrix) -> list[Fraction]:
+        images, unit = (self.Z @ W.T).rows, self.X.unit * self.Z.unit * W.unit
+        return [sum(map(mul, at.delta, images[at.query])) * unit for at in self.constraints]
+
+    def lower(self) -> tuple[Fraction, Matrix]:
+        """Bound of the multipliers, and A^T of them, scaled until admissible."""
         top = self.C if self.loss == "hinge" else None
         values, unit, M = self._multipliers(self.witness["dual"], top)
-        demands = zip(self.ties, self._margins(self.prior), strict=True)
-        gain = unit * sum((a * ((not tie) - m) for a, (tie, m) in zip(values, demands, strict=True)), ZERO)
-        squares = sum(a * a for a, tie in zip(values, self.ties, strict=True) if not tie) * unit**2
-        size = _norm_above(self.norm, M, self.witness["vectors"]["adjoint"], dual=True)
+        size = norm_above(self.norm, M, self.witness["vectors"]["adjoint"], dual=True)
+        gain = squares = ZERO
+        for a, at, margin in zip(values, self.constraints, self._margins(self.prior), strict=True):
+            gain += unit * a * ((not at.tied) - margin)
+            squares += 0 if at.tied else unit**2 * a**2
         if not self.squared:
-            M.unit *= (scale := ZERO if gain <= 0 else 1 / size if self.C is None else 1 / max(size, ONE))
-            gain, squares, size = scale * gain, scale**2 * squares, ZERO
-        return max(gain - size**2 / 2 - (ZERO if self.C is None or top else squares / (4 * self.C)), ZERO), M
+            scale = ZERO
+            if gain > 0 and (size > 0 or self.C is not None):
+                scale = 1 / size if self.C is None else 1 / max(size, ONE)
+            M, gain, squares, size = M * scale, scale * gain, scale**2 * squares, ZERO
+        price = squares / (4 * self.C) if self.C is not None and top is None else ZERO
+        return max(gain - size**2 / 2 - price, ZERO), M
 
-    def _above(self) -> tuple[Fraction, _Matrix]:  # objective at W; W, scaled to margin one where the margin is hard
-        W, price = _Matrix.read(self.witness["W"], *self.shape), ZERO
-        margins = list(zip(self._margins(W), self.ties, strict=True))
-        _require(not any(m for m, tie in margins if tie), "tied tokens do not score the same")
-        inner = [m for m, tie in margins if not tie]
+    def upper(self) -> tuple[Fraction, Matrix, Fraction]:
+        """Objective at W; W, scaled to margin one where the margin is hard, and how far a W that ties exactly is."""
+        _require(self.witness["W"] is not None, "there is no W")
+        W = Matrix.read(self.witness["W"], *self.shape)
+        if self.witness["move"] is not None:
+            W = W + Matrix.read(self.witness["move"], *self.shape)
+        margins = self._margins(W)
+        radius = self._reach(margins)
+        inner = []
+        for margin, at in zip(margins, self.constraints, strict=True):
+            if not at.tied:
+                square = sum(x * x for x in at.delta) * sum(z * z for z in self.Z.rows[at.query]) if radius else 0
+                inner.append(margin - radius * root_above(square * (self.X.unit * self.Z.unit) ** 2))
+        least, bounds = min(inner, default=ONE), []
         if self.C is not None:
-            price = self.C * sum(((1 - m) ** (1 if self.loss == "hinge" else 2) for m in inner if m < 1), ZERO)
-        elif inner:
-            _require(min(inner) > 0, "a margin of W is not positive")
-            W.unit *= 1 / min(inner) if self.plain else max(ONE, 1 / min(inner))
-        size = _norm_above(self.norm, W - self.prior, self.witness["vectors"]["V"])
-        return price + (size**2 / 2 if self.squared else size), W
+            loss = sum(((1 - m) ** (1 if self.loss == "hinge" else 2) for m in inner if m < 1), ZERO)
+            bounds = [self.C * loss + self._size(W, radius)]
+        else:
+            _require(least > 0, "a margin of W is not positive")
+        if self.C is None or 1 - SMALL_LOSS < least < 1:
+            # Without a rejected token the zero matrix is as good as W.
+            scale = ZERO if self.plain and not inner else 1 / least if self.plain or least < 1 else ONE
+            bounds.append(self._size(W, radius, scale))
+            W, radius = (W * scale, radius * scale) if self.C is None else (W, radius)
+        return min(bounds), W, radius
 
-    def _near(self, low: Fraction, high: Fraction, W: _Matrix, M: _Matrix) -> dict[str, Any]:  # the other CLAIMS
-        ((name, *p), _, stretch), places, vectors = _base(self.norm, W), range(min(self.shape)), self.witness["vectors"]
+    def _size(self, W: Matrix, radius: Fraction, scale: Fraction = ONE) -> Fraction:
+        """Norm of a multiple of W less the prior, or half its square, from above."""
+        V, proof = W if self.plain else W * scale - self.prior, self.witness["vectors"]["V"]
+        inside = radius if self.plain else radius * scale
+        size = norm_above(self.norm, V, proof, radius=inside) * (scale if self.plain else 1)
+        return size**2 / 2 if self.squared else size
+
+    def _reach(self, margins: list[Fraction]) -> Fraction:
+        """How far, in the Frobenius norm, a matrix is at most whose ties are exact; zero when these of W are.
+
+        The witness names ties, with a matrix each that nearly has margin one there and zero at the others.
+        """
+        ties = [k for k, at in enumerate(self.constraints) if at.tied]
+        if not any(margins[k] for k in ties):
+            return ZERO
+        _require(self.witness["ties"] is not None, "tied tokens do not score the same")
+        places, matrices = zip(*self.witness["ties"], strict=True)
+        keys = {k: (*self.constraints[k].delta, *self.Z.rows[self.constraints[k].query]) for k in ties}
+        chosen = {keys[k] for k in places}
+        is_asked = [any(keys[k][: self.shape[0]]) and any(keys[k][self.shape[0] :]) for k in ties]
+        is_named = [keys[k] in chosen for k in ties]
+        _require(all(named or not asked for named, asked in zip(is_named, is_asked, strict=True)), "a tie is left out")
+        inverse = [Matrix.read(table, *self.shape) for table in matrices]
+        columns = [self._margins(matrix) for matrix in inverse]
+        largest = _coefficients([[column[k] for column in columns] for k in places], [margins[k] for k in places])
+        return _above(sum((matrix.length() for matrix in inverse), ZERO) * largest)
+
+    def near(self, low: Fraction, high: Fraction, W: Matrix, radius: Fraction, M: Matrix) -> dict[str, Any]:
+        """How near W and an optimum are: the other CLAIMS."""
+        (name, *powers), places, vectors = self.kind, range(min(self.shape)), self.witness["vectors"]
         out = dict[str, Any](rank_at_least=int(self.plain and self.C is None and low > 0), rank_at_most=len(places))
-        finite = name in ("entrywise", "schatten") and p != ["inf"]
-        exponent = Fraction(2) if name == "frobenius" else _rational(p[0]) if finite else ZERO
+        is_power = name in ("entrywise", "schatten") and powers[0] is not None
+        exponent = Fraction(2) if name == "frobenius" else powers[0] if is_power else ZERO
         if self.squared:  # strong convexity, in this case and the next
-            out["distance"] = stretch * _root(2 * (high - low))
+            out["distance"] = self.stretch * root_above(2 * (high - low))
         elif self.C is None and 1 < exponent <= 2:
-            out["distance"] = stretch * _root((high**2 - low**2) / (exponent - 1))
+            out["distance"] = self.stretch * root_above((high**2 - low**2) / (exponent - 1))
         elif self.C is None and exponent > 2 and high > 0:  # Clarkson's inequality at the midpoint
             entries = math.prod(self.shape) if name == "entrywise" else len(places)
             separation = _power((1 - _power(low / high, exponent, above=False)) / 2, 1 / exponent)
-            out["distance"] = stretch * 2 * high * _power(Fraction(entries), Fraction(1, 2) - 1 / exponent) * separation
+            longest = _power(Fraction(entries), Fraction(1, 2) - 1 / exponent)
+            out["distance"] = self.stretch * 2 * high * longest * separation
         if "distance" in out:
-            diagonal, rest, _, longest = _spectrum(W, vectors["W"])
-            out["rank_at_least"] = sum((diagonal[k] - rest) / longest > out["distance"] for k in places)  # Weyl
+            out["distance"] += radius
+            spectrum = Spectrum(W, vectors["W"])  # and Weyl's inequality
+            least = [(value - spectrum.length) / spectrum.shrink for value in spectrum.diagonal]
+            out["rank_at_least"] = sum(value > out["distance"] for value in least)
         if self.plain and exponent and name != "entrywise":  # every optimum lies in the span of the queries
-            out["rank_at_most"] = min(len(places), len({tuple(self.Z.rows[i]) for i, *_ in self.constraints}))
-        if self.plain and self.C is None and self.norm == ["schatten", "1"]:  # <M, W> >= low, nuclear norm <= high
-            diagonal, rest, stretch, _ = _spectrum(M, vectors["adjoint"])
-            sizes = [stretch * (diagonal[k] + rest) for k in places]
+            out["rank_at_most"] = min(len(places), len({tuple(self.Z.rows[at.query]) for at in self.constraints}))
+        if self.plain and self.C is None and self.norm == ("schatten", ONE):  # <M, W> >= low, nuclear norm <= high
+            spectrum = Spectrum(M, vectors["adjoint"])
+            sizes = [spectrum.stretch * (value + spectrum.length) for value in spectrum.diagonal]
             out["face"] = face = sum(size > 1 - FLAT for size in sizes)
             out["tail"] = (high - low) / (1 - sizes[face]) if face < len(sizes) else ZERO
         return out
+
+    def proven(self) -> dict[str, Any]:
+        """Find what the witnesses prove of each of CLAIMS."""
+        low, M = self.lower()
+        if self.witness["W"] is None:
+            return {"lower": low}
+        high, W, radius = self.upper()
+        return {"lower": low, "upper": high, **self.near(low, high, W, radius, M)}
 
 
 def digest(content: dict[str, Any]) -> str:
@@ -268,31 +517,143 @@ def digest(content: dict[str, Any]) -> str:
 def check(content: Any) -> dict[str, Any]:
     """Return the status and the numbers that a certificate, as read from JSON, claims; Rejected when not proven."""
     try:
-        has_format = isinstance(content, dict) and content.get("format") == FORMAT
-        _require(has_format and content.get("digest") == digest(content), f"this is no intact {FORMAT}")
-        data, question, witness, claim = (content[part] for part in ("data", "problem", "witness", "claim"))
-        proven = Certificate(data, question, witness, claim["status"]).proven
-        _require(set(claim) <= {"status", "tolerance", *CLAIMS} and claim["status"] in STATUSES, "an unknown claim")
-        claims = {name: _rational(claim[name]) for name in CLAIMS if name in claim}
-        for name, value in claims.items():
-            _require(proven[name] is not None and CLAIMS[name] * (proven[name] - value) >= 0, f"{name} is not proven")
-        far = claim["status"] == "OPTIMAL" and claims["upper"] * (1 - _rational(claim["tolerance"])) > claims["lower"]
-        _require(not far, "the bounds of an optimum are further apart than the tolerance")
-        return {"status": claim["status"], **claims}
+        found = content.get("format") if isinstance(content, dict) else None
+        is_intact = found == FORMAT and content.get("digest") == digest(content)
+        other = f"; its format is {found[:40]!r}" if isinstance(found, str) and found != FORMAT else ""
+        _require(is_intact, f"this is no intact {FORMAT}{other}")
+        return _check(*(content[part] for part in ("data", "problem", "witness", "claim")))
     except FORMAT_ERRORS as error:
-        raise Rejected(f"the certificate is malformed: {type(error).__name__}, {error}") from error
+        raise Rejected(f"the certificate is malformed: {type(error).__name__}, {str(error)[:200]}") from error
+
+
+def _check(data: Any, question: Any, witness: Any, claim: Any) -> dict[str, Any]:
+    """Compare every claim with what is proven."""
+    status = claim["status"]
+    _require(set(claim) <= {"status", "tolerance", *CLAIMS} and status in STATUSES, "an unknown claim")
+    claims = {name: _rational(claim[name]) for name in CLAIMS if name in claim}
+    tolerance = _rational(claim["tolerance"])
+    _require(tolerance >= 0, "the tolerance is negative")
+    for name in WHOLE:
+        is_count = name not in claims or (claims[name].denominator == 1 and claims[name] >= 0)
+        _require(is_count, f"{name} is {str(claims.get(name))[:40]}; a whole number from 0 was expected")
+    _require("tail" not in claims or "face" in claims, "tail is claimed without face")
+    certificate = Certificate(data, question, witness)
+    if status == "INFEASIBLE":
+        certificate.contradiction()
+        _require(not claims, "numbers are claimed of a problem without a solution")
+        return {"status": status}
+    proven = certificate.proven()
+    for name, value in claims.items():
+        is_proven = name in proven and CLAIMS[name] * (proven[name] - value) >= 0
+        _require(
+            is_proven, f"{name} is not proven: {_shown(value, 17)} is claimed, {_shown(proven.get(name), 17)} is proven"
+        )
+    if status == "OPTIMAL":
+        _require("lower" in claims and "upper" in claims, "an optimum is claimed without its bounds")
+        width = gap(claims)
+        is_near = width is not None and width <= tolerance
+        _require(is_near, f"the bounds are {_shown(width)} apart, relatively; {_shown(tolerance)} is promised")
+    return {"status": status, **claims}
+
+
+def gap(claims: dict[str, Any]) -> Fraction | None:
+    """Relative width of the interval; None where nothing bounds it."""
+    low, high = claims.get("lower"), claims.get("upper")
+    if low is None or high is None or (low <= 0 < high):
+        return None
+    return max((high - low) / low, ZERO) if high > 0 else ZERO
+
+
+def refusal(claims: dict[str, Any], tolerance: Fraction) -> str | None:
+    """Say why a claim is no answer to a reader who asks for this tolerance; None where it is."""
+    if claims["status"] == "INFEASIBLE":
+        return None
+    width = gap(claims)
+    if width is not None and width <= tolerance:
+        return None
+    return f"the interval is {_shown(width)} wide, relatively; {_shown(tolerance, 3, ROUND_HALF_EVEN)} was asked for"
+
+
+def _shown(value: Fraction | int | None, digits: int = 2, rounding: str = ROUND_CEILING) -> str:
+    """Write a number of any size with a few digits; None stands for one that nothing bounds."""
+    if value is None:
+        return "infinitely"
+    x = Fraction(value)
+    context = Context(prec=digits, rounding=rounding, Emin=-(10**9), Emax=10**9, capitals=0)
+    short = context.divide(Decimal(x.numerator), Decimal(x.denominator)).normalize(context)
+    return f"{short:f}" if -5 < short.adjusted() < digits + 4 else f"{short:e}"
+
+
+def statements(content: dict[str, Any], claims: dict[str, Any]) -> list[tuple[str, str]]:
+    """Word what was proven and of what problem, a name and a sentence each."""
+    question, prior = content["problem"], content["problem"]["prior"]
+    C, tolerance = question["C"], _rational(content["claim"]["tolerance"])
+    soft = None if C is None else f"soft: C = {_shown(_rational(C), 6, ROUND_HALF_EVEN)}, loss {question['loss']}"
+    size = None if prior is None else Matrix.read(prior, len(prior), len(prior[0])).length()
+    lines = [
+        ("proven", claims["status"].lower()),
+        ("tolerance", f"{_shown(tolerance, 3, ROUND_HALF_EVEN)}, what the file asks of itself"),
+        ("norm", describe(question["norm"])),
+        ("margin", soft or "hard"),
+        ("prior", "none" if size is None else f"a matrix of Frobenius norm {_shown(size, 6)}"),
+    ]
+    if claims["status"] == "INFEASIBLE":
+        return [*lines, ("reason", "No W satisfies the constraints: the multipliers cancel exactly.")]
+    if "lower" in claims or "upper" in claims:
+        low = _shown(claims.get("lower", ZERO), 17, ROUND_FLOOR)
+        high = _shown(claims["upper"], 17) if "upper" in claims else "inf"
+        subject = "norm" if C is None and prior is None else "objective"
+        lines.append(("interval", f"The smallest {subject} lies in [{low}, {high}]."))
+        lines.append(("gap", f"The interval is {_shown(gap(claims))} wide, relatively."))
+    if "distance" in claims:
+        what = "W over its smallest margin" if C is None and prior is None else "W"
+        lines.append(("distance", f"{what} lies within {_shown(claims['distance'])} of the optimum (Frobenius norm)."))
+    names = [name for name in ("rank_at_least", "rank_at_most") if name in claims]
+    ranks = [f"{name[5:].replace('_', ' ')} {claims[name]}" for name in names]
+    if ranks:
+        lines.append(("rank", f"{' and '.join(ranks)} for every optimum."))
+    if "tail" in claims:
+        tail = f"sum to {_shown(claims['tail'])} at most"
+        lines.append(("spectrum", f"The singular values of an optimum after the first {claims['face']} {tail}."))
+    return lines
+
+
+def read_tolerance(text: str) -> Fraction:
+    """Read a nonnegative number.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    value = Fraction(text)
+    if value < 0:
+        raise ValueError("a tolerance from 0 was expected")
+    return value
 
 
 def main(arguments: list[str]) -> int:
     """Check the one file named and print what it proves."""
+    parser = argparse.ArgumentParser(prog="python -m attsvm.check", description="Check a certificate of attsvm.")
+    parser.add_argument("file", help="the certificate, a JSON file")
+    parser.add_argument("--tol", type=read_tolerance, default=Fraction(TOLERANCE), help="relative width, default 1e-6")
+    asked = parser.parse_args(arguments)
     try:
-        with open(arguments[0], encoding="utf-8") as stream:
-            for name, value in check(json.load(stream)).items():
-                print(f"{name:14} {value if name == 'status' else float(value):.17}")
-    except (Rejected, IndexError, OSError, ValueError, ArithmeticError, RecursionError) as error:
-        print(f"{'rejected' if isinstance(error, Rejected) else 'no certificate could be read'}: {error}")
-        return 1 if isinstance(error, Rejected) else 2
-    return 0
+        with open(asked.file, encoding="utf-8") as stream:
+            content = json.load(stream)
+        claims = check(content)
+    except Rejected as error:
+        print(f"rejected  {error}")
+        return 1
+    except (OSError, ValueError, RecursionError) as error:
+        print(f"no certificate could be read: {str(error)[:200]}")
+        return 2
+    for name, text in statements(content, claims):
+        print(f"{name:9} {text}")
+    refused = refusal(claims, asked.tol)
+    if refused is not None:
+        print(f"rejected  {refused}")
+    return 0 if refused is None else 1
 
 
 if __name__ == "__main__":

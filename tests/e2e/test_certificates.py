@@ -48,7 +48,7 @@ def test_a_certificate_is_written_and_proven(problem: Path, options: list[str], 
     assert main(["check", str(target), str(problem / "moved.npz")]) == 1
     assert "about another problem" in capsys.readouterr().out
     run = run_in_isolation(target)
-    assert (run.returncode, run.stdout.split()[:2]) == (0, ["status", "OPTIMAL"])
+    assert (run.returncode, run.stdout.split()[:2]) == (0, ["proven", "optimal"])
     target.write_text(target.read_text(encoding="utf-8").replace("/2", "/3", 1), encoding="utf-8")
     assert main(["check", str(target)]) == run_in_isolation(target).returncode == 1
     assert capsys.readouterr().out.startswith("rejected")
@@ -70,7 +70,7 @@ def test_files_that_are_no_certificates(problem: Path, capsys) -> None:
     for content in ("{}", "[1]", "3"):
         (problem / "other.json").write_text(content, encoding="utf-8")
         assert main(["check", str(problem / "other.json")]) == 1
-        assert capsys.readouterr().out == "rejected  this is no intact attsvm certificate 1\n"
+        assert capsys.readouterr().out == "rejected  this is no intact attsvm certificate 2\n"
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from attsvm.norms import Weighted
 from attsvm.proofs.certified import certify
 from attsvm.proofs.decision import contradiction, decidable
 from attsvm.proofs.dyadic import Dyadic
-from attsvm.proofs.norm_bounds import dual_norm_above
-from attsvm.proofs.norm_bounds import norm_above as exact_norm_above
-from attsvm.proofs.optimum import differences, upper_bound
+from attsvm.proofs.infeasible import differences
+from exact import dual_norm_above, upper_bound
+from exact import norm_above as exact_norm_above
 from problems import FAMILIES, NAMED
 from rounding_problems import TOL, check_claim, feasible_by_hand, near_duplicates, near_the_hull, ulp_ties
 

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+import exact as optimum
 import oracle
 from attsvm import SelectionProblem, solve
 from attsvm.core.double_double import Rows
@@ -16,7 +17,6 @@ from attsvm.core.error_free import Pair
 from attsvm.core.norms import FROBENIUS, Norm, get_norm
 from attsvm.core.rounding import FEW, UNIT
 from attsvm.proofs import certified as module
-from attsvm.proofs import optimum
 from attsvm.proofs.certified import TIE_TOLERANCE, Certified, certify
 from attsvm.proofs.objective import PLAIN
 from attsvm.solvers.common.refinement import refine

@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from attsvm import SelectionProblem, solve
 from attsvm.core.extras import EXTRAS, MissingExtra, extra_for, missing_extra
 
 # A finder in front of all others, for which some packages do not exist.
@@ -128,6 +130,21 @@ def test_the_command_line_names_its_extra_in_one_line() -> None:
     run = _run("from attsvm.cli import main; sys.exit(main(['list']))")
     assert run.returncode == 2
     assert run.stderr == "attsvm: this command needs cyclopts, which an extra installs: pip install 'attsvm[cli]'.\n"
+
+
+def test_the_checker_needs_no_extra(tmp_path: Path) -> None:
+    """Its command names the module that works without one, and that module runs in a plain install."""
+    run = _run("from attsvm.cli import main; sys.exit(main(['check', 'c.json']))")
+    assert run.returncode == 2
+    assert run.stderr.endswith("pip install 'attsvm[cli]'. python -m attsvm.check FILE works without it.\n")
+    solve(SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])).save(tmp_path / "c.json")
+    arguments = [sys.executable, "-W", "error", "-m", "attsvm.check", str(tmp_path / "c.json")]
+    module = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    assert (module.returncode, module.stderr) == (0, "")
+    assert module.stdout.startswith("proven    optimal\n")
+    file = str(tmp_path / "c.json")
+    alone = _run(f"import runpy; sys.argv = ['check', {file!r}]; runpy.run_module('attsvm.check', run_name='__main__')")
+    assert alone.returncode == 0, alone.stderr
 
 
 def test_a_module_of_no_extra_is_not_explained() -> None:

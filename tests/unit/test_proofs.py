@@ -9,17 +9,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import exact as optimum
 from attsvm import SelectionProblem, Status, solve
+from attsvm import check as checker
 from attsvm.core.norms import FROBENIUS, Mahalanobis, Norm, get_norm
 from attsvm.core.rounding import UNIT
-from attsvm.proofs import Claim, Proof, optimum, prove, recheck
+from attsvm.proofs import Claim, Proof, prove, recheck
 from attsvm.proofs import claim as claim_module
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import certify
 from attsvm.proofs.claim import AGREEMENT
 from attsvm.proofs.dyadic import Dyadic
-from attsvm.proofs.norm_bounds import dual_norm_above, norm_above
 from attsvm.proofs.proof import interval_statement, unproven
+from exact import dual_norm_above, norm_above
 from problems import FAMILIES, NAMED, single
 
 
@@ -264,25 +266,28 @@ def test_exact_bounds_by_hand() -> None:
     assert optimum.upper_bound(NAMED["one_token"]().problem, FROBENIUS, np.ones((2, 2))) == (Fraction(0), "")
 
 
-def test_margins_that_a_bounded_move_may_change_are_reduced_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_margins_that_a_near_tie_may_change_are_reduced_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reach of r lowers a margin of one by r |delta||z| and lengthens W by it."""
-    from attsvm.proofs.tie_moves import Move
-
-    problem = NAMED["tie_forces_a_detour"]().problem
-    W, nothing = np.array([[2.0], [-1.0]]), Dyadic.of(np.zeros((2, 1)))
-    monkeypatch.setattr(optimum, "exact_move", lambda ties: None)
+    problem, W = NAMED["tie_forces_a_detour"]().problem, np.array([[1.0], [-1.0]])
+    certificate = optimum.certificate(problem, FROBENIUS, W, np.zeros(problem.mask.shape))
     for reach in (Fraction(1, 8), Fraction(3, 8)):
-        monkeypatch.setattr(optimum, "bounded_move", lambda ties, reach=reach: Move(nothing, reach=reach))
-        high, _ = optimum.upper_bound(problem, FROBENIUS, W)
-        assert high is not None
-        assert float(high) == pytest.approx((math.sqrt(5.0) + float(reach)) / (2 - float(reach)), rel=1e-9)
-    monkeypatch.setattr(optimum, "bounded_move", lambda ties: Move(nothing, reach=Fraction(2)))
-    assert optimum.upper_bound(problem, FROBENIUS, W) == (None, "the smallest margin of W is not positive.")
-    monkeypatch.setattr(optimum, "bounded_move", lambda ties: None)
-    assert "could not be solved" in optimum.upper_bound(problem, FROBENIUS, W)[1]
-    # A move that leaves the tie as it was is refused.
-    monkeypatch.setattr(optimum, "exact_move", lambda ties: Move())
-    assert "do not score the same" in optimum.upper_bound(problem, FROBENIUS, W)[1]
+        monkeypatch.setattr(checker.Certificate, "_reach", lambda self, margins, reach=reach: reach)
+        high, _, radius = certificate.upper()
+        assert float(high) == pytest.approx((math.sqrt(2.0) + float(reach)) / (1 - float(reach)), rel=1e-9)
+        assert radius == reach / (1 - reach)
+    monkeypatch.setattr(checker.Certificate, "_reach", lambda self, margins: Fraction(2))
+    with pytest.raises(checker.Rejected, match="a margin of W is not positive"):
+        certificate.upper()
+
+
+def test_ties_that_a_move_leaves_are_refused() -> None:
+    problem, W = NAMED["tie_forces_a_detour"]().problem, np.array([[2.0], [-1.0]])
+    certificate = optimum.certificate(problem, FROBENIUS, W, np.zeros(problem.mask.shape))
+    assert certificate.witness["move"] is not None
+    certificate.upper()
+    certificate.witness["move"] = None
+    with pytest.raises(checker.Rejected, match="tied tokens do not score the same"):
+        certificate.upper()
 
 
 def test_norms_of_zero_of_one_entry_and_at_the_ends_of_the_range() -> None:
@@ -297,21 +302,12 @@ def test_norms_of_zero_of_one_entry_and_at_the_ends_of_the_range() -> None:
                 assert 1 <= value <= 1 + Fraction(1, 10**15)
 
 
-class Opaque(Mahalanobis):
-    """A norm with no rational way to bound it."""
-
-    def exact_bound(self, M, exact, dual=False) -> None:
-        return None
-
-
-@pytest.mark.parametrize(("kind", "least", "most"), [(Mahalanobis, 0, 15), (Opaque, 10, 8)])
-def test_norms_in_other_coordinates_are_bounded(kind: type[Mahalanobis], least: int, most: int) -> None:
-    """|A^(1/2) M| = 2 |M| for M along the first axis: the growth is attained, and its own rounding is allowed for."""
+def test_norms_in_other_coordinates_are_bounded() -> None:
+    """|A^(1/2) M| = 2 |M| for M along the first axis."""
     M = np.array([[3.0, 4.0], [0.0, 0.0]])
-    low = 10 * (1 + (Fraction(1, 10**least) if least else 0))
-    high = 10 * (1 + Fraction(1, 10**most))
-    assert low <= norm_above(kind(np.diag([4.0, 1.0]), None), Dyadic.of(M)) <= high
-    assert low <= dual_norm_above(kind(np.diag([0.25, 1.0]), None), Dyadic.of(M)) <= high
+    high = 10 * (1 + Fraction(1, 10**15))
+    assert 10 <= norm_above(Mahalanobis(np.diag([4.0, 1.0]), None), Dyadic.of(M)) <= high
+    assert 10 <= dual_norm_above(Mahalanobis(np.diag([0.25, 1.0]), None), Dyadic.of(M)) <= high
 
 
 def test_inverse_roots_are_not_taken_to_be_exact() -> None:
@@ -319,7 +315,10 @@ def test_inverse_roots_are_not_taken_to_be_exact() -> None:
     B = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.25], [0.0, 0.25, 3.0]])
     norm = Mahalanobis(None, B, "max")
     M = np.random.default_rng(4).standard_normal((2, 3))
-    root = [[Fraction(a) for a in row] for row in norm._right.T.tolist()]
+    assert norm._right is not None
+    pair = norm._right.root
+    rows = zip(pair.high.T.tolist(), pair.low.T.tolist(), strict=True)
+    root = [[Fraction(a) + Fraction(b) for a, b in zip(*row, strict=True)] for row in rows]
     # M R^-T, row by row: the x with R x = m (Cramer's rule on 3 x 3).
     total = Fraction(0)
     for m in M.tolist():

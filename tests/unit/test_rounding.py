@@ -22,8 +22,8 @@ from attsvm.core.rounding import (
     sum_below,
 )
 from attsvm.proofs.dyadic import Dyadic
-from attsvm.proofs.norm_bounds import dual_norm_above
-from attsvm.proofs.norm_bounds import norm_above as exact_norm_above
+from exact import dual_norm_above
+from exact import norm_above as exact_norm_above
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5, 3)
 

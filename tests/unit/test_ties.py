@@ -7,20 +7,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
 
 from attsvm import SelectionProblem, solve
+from attsvm.check import Matrix, Rejected, root_above
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.reduction import independent_ties, reduce
 from attsvm.core.rounding import UNIT
-from attsvm.norms import Entrywise, Weighted
 from attsvm.proofs import linear, surjective, tie_moves, ties
 from attsvm.proofs.certified import certify
 from attsvm.proofs.dyadic import Dyadic
-from attsvm.proofs.optimum import upper_bound
 from attsvm.proofs.surjective import SURE, right_inverse
-from attsvm.proofs.tie_moves import Move, TieEquations, bounded_move, common, exact_move
+from attsvm.proofs.tie_moves import Move, TieEquations, common, exact_move
 from attsvm.proofs.ties import onto_ties, tie_move
+from exact import certificate, upper_bound
 from problems import FAMILIES, NAMED
 
 Row = list[Fraction]
@@ -126,7 +125,7 @@ def test_the_move_bounds_the_shortest_change(size: float, dependent: bool) -> No
         if dependent:
             exact = exact_move(equations(problem, W))
             assert exact is not None
-            length = exact.above(FROBENIUS)
+            length = root_above(sum((x * x for x in exact.fractions().flat), Fraction(0)))
             assert length <= Fraction(bound) <= length * (1 + Fraction(1, 2**48))
         rows = np.array([[float(a) for a in row] for row in tie_rows(problem)])
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -319,9 +318,7 @@ def equations(problem: SelectionProblem, W: np.ndarray) -> TieEquations:
 
 
 def move_exactly(W: np.ndarray, move: Move) -> Row:
-    assert move.change is not None
-    change = [a / move.denominator for a in move.change.fractions()]
-    return [a + b for a, b in zip(rational(W), change, strict=True)]
+    return [a + b for a, b in zip(rational(W), move.fractions().ravel().tolist(), strict=True)]
 
 
 @pytest.mark.parametrize("dependent", [False, True])
@@ -334,10 +331,7 @@ def test_an_exact_move_ties_exactly(seed: int, dependent: bool) -> None:
     values = move_exactly(W, move)
     assert all(product(row, values) == 0 for row in tie_rows(problem))
     change = [a - b for a, b in zip(values, rational(W), strict=True)]
-    assert move.above(Entrywise(1)) == sum(abs(a) for a in change)
-    square = sum(a * a for a in change)
-    assert square <= move.above(FROBENIUS) ** 2 <= square * (1 + Fraction(1, 2**100))
-    assert move.reach == 0
+    assert move.fractions().ravel().tolist() == change
 
 
 def test_too_many_equations_are_left_to_the_other_proof(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,85 +344,68 @@ def test_too_many_equations_are_left_to_the_other_proof(monkeypatch: pytest.Monk
     assert exact_move(equations(problem, W)) is None
 
 
+def near_ties(problem: SelectionProblem, W: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[Row, Fraction]:
+    """W after the move of many ties, and how near, in the Frobenius norm, the checker proves a matrix that ties."""
+    monkeypatch.setattr(tie_moves, "FEW", 0)
+    witness = certificate(problem, FROBENIUS, W, np.zeros(problem.mask.shape))
+    matrix = Matrix.read(witness.witness["W"], *W.shape) + Matrix.read(witness.witness["move"], *W.shape)
+    values = [Fraction(a) * matrix.unit for row in matrix.rows for a in row]
+    return values, witness._reach(witness._margins(matrix))
+
+
 @pytest.mark.parametrize("size", [1e-10, 1.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_bounded_move_reaches_a_w_that_ties(seed: int, size: float) -> None:
-    """What is left after the change has a solution whose entries sum to at most the reach: the smallest such, by LP."""
+def test_a_w_that_ties_is_within_reach(seed: int, size: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left after the move has a solution within the reach: the smallest one, by least squares."""
     problem = tied_problem(seed, n=2)
     W = problem_solution(problem) + size * np.random.default_rng(seed).standard_normal(problem.shape[2:])
-    move = bounded_move(equations(problem, W))
-    assert move is not None
-    assert move.change is not None
-    values = move_exactly(W, move)
+    values, reach = near_ties(problem, W, monkeypatch)
     rows = tie_rows(problem)
     left_over = [product(row, values) for row in rows]
     scale = max(abs(a) for a in left_over)
-    assert scale < Fraction(1, 10**14) * Fraction(max(size, 1e-6))
-    assert move.reach > 0
+    assert 0 < scale < Fraction(1, 10**14) * Fraction(max(size, 1e-6))
     dense = np.array([[float(a) for a in row] for row in rows])
-    target = np.array([float(-a / scale) for a in left_over])
-    program = linprog(np.ones(2 * dense.shape[1]), A_eq=np.hstack([dense, -dense]), b_eq=target, bounds=(0, None))
-    assert program.fun * float(scale) <= float(move.reach)
-    # The reach is for any right-hand side as large, by the row sums of an inverse: a hundredfold at these sizes.
-    assert float(move.reach) <= 100 * np.linalg.cond(dense) * program.fun * float(scale)
-    change = sum(abs(a) for a in move.change.fractions())
-    # A matrix of Frobenius norm one has entries that sum to the root of their number.
-    assert change < move.above(Entrywise(1)) <= change + move.reach * Fraction(math.sqrt(W.size) * (1 + 1e-8))
-    assert move.above(FROBENIUS) < move.above(Entrywise(1)) < move.above(Weighted(np.full(W.shape, 3.0), 1))
+    smallest = np.linalg.lstsq(dense, np.array([float(-a / scale) for a in left_over]), rcond=None)[0]
+    # The reach is for any right-hand side as large, by the lengths of an inverse: a hundredfold at these sizes.
+    length = float(np.linalg.norm(smallest) * float(scale))
+    assert length * (1 - 1e-9) <= float(reach) <= 100 * np.linalg.cond(dense) * length
 
 
-def test_duplicates_that_differ_exactly_are_no_duplicates() -> None:
+def test_equations_that_no_matrix_satisfies_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ties whose differences round to the same float but are not the same number: nothing may be left out."""
     tokens = np.array([[[1.0], [1 / 3], [0.0]], [[2.0**60 + 0.0], [2.0**60 - 1.0 * 2**10], [0.0]]])
     selected = np.array([[True, True, False]] * 2)
     problem = SelectionProblem(tokens, [[1.0], [1.0]], selected)
     twin = SelectionProblem(tokens[:1], [[1.0], [1.0]], selected, sequence=[0, 0])
     W = np.array([[0.5]])
-    assert bounded_move(equations(problem, W)) is None  # two different equations on one unknown
-    move = bounded_move(equations(twin, W))
-    assert move is not None
-    assert move_exactly(W, move)[0] <= move.reach
+    with pytest.raises(ValueError, match="few enough to be solved for exactly were expected"):
+        near_ties(problem, W, monkeypatch)  # two different equations on one unknown
+    values, reach = near_ties(twin, W, monkeypatch)
+    assert abs(values[0]) <= reach
     near = np.array([[[1.0], [2.0**-60], [0.0]], [[1.0], [2.0**-61], [0.0]]])
-    alike = SelectionProblem(near, [[1.0], [1.0]], selected)
-    assert bounded_move(equations(alike, W)) is None
     wide = SelectionProblem(np.pad(near, ((0, 0), (0, 0), (0, 1))), [[1.0], [1.0]], selected)
-    assert bounded_move(equations(wide, np.array([[0.5], [0.5]]))) is None
+    with pytest.raises(Rejected, match="right inverse"):  # different equations that are one in floats
+        near_ties(wide, np.array([[0.5], [0.5]]), monkeypatch)
 
 
-def test_differences_with_zeros_and_ties_of_twins_are_moved_onto_as_well() -> None:
+def test_a_tie_that_is_not_named_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = tied_problem(0, n=2)
+    monkeypatch.setattr(tie_moves, "FEW", 0)
+    W = np.random.default_rng(0).standard_normal(problem.shape[2:])
+    witness = certificate(problem, FROBENIUS, W, np.zeros(problem.mask.shape))
+    witness.witness["ties"] = witness.witness["ties"][1:]
+    with pytest.raises(Rejected, match="a tie is left out"):
+        witness.upper()
+
+
+def test_differences_with_zeros_and_ties_of_twins_are_moved_onto_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unit vectors: most entries of an equation are zero; the tie of two equal tokens is no equation."""
     tokens = np.array([np.eye(4), np.eye(4)[[0, 0, 1, 2]]])
     problem = SelectionProblem(tokens, [[1.0, 0.0], [0.0, 2.0]], [[True, True, True, False], [True, True, True, False]])
     W = np.random.default_rng(0).standard_normal((4, 2))
-    move = bounded_move(equations(problem, W))
-    assert move is not None
-    left_over = max(abs(product(row, move_exactly(W, move))) for row in tie_rows(problem))
-    assert left_over <= move.reach * 2
-    # The tie of twins alone leaves nothing to solve.
-    twins = SelectionProblem(tokens[1:], [[1.0, 0.0]], [[True, True, False, False]])
-    assert bounded_move(equations(twins, W)) is None
-
-
-def test_products_that_underflow_are_left_to_exact_arithmetic() -> None:
-    tokens = np.array([[[0.0, 0.0], [1.0, 1e-200], [5.0, 1.0]]])
-    for size, fine in ((1e-40, True), (1e-60, False)):
-        problem = SelectionProblem(tokens, [[1.0, size]], [[True, True, False]])
-        assert (bounded_move(equations(problem, np.ones((2, 2)))) is not None) == fine
-
-
-def test_allowances_of_a_bounded_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a unit of 1e-6: the sum of the entries of an inverse, the rounding of what is left, and three products."""
-    problem, unit = tied_problem(0, n=2), 1e-6
-    W = np.random.default_rng(0).standard_normal(problem.shape[2:])
-    fine = bounded_move(equations(problem, W))
-    monkeypatch.setattr(tie_moves, "UNIT", unit)
-    monkeypatch.setattr(tie_moves, "gamma", lambda count: count * unit)
-    coarse = bounded_move(equations(problem, W))
-    assert fine is not None
-    assert coarse is not None
-    entries = W.size * int(problem.tied.sum())
-    stretch = (float(coarse.reach / fine.reach) - 1) / unit
-    assert entries - 1 + 1 + 3 <= stretch <= entries + 12
+    values, reach = near_ties(problem, W, monkeypatch)
+    # Rows have a length of at most two times the root of two.
+    assert max(abs(product(row, values)) for row in tie_rows(problem)) <= reach * 3
 
 
 # --- a right inverse ---

@@ -34,5 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         sentence = missing_extra("this command", error)
         if sentence is None:
             raise
-        print(f"attsvm: {sentence}", file=sys.stderr)
+        asked = sys.argv[1:] if arguments is None else arguments
+        without = " python -m attsvm.check FILE works without it." if asked[:1] == ["check"] else ""
+        print(f"attsvm: {sentence}{without}", file=sys.stderr)
         return 2

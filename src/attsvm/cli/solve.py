@@ -21,7 +21,7 @@ from attsvm.core.status import Status
 from attsvm.core.summary import counted
 from attsvm.data.npz import as_mask, read_arrays, write_arrays
 from attsvm.proofs import Proof
-from attsvm.solution.certificate_norms import norm_words
+from attsvm.proofs.words import norm_words
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.regularised import RegularisedSolution

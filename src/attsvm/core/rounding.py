@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.error_free import UNIT, Pair, error_of, sum_pairs, two_product
-from attsvm.core.norms import FROBENIUS, Norm
+from attsvm.core.error_free import UNIT, Pair, error_of, gamma, sum_pairs, two_product
+from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.norms.exponents import conjugate
 
 EPS = 2.0 * UNIT
@@ -33,11 +33,6 @@ FEW = 4 * UNIT
 SHARP_ENTRIES = 1_000_000
 # At the ends of the floating-point range squares overflow; an infinite bound claims nothing.
 LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore", "under": "ignore"}
-
-
-def gamma(k: float) -> float:
-    """Return the constant of k roundings."""
-    return k * UNIT / (1.0 - k * UNIT)
 
 
 def row_lengths(rows: np.ndarray) -> np.ndarray:
@@ -108,6 +103,12 @@ def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, s
     entries = M.size
     if not value < math.inf:
         return math.inf
+    image = norm.image(M, dual) if sharp else None
+    if image is not None:
+        inner, pair, error = image
+        measure = inner.dual if dual else inner.value
+        above = norm_above(inner, pair.high, measure(pair.high), dual=dual, sharp=True)
+        return (above + growth(inner, M.shape, dual) * (frobenius(pair.low) + error)) * (1.0 + FEW)
     profile = norm.profile
     if profile is None or profile is norm:
         if sharp and profile is norm:

@@ -22,11 +22,12 @@ from attsvm.core.rounding import gamma
 from attsvm.core.summary import counted
 from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
-from attsvm.proofs.optimum import differences
 from attsvm.proofs.surjective import SURE, TINY, right_inverse
 
 SUPPORT = 1e-9
 NULL = 1e-9
+# Numbers of a right inverse, which the checker multiplies by every constraint of the support.
+INVERSE_NUMBERS = 300_000
 
 
 def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int = linear.LARGEST) -> str | None:
@@ -69,6 +70,36 @@ def exact_multipliers(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray
     out = np.zeros(dual.shape, dtype=object)
     out[support.rows[places], support.columns[places]] = kernel
     return out
+
+
+def cancelling_inverse(problem: SelectionProblem, dual: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Find a right inverse that shows that multipliers next to these (n, T) cancel; None where there is none.
+
+    Returns
+    -------
+    dual : ndarray, shape (n, T)
+        The multipliers of the support.
+    inverse : ndarray, shape (N, J)
+        For each of the N entries of a matrix that some constraint of the support has, the multipliers, in the order of
+        the support's J constraints, whose sum of constraints is that entry.
+    """
+    support = _Support.of(problem, dual)
+    if support is None:
+        return None
+    at = support.rows, support.columns
+    out = np.zeros(dual.shape)
+    out[at] = dual[at]
+    delta, _ = _differences(problem, *at)
+    rows = constraint_rows(delta, problem.queries[support.rows])
+    present = constraint_rows(delta != 0, problem.queries[support.rows] != 0).any(axis=0)
+    weights = np.where(support.free, np.abs(out[at]).max(), out[at])
+    system = (rows * weights[:, None])[:, present].T  # (N, J)
+    if not len(system) <= system.shape[1] or system.size > INVERSE_NUMBERS:
+        return None
+    try:
+        return out, (np.linalg.pinv(system) * weights[:, None]).T
+    except np.linalg.LinAlgError:
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +150,13 @@ class _Support:
         if all(v <= 0 for v in signs):
             kernel, signs = [-v for v in kernel], [-v for v in signs]
         return (places, kernel) if any(signs) and all(v >= 0 for v in signs) else None
+
+
+def differences(problem: SelectionProblem, i: int) -> Dyadic:
+    """Return x_{i alpha_i} - x_it for every token of query i, (T, d)."""
+    tokens = Dyadic.of(problem.tokens[problem.sequence[i]])
+    selection = tokens.numbers[problem.reference[i]]
+    return Dyadic(selection[None, :] - tokens.numbers, tokens.exponent)
 
 
 def _differences(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, list[Dyadic]]:

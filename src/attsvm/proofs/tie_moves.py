@@ -1,28 +1,27 @@
 r"""Moving W a little, so that tied tokens score exactly the same.
 
-A few ties: the combination of their own rows that solves their equations, over the rationals. Many: a proof that some
-small solution exists (:mod:`attsvm.proofs.surjective`), whose size is then added to every bound.
+A few ties: the combination of their own rows that solves their equations, over the rationals. Many: the rounded
+solution, and a right inverse of the equations, from which :mod:`attsvm.check` proves how near a matrix is that ties
+exactly.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from attsvm.core.error_free import UNIT
-from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
-from attsvm.core.rounding import gamma
 from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
-from attsvm.proofs.norm_bounds import growth_above, norm_above
-from attsvm.proofs.surjective import TINY, right_inverse
+from attsvm.proofs.words import table
 
 # Exact elimination takes milliseconds up to about here.
 FEW = 32
+# Numbers of a right inverse, which the checker multiplies by every equation.
+INVERSE_NUMBERS = 200_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +46,47 @@ class TieEquations:
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """The W that ties is ``W + change / denominator + E``, the absolute entries of E summing to at most ``reach``."""
+    """The W that ties is ``W + change / denominator``."""
 
-    change: Dyadic | None = None
-    denominator: int = 1
-    reach: Fraction = Fraction(0)
+    change: Dyadic
+    denominator: int
 
-    def above(self, norm: Norm) -> Fraction:
-        """Bound the norm of the whole move."""
-        if self.change is None:
-            return Fraction(0)
-        length = norm_above(norm, self.change) / abs(self.denominator)
-        return length + self.reach * growth_above(norm, self.change.numbers.shape) if self.reach else length
+    def fractions(self) -> np.ndarray:
+        """Return the whole move, (d, dz) of Fraction."""
+        shape = self.change.numbers.shape
+        return np.array(self.change.fractions(), dtype=object).reshape(shape) / self.denominator
+
+
+def tie_witness(problem: SelectionProblem, W: np.ndarray) -> tuple[Any, Any]:
+    """Write what moves W (d, dz) onto its ties: a matrix, and for many ties the right inverse that shows what is left.
+
+    Returns
+    -------
+    move : list or None
+        Added to W; None where its ties are exact.
+    ties : list or None
+        Pairs of a constraint's number and a matrix with margin one there and nearly zero at the others.
+
+    Raises
+    ------
+    ValueError
+        If the equations depend on each other and are too many to be solved exactly, or are too many altogether.
+    """
+    rows, columns = np.nonzero(problem.tied)
+    equations = TieEquations.of(problem, rows, columns, Dyadic.of(W)) if len(rows) else None
+    if equations is None or not equations.margins.numbers.any():
+        return None, None
+    move = exact_move(equations)
+    if move is not None:
+        return [[str(x) for x in row] for row in move.fractions().tolist()], None
+    numbers = np.flatnonzero(problem.constrained).searchsorted(np.flatnonzero(problem.tied))
+    places, inverse = right_inverse_of_ties(equations)
+    if inverse is None or inverse.size > INVERSE_NUMBERS:
+        raise ValueError(f"problem has {len(rows)} tied tokens; few enough to be solved for exactly were expected")
+    margins = np.array(equations.margins.fractions(), dtype=object)[places].astype(np.float64)
+    change = -(inverse @ margins).reshape(W.shape)
+    matrices = zip(numbers[places].tolist(), inverse.T.reshape(-1, *W.shape), strict=True)
+    return table(change), [[number, table(matrix)] for number, matrix in matrices]
 
 
 def exact_move(ties: TieEquations) -> Move | None:
@@ -77,45 +105,21 @@ def exact_move(ties: TieEquations) -> Move | None:
     return Move(Dyadic(numbers, ties.margins.exponent - left.exponent - right.exponent), denominator)
 
 
-def bounded_move(ties: TieEquations) -> Move | None:
-    """Prove that a small solution exists; None when rows depend on each other beyond duplicates."""
+def right_inverse_of_ties(ties: TieEquations) -> tuple[np.ndarray, np.ndarray | None]:
+    """Find the distinct equations (k,) and, in floats, a right inverse (d dz, k) of them; None without one."""
     left, right = _rounded(ties.left), _rounded(ties.right)
-    present = constraint_rows(left != 0, right != 0)
-    rows = constraint_rows(left, right)
-    distinct = np.flatnonzero(present.any(axis=1))
-    if not len(distinct):
-        return None
-    _, first = np.unique(rows[distinct], axis=0, return_index=True)
-    distinct = distinct[np.sort(first)]
-    # Duplicates in floats might differ exactly: only those with the same exact margin may go.
-    if not (np.abs(rows[present]) > TINY).all() or not _same_margins(ties, rows, distinct):
-        return None
-    # Rounding a difference to a float, a query (exact), and their product.
-    inverse = right_inverse(rows[distinct], 3)
-    if inverse is None:
-        return None
-    # One rounded correction leaves a residual far below rounding of W; the proof is for the remainder.
-    margins = np.array([float(ties.margins.value(int(ties.margins.numbers[k]))) for k in distinct])
-    change = Dyadic.of(-(inverse.Y @ (inverse.scale * margins)).reshape(left.shape[1], right.shape[1]))
-    largest = 0.0
-    for k, scale in zip(distinct.tolist(), inverse.scale.tolist(), strict=True):
-        step = Dyadic(ties.left.numbers[k], ties.left.exponent) @ (
-            change @ Dyadic(ties.right.numbers[k], ties.right.exponent)
-        )
-        remainder = ties.margins.value(int(ties.margins.numbers[k])) + step.value(int(step.numbers))
-        largest = max(largest, float(abs(remainder)) * scale * (1 + 2 * UNIT))
-    total = float(np.abs(inverse.Y).sum()) * (1 + gamma(inverse.Y.size))
-    return Move(change, reach=Fraction(total * inverse.multiplier(largest) * (1 + 8 * UNIT)))
-
-
-def _same_margins(ties: TieEquations, rows: np.ndarray, distinct: np.ndarray) -> bool:
-    """Tell whether every tie left out repeats a kept one exactly, or is no equation."""
-    keys = {_key(ties, k) for k in distinct.tolist()}
-    return all(_key(ties, k) in keys or not rows[k].any() for k in range(len(rows)))
-
-
-def _key(ties: TieEquations, k: int) -> tuple[int, ...]:
-    return (*ties.left.numbers[k].tolist(), *ties.right.numbers[k].tolist())
+    keys = np.concatenate([ties.left.numbers, ties.right.numbers], axis=1)
+    distinct: dict[tuple[int, ...], int] = {}
+    for k in np.flatnonzero(left.any(axis=1) & right.any(axis=1)).tolist():
+        distinct.setdefault(tuple(keys[k].tolist()), k)
+    places = np.array(list(distinct.values()), dtype=int)
+    rows = constraint_rows(left[places], right[places])
+    if rows.shape[0] > rows.shape[1]:
+        return places, None
+    try:
+        return places, np.linalg.pinv(rows)
+    except np.linalg.LinAlgError:
+        return places, None
 
 
 def _rounded(exact: Dyadic) -> np.ndarray:

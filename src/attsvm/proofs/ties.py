@@ -12,9 +12,9 @@ import math
 
 import numpy as np
 
+from attsvm.check import root_above
 from attsvm.core.double_double import Rows
 from attsvm.core.error_free import Pair
-from attsvm.core.norms import FROBENIUS
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_gram, constraint_sum
 from attsvm.core.rounding import gamma, row_lengths
@@ -122,8 +122,8 @@ def _exactly(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray, W
     if not equations.margins.numbers.any():
         return 0.0
     move = exact_move(equations)
-    if move is None or move.change is None:
+    if move is None:
         return math.inf
     whole = Dyadic(exact.numbers * move.denominator, exact.exponent) + move.change
     has_residue = margins_of(equations.left, equations.right, whole).numbers.any()
-    return math.inf if has_residue else float(move.above(FROBENIUS)) * (1 + gamma(4))
+    return math.inf if has_residue else float(root_above(sum(x * x for x in move.fractions().flat))) * (1 + gamma(4))

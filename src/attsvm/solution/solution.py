@@ -254,15 +254,18 @@ class Solution(Summarised):
         >>> print(solution.verify(exact=True))
         Proof(proven, low 0.1, high 0.1, method exact integers and correctly rounded roots)
         """
+        return prove(self._claim) if exact else recheck(self._claim)
+
+    @property
+    def _claim(self) -> Claim:
         said = (self.status, self.certified, self.certificate, self.tol)
-        claim = Claim(self.problem, self.norm, *said, self.regularisation)
-        return prove(claim) if exact else recheck(claim)
+        return Claim(self.problem, self.norm, *said, self.regularisation)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the solution as a certificate: a JSON file of rational numbers that ``attsvm check`` proves or rejects.
 
         The file holds the data, W, the multipliers and what they prove in exact arithmetic; its checker is one file
-        that needs nothing but Python. Tensors come back as arrays, numbers as float64.
+        that needs nothing but Python. Every bit comes back, tensors as arrays of their dtype.
 
         Parameters
         ----------
@@ -288,15 +291,13 @@ class Solution(Summarised):
         """
         if os.fspath(path).endswith(".npz"):
             raise ValueError(f"path is {os.fspath(path)}; a certificate is JSON, a name such as c.json was expected.")
-        farkas = None if self.certificate is None else self.certificate.dual
         run = {
             "method": self.method,
             "iterations": int(self.iterations),
             "seconds": float(self.seconds),
             "note": self.note,
         }
-        pair = (self.status, self.certified, farkas, self.tol)
-        write_certificate(path, certificate_content(self.problem, self.norm, self.regularisation, *pair, run))
+        write_certificate(path, certificate_content(self._claim, run))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Solution:
@@ -311,7 +312,7 @@ class Solution(Summarised):
         OSError
             If the file cannot be read.
         ValueError
-            If it is no certificate, or was changed.
+            If it is no certificate, was changed, or says of an optimum what its W and multipliers do not show.
 
         Examples
         --------

@@ -15,17 +15,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from fractions import Fraction
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from attsvm.core.error_free import UNIT
-from attsvm.core.norms.exponents import fractions
 from attsvm.core.norms.faces import common_span, orthonormal
 from attsvm.core.norms.lookup import get_norm
-from attsvm.core.norms.norm import Exact, Norm, Smooth
+from attsvm.core.norms.norm import Norm, Smooth
 from attsvm.core.norms.smoothing import largest_smoothing
 from attsvm.core.norms.splitting import optimal_split, rough_split, split_after
 
@@ -34,8 +32,6 @@ SPLIT = 1e-5
 # The same of the bound that it shows, of two norms and of more. An answer with gap g is near several faces, which the
 # path tells apart at mu < g only, where rounding ends it: bounds of three and four norms were 1e-10 apart.
 RESOLUTION, NESTED_RESOLUTION = 1e-11, 1e-9
-
-Number = TypeVar("Number", float, Fraction)
 
 
 class _Composite(Norm):
@@ -56,11 +52,11 @@ class _Composite(Norm):
     _word = ""
 
     @abstractmethod
-    def _combine(self, first: Number, second: Number) -> Number:
+    def _combine(self, first: float, second: float) -> float:
         """Combine the parts' values."""
 
     @abstractmethod
-    def _combine_dual(self, first: Number, second: Number) -> Number:
+    def _combine_dual(self, first: float, second: float) -> float:
         """Combine the dual norms of the two parts of a split."""
 
     def value(self, M: np.ndarray) -> float:
@@ -99,13 +95,6 @@ class _Composite(Norm):
         """Combine the parts' bounds; one part alone is a split."""
         first, second = self.a.growth(shape, dual), self.b.growth(shape, dual)
         return min(first, second) if dual else self._combine(first, second)
-
-    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
-        """Combine exact bounds of the parts; for the dual those of a split in floats, whose second part is exact."""
-        if not dual:
-            return self._combine(exact.norm(self.a, M, False), exact.norm(self.b, M, False))
-        first = fractions(self.split(M.astype(np.float64))[0])
-        return self._combine_dual(exact.norm(self.a, first, True), exact.norm(self.b, M - first, True))
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Add to the larger of the parts' one sum, and for the dual the rounding of the second part of a split."""
@@ -210,10 +199,10 @@ class Sum(_Composite):
 
     _word = "sum"
 
-    def _combine(self, first: Number, second: Number) -> Number:
+    def _combine(self, first: float, second: float) -> float:
         return first + second
 
-    def _combine_dual(self, first: Number, second: Number) -> Number:
+    def _combine_dual(self, first: float, second: float) -> float:
         return max(first, second)
 
     def of_tensor(self, W: Any) -> Any:
@@ -262,10 +251,10 @@ class Largest(_Composite):
 
     _word = "largest"
 
-    def _combine(self, first: Number, second: Number) -> Number:
+    def _combine(self, first: float, second: float) -> float:
         return max(first, second)
 
-    def _combine_dual(self, first: Number, second: Number) -> Number:
+    def _combine_dual(self, first: float, second: float) -> float:
         return first + second
 
     def of_tensor(self, W: Any) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +16,7 @@ from attsvm.core.interop import to_numpy
 from attsvm.core.norms.exponents import conjugate, exponent, vector_norm
 from attsvm.core.norms.faces import entries_face, orthonormal
 from attsvm.core.norms.frobenius import FROBENIUS
-from attsvm.core.norms.norm import Exact, Norm, Smooth
+from attsvm.core.norms.norm import Norm, Smooth
 from attsvm.core.norms.smoothing import entrywise_smoothing, norm_gauge, top_gauge
 
 
@@ -87,10 +86,6 @@ class Entrywise(Norm):
         """Compare l_p with l_2 of as many entries (Hoelder's inequality)."""
         p = self.q if dual else self.p
         return 1.0 if p >= 2 else math.prod(shape) ** (1.0 / p - 0.5)
-
-    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
-        """Bound l_p."""
-        return exact.power([abs(a) for a in M.ravel().tolist()], self.q if dual else self.p)
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Count those of l_p."""
@@ -184,13 +179,6 @@ class Weighted(Norm):
         """Count those of l_p, and one for the weight of an entry."""
         return power_roundings(math.prod(shape), self.q if dual else self.p) + 1
 
-    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
-        """Weigh the entries exactly."""
-        weights = [Fraction(w) for w in self.weights.ravel().tolist()]
-        sizes = [abs(a) for a in M.ravel().tolist()]
-        weighted = [a / w if dual else a * w for a, w in zip(sizes, weights, strict=True)]
-        return exact.power(weighted, self.q if dual else self.p)
-
     def mismatch(self, shape: tuple[int, int]) -> str | None:
         """Compare the shape of the weights with that of W."""
         if self.weights.shape == shape:
@@ -240,12 +228,6 @@ class LargestEntries(Norm):
         entries = math.prod(shape)
         k = min(self.k, entries)
         return max(1.0, math.sqrt(entries) / k) if dual else math.sqrt(k)
-
-    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
-        """Sort and add exactly."""
-        sizes = sorted((abs(a) for a in M.ravel().tolist()), reverse=True)
-        k = min(self.k, len(sizes))
-        return max(sizes[0], sum(sizes, Fraction(0)) / k) if dual else sum(sizes[:k], Fraction(0))
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Count the additions, and the division by k."""

@@ -1,12 +1,9 @@
-"""Exponents of l_p norms, and what is done with them beside floats: fractions and tensors."""
+"""Exponents of l_p norms, and what is done with them beside floats: conjugates and tensors."""
 
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any
-
-import numpy as np
 
 
 def exponent(name: str, p: object) -> float:
@@ -36,8 +33,3 @@ def vector_norm(tensor: Any, p: float, axes: int | tuple[int, int]) -> Any:
     from torch import linalg
 
     return linalg.vector_norm(tensor, p, dim=axes)
-
-
-def fractions(M: np.ndarray) -> np.ndarray:
-    """Return the floats of M (d, dz) as exact fractions."""
-    return np.array([Fraction(a) for a in M.ravel().tolist()], dtype=object).reshape(M.shape)

@@ -3,26 +3,23 @@ r"""Norms in other coordinates: :math:`\|A^{1/2} W B^{1/2}\|`.
 With :math:`X = A^{1/2} W B^{1/2}` margins are :math:`(A^{-1/2}\delta)^\top X (B^{-1/2}z)`: the problem is the base
 norm's own with transformed tokens and queries, whatever method solves that. A and B may be inverse covariances, so that
 the norm does not depend on the coordinates of the data. The dual norm of M is the base's of
-:math:`A^{-1/2} M B^{-1/2}`.
+:math:`A^{-1/2} M B^{-1/2}`. Methods work with the roots as floats; what these miss of the norm of A and B themselves
+(:mod:`attsvm.core.norms.square_root`) is counted in every bound.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from attsvm.core.interop import to_numpy
-from attsvm.core.norms.exponents import fractions
+from attsvm.core.error_free import UNIT, Pair, gamma, product
 from attsvm.core.norms.faces import orthonormal
-from attsvm.core.norms.norm import Exact, Norm, Smooth
-
-# An eigenvalue below this part of the largest is rounding: the form is not definite.
-DEFINITE = 1e-14
+from attsvm.core.norms.norm import Norm, Smooth
+from attsvm.core.norms.square_root import DRIFT, SquareRoot
 
 
 class Mahalanobis(Norm):
@@ -55,43 +52,17 @@ class Mahalanobis(Norm):
     def __init__(self, A: object = None, B: object = None, base: Norm | str | float = "frobenius") -> None:
         from attsvm.core.norms.lookup import get_norm
 
-        self._left, self._left_inverse = (None, None) if A is None else _roots("A", A)
-        self._right, self._right_inverse = (None, None) if B is None else _roots("B", B)
-        self._set_base(get_norm(base))
-
-    def _set_base(self, base: Norm) -> None:
-        self._base = base
+        self._left = None if A is None else SquareRoot.of("A", A)
+        self._right = None if B is None else SquareRoot.of("B", B)
+        self._base = get_norm(base)
         self.name = f"mahalanobis {self._base.name}"
         self.smooth, self.euclidean = self._base.smooth, self._base.euclidean
         self.dual_resolution, self.leaves = self._base.dual_resolution, self._base.leaves
 
-    @classmethod
-    def from_roots(cls, left: np.ndarray | None, right: np.ndarray | None, base: Norm) -> Mahalanobis:
-        """Make a norm from A^(1/2) and B^(1/2) themselves, as :attr:`roots` has them.
-
-        Parameters
-        ----------
-        left : ndarray, shape (d, d), or None
-        right : ndarray, shape (dz, dz), or None
-        base : Norm
-
-        Examples
-        --------
-        >>> from attsvm import norms
-        >>> norm = norms.Mahalanobis(A=[[1.0, 0.0], [0.0, 4.0]])
-        >>> norms.Mahalanobis.from_roots(*norm.roots, norm.inner) == norm
-        True
-        """
-        norm = cls.__new__(cls)
-        norm._left, norm._left_inverse = left, None if left is None else np.linalg.inv(left)
-        norm._right, norm._right_inverse = right, None if right is None else np.linalg.inv(right)
-        norm._set_base(base)
-        return norm
-
     @property
-    def roots(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """A^(1/2) and B^(1/2), each None for the identity."""
-        return self._left, self._right
+    def forms(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """A and B, each None for the identity."""
+        return self._left and self._left.form, self._right and self._right.form
 
     @property
     def inner(self) -> Norm:
@@ -107,8 +78,13 @@ class Mahalanobis(Norm):
         >>> norms.Mahalanobis(A=[[4.0]]).seen([[1.0]], dual=True)
         array([[0.5]])
         """
-        left, right = (self._left_inverse, self._right_inverse) if dual else (self._left, self._right)
+        left, right = self._floats(dual)
         return _times(left, M, right)
+
+    def _floats(self, dual: bool) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Roots, or their inverses, in floats."""
+        left, right = (None if side is None else side.factor(dual).high for side in (self._left, self._right))
+        return left, right
 
     def value(self, M: np.ndarray) -> float:
         """Evaluate the base norm of A^(1/2) M B^(1/2)."""
@@ -124,58 +100,50 @@ class Mahalanobis(Norm):
 
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Multiply the base's bound by what the matrices stretch."""
-        roots = (self._left_inverse, self._right_inverse) if dual else (self._left, self._right)
-        stretch = math.prod(float(np.linalg.norm(root, 2)) for root in roots if root is not None)
+        stretch = math.prod(side.reach(dual) for side in self._sides)
         return stretch * self._base.growth(shape, dual)
 
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
         p, r = V.shape
-        left = np.eye(p) if self._left is None else self._left
-        right = np.eye(r) if self._right is None else self._right
+        left, right = (np.eye(k) if root is None else root for k, root in zip((p, r), self._floats(False), strict=True))
         inner = self._base.smoothing(left @ V @ right, mu)
         both = np.kron(left, right)
         parts = tuple((left @ part @ right, partial(_congruent, both, derivative)) for part, derivative in inner.parts)
         return Smooth(inner.value, left @ inner.gradient @ right, lambda: both @ inner.hessian @ both, parts)
 
+    @property
+    def _sides(self) -> list[SquareRoot]:
+        return [side for side in (self._left, self._right) if side is not None]
+
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
-        r"""Add to those of the base what the products with two matrices round.
+        r"""Add to those of the base what the roots in floats miss, and what the products with them round.
 
-        :math:`|fl(LM) - LM| \le \gamma_d |L||M|`, so each moves the product by :math:`\gamma_d\sqrt d\,\|L\|
-        \|L^{-1}\|` times its length; the base makes of a length at most its growth and of that, in proportion to the
-        norm itself, its growth times the dual's (Higham, chapter 3).
+        A factor :math:`F(I + N)` in place of F, on either side, makes of an image X one within
+        :math:`(1/\prod(1 - \|N\|) - 1)\|X\|` of it. A product :math:`fl(FM)` is off by
+        :math:`\gamma_d|F||M|`, at most :math:`\gamma_d\sqrt d\|F\|\|M\|`, and M is no longer than the image
+        stretched by every inverse (Higham, chapter 3). The base makes of a length at most its growth, and of that, in
+        proportion to the norm itself, its growth times the dual's.
         """
-        stretch = math.prod(
-            float(np.linalg.norm(root, 2) * np.linalg.norm(inverse, 2))
-            for root, inverse in ((self._left, self._left_inverse), (self._right, self._right_inverse))
-            if root is not None and inverse is not None
-        )
-        # Roots and their inverses are rounded as well, to about as much.
-        error = 4.0 * (sum(shape) + 8) * math.sqrt(max(shape)) * stretch
+        sides = self._sides
+        stretch = math.prod(side.reach(dual) * side.reach(not dual) for side in sides)
+        room = math.prod(1.0 - side.drift_of(dual, rounded=True) for side in sides)
+        products = sum(gamma(len(side.form) + 2) * math.sqrt(len(side.form)) for side in sides)
+        error = (1.0 / room - 1.0 + products * stretch * (1 + DRIFT)) / UNIT if room > 0 else math.inf
         spread = self._base.growth(shape) * self._base.growth(shape, True)
-        return self._base.roundings(shape, dual) + error * spread
+        return self._base.roundings(shape, dual) + 2.0 * error * spread
 
-    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
-        r"""Multiply exactly; L and R are the floats that the roots are.
-
-        The dual norm takes :math:`L^{-\top} M R^{-\top}`, while the floats for the inverses have :math:`L^\top L' =
-        I - E` with a small E: :math:`L^{-\top} = L'(I - E)^{-1}`, so that they miss by at most
-        :math:`\|L'\|\|M\|\|R'\|(\tfrac{1}{(1-e)(1-f)} - 1)` in length, which the base's growth turns into its norm.
-        """
-        roots = (self._left_inverse, self._right_inverse) if dual else (self._left, self._right)
-        left, right = (None if root is None else fractions(root) for root in roots)
-        bound = exact.norm(self._base, _times(left, M, right), dual)
-        if not dual:
-            return bound
-        missing, room = exact.power([abs(a) for a in M.ravel().tolist()], 2.0), Fraction(1)
-        for root, inverse in ((self._left, self._left_inverse), (self._right, self._right_inverse)):
-            if root is not None and inverse is not None:
-                close = fractions(root).T @ fractions(inverse) - np.eye(len(root), dtype=int)
-                room *= 1 - sum((abs(a) for a in close.ravel().tolist()), Fraction(0))
-                missing *= exact.power([abs(a) for a in fractions(inverse).ravel().tolist()], 2.0)
-        if room <= 0:
-            return None
-        return bound + missing * (1 / room - 1) * Fraction(2.0 * self._base.growth(M.shape, True))
+    def image(self, M: np.ndarray, dual: bool) -> tuple[Norm, Pair, float]:
+        """Multiply in twice the working precision; see :meth:`attsvm.core.norms.norm.Norm.image`."""
+        pair, error, room = Pair(M, np.zeros(M.shape)), 0.0, 1.0
+        for side, is_left in ((self._left, True), (self._right, False)):
+            if side is not None:
+                factor = side.factor(dual)
+                pair, rounding = product(factor, pair) if is_left else product(pair, factor)
+                error = (error * side.reach(dual) + rounding) * (1 + DRIFT)
+                room *= 1.0 - side.drift_of(dual, rounded=False)
+        error += (1.0 / room - 1.0 + 4 * UNIT) * (float(np.linalg.norm(pair.high)) * (1 + DRIFT) + error)
+        return self._base, pair, error
 
     def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
         inner = None if point is None else self.seen(point)
@@ -189,25 +157,22 @@ class Mahalanobis(Norm):
 
     def of_tensor(self, W: Any) -> Any:
         """Evaluate the base norm of the tensor in the other coordinates."""
-        left, right = (None if root is None else W.new_tensor(root) for root in self.roots)
+        left, right = (None if root is None else W.new_tensor(root) for root in self._floats(False))
         return self._base.of_tensor(_times(left, W, right))
 
     def words(self) -> list[Any]:
-        """Name the roots and the base, as far as they are not the identity."""
-        words: Any = self._base.words()
-        for side, root in (("right", self._right), ("left", self._left)):
-            words = words if root is None else [side, root, words]
-        return words
+        """Name the roots of A and B, which know them, and the base."""
+        return ["coordinates", self._left, self._right, self._base]
 
     def evidence(self, M: np.ndarray, *, dual: bool = False) -> list[Any] | None:
         """Return the base's, in its coordinates."""
-        return self._base.evidence(self.seen(M, dual=dual), dual=dual)
+        return self._base.evidence(self.image(M, dual)[1].rounded(), dual=dual)
 
     def mismatch(self, shape: tuple[int, int]) -> str | None:
         """Compare the shapes of A and B with that of W."""
-        for name, root, size in (("A", self._left, shape[0]), ("B", self._right, shape[1])):
-            if root is not None and len(root) != size:
-                return f"{name} has shape {root.shape}; {(size, size)} was expected for W of shape {shape}."
+        for name, form, size in zip("AB", self.forms, shape, strict=True):
+            if form is not None and len(form) != size:
+                return f"{name} has shape {form.shape}; {(size, size)} was expected for W of shape {shape}."
         return self._base.mismatch(shape)
 
     @property
@@ -218,25 +183,13 @@ class Mahalanobis(Norm):
     @cached_property
     def transform(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """A^(-1/2) and B^(-1/2), each None for the identity, then what the base itself transforms."""
-        inner = self._base.transform
-        return _product(self._left_inverse, inner[0]), _product(self._right_inverse, inner[1])
+        (left, right), inner = self._floats(True), self._base.transform
+        return _product(left, inner[0]), _product(right, inner[1])
 
     @cached_property
     def _key(self) -> Hashable:
-        roots = (None if root is None else root.tobytes() for root in (self._left, self._right))
-        return (self.name, self._base, *roots)
-
-
-def _roots(name: str, matrix: object) -> tuple[np.ndarray, np.ndarray]:
-    """Symmetric square root and its inverse."""
-    array = to_numpy(name, matrix).astype(np.float64)
-    square = array.ndim == 2 and array.shape[0] == array.shape[1] and bool(np.isfinite(array).all())
-    symmetric = square and bool(np.abs(array - array.T).max() <= 1e-10 * np.abs(array).max())
-    values, vectors = np.linalg.eigh(0.5 * (array + array.T)) if symmetric else (np.zeros(1), np.eye(1))
-    if not values[0] > DEFINITE * values[-1]:
-        raise ValueError(f"{name} has shape {array.shape}; a symmetric positive definite matrix was expected.")
-    root = np.sqrt(values)
-    return (vectors * root) @ vectors.T, (vectors / root) @ vectors.T
+        forms = (None if form is None else form.tobytes() for form in self.forms)
+        return (self.name, self._base, *forms)
 
 
 def _congruent(both: np.ndarray, derivative: Callable[[np.ndarray], np.ndarray], step: np.ndarray) -> np.ndarray:

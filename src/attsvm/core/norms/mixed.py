@@ -8,7 +8,6 @@ exponents (Hoelder's inequality twice).
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from attsvm.core.norms.entrywise import entrywise, entrywise_norm, power_roundings
 from attsvm.core.norms.exponents import conjugate, exponent, vector_norm
 from attsvm.core.norms.faces import entries_face, orthonormal
-from attsvm.core.norms.norm import Exact, Norm, Smooth
+from attsvm.core.norms.norm import Norm, Smooth
 from attsvm.core.norms.smoothing import compose, entrywise_smoothing, norm_gauge
 
 AXES = ("rows", "columns")
@@ -77,12 +76,6 @@ class Mixed(Norm):
         within, flat = norm_gauge(self.p), V.ravel()
         inner = [(group, entrywise_smoothing(within, flat[group][None], mu)) for group in groups]
         return compose(norm_gauge(self.q), inner, V.shape, mu)
-
-    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
-        """Bound each row, or column, and then the norm of the bounds."""
-        p, q = (conjugate(self.p), conjugate(self.q)) if dual else (self.p, self.q)
-        rows = M if self.axis == "rows" else M.T
-        return exact.power([exact.power([abs(a) for a in row], p) for row in rows.tolist()], q)
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
         """Count those of l_p of a row, whose size is one entry of the l_q norm outside."""

@@ -17,28 +17,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+
+from attsvm.core.error_free import Pair
 
 # What norms contribute to a gradient, and the product of its derivative with a direction.
 Parts = tuple[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]], ...]
 
 UNKNOWN = "norm is {!r}; one of attsvm.norms was expected."
-
-
-class Exact(Protocol):
-    """Upper bounds in rational arithmetic, of what an exact norm is made of."""
-
-    def power(self, values: list[Fraction], p: float) -> Fraction:
-        """Bound l_p of a list of nonnegative fractions, p in [1, inf]."""
-        ...
-
-    def norm(self, norm: Norm, M: np.ndarray, dual: bool) -> Fraction:
-        """Bound a norm, or its dual norm, of dyadic fractions (d, dz)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -234,14 +223,23 @@ class Norm(ABC):
             square += measure(corner.reshape(shape)) ** 2
         return math.sqrt(square)
 
-    def exact_bound(self, M: np.ndarray, exact: Exact, dual: bool = False) -> Fraction | None:
-        """Bound the norm (or the dual norm) of exact entries from above; None where there is no rational way to.
+    def image(self, M: np.ndarray, dual: bool) -> tuple[Norm, Pair, float] | None:
+        """Return the matrix that another norm (or its dual norm) measures in place of M (d, dz); None for the same.
 
-        Parameters
-        ----------
-        M : ndarray of Fraction, shape (d, dz)
-        exact : Exact
-        dual : bool
+        Returns
+        -------
+        inner : Norm
+        image : Pair, shape (d, dz)
+        error : float
+            Upper bound on how far, in the Frobenius norm, the image is from the exact one.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import norms
+        >>> inner, image, error = norms.Mahalanobis(A=[[4.0]]).image(np.array([[3.0]]), False)
+        >>> inner.name, image.rounded().round(9).tolist(), error < 1e-28
+        ('frobenius', [[6.0]], True)
         """
         return None
 

@@ -1,7 +1,8 @@
-"""Norms in certificate files: their words for :mod:`attsvm.check`, and what it needs to bound them.
+"""Numbers, arrays and norms as :mod:`attsvm.check` reads them, and what it needs to bound a norm.
 
-A norm is a list, its name and then its numbers, tables or other norms: ``["rows", "2", "1"]``, ``["weighted", w,
-["entrywise", "1"]]``, ``["left", L, ["frobenius"]]`` for that of L W, ``["sum", ["max"...], ["schatten", "1"]]``.
+A number is a string "p/q", with "-0" for the float of that name. A norm is a list, its name and then its numbers,
+tables or other norms: ``["rows", "2", "1"]``, ``["weighted", w, ["entrywise", "1"]]``, ``["coordinates", A, null,
+["frobenius"]]`` for that of A^(1/2) W, ``["sum", ["entrywise", "inf"], ["schatten", "1"]]``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.error_free import Pair
 from attsvm.core.norms import (
     FROBENIUS,
     SPECTRAL,
@@ -26,16 +28,33 @@ from attsvm.core.norms import (
     Sum,
     Weighted,
 )
+from attsvm.core.norms.square_root import SquareRoot
+
+
+def word(x: float) -> str:
+    """Write a finite float as a rational number."""
+    return str(Fraction(x)) if x or math.copysign(1.0, x) > 0 else "-0"
+
+
+def read_word(text: str) -> float:
+    """Read a rational number, rounded to the nearest float."""
+    return -0.0 if text == "-0" else float(Fraction(text))
 
 
 def table(array: np.ndarray) -> list[list[str]]:
-    """Write the floats of a matrix as rational numbers."""
-    return [[str(Fraction(x)) for x in row] for row in np.asarray(array, dtype=np.float64).tolist()]
+    """Write the floats of a matrix."""
+    return [[word(x) for x in row] for row in np.asarray(array, dtype=np.float64).tolist()]
 
 
 def read_table(rows: list[list[str]]) -> np.ndarray:
-    """Read a matrix, each number rounded to the nearest float."""
-    return np.array([[float(Fraction(x)) for x in row] for row in rows])
+    """Read a matrix."""
+    return np.array([[read_word(x) for x in row] for row in rows], dtype=np.float64)
+
+
+def sum_table(pair: Pair) -> list[list[str]]:
+    """Write the sums that a matrix of pairs stands for."""
+    rows = zip(pair.high.tolist(), pair.low.tolist(), strict=True)
+    return [[str(Fraction(a) + Fraction(b)) for a, b in zip(*row, strict=True)] for row in rows]
 
 
 def norm_words(norm: Norm) -> list[Any]:
@@ -54,6 +73,18 @@ def norm_proof(norm: Norm, M: np.ndarray, *, dual: bool = False) -> Any:
     return _words_of(norm.evidence(M, dual=dual))
 
 
+def norm_roots(norm: Norm) -> list[Any]:
+    """Write root, inverse and Cholesky factor for every matrix of coordinates, in the order of the norm's words."""
+    out: list[Any] = []
+    for part in norm.words():
+        if isinstance(part, SquareRoot):
+            root, inverse, factor = part.evidence
+            out.append([sum_table(root), sum_table(inverse), table(factor)])
+        elif isinstance(part, Norm):
+            out += norm_roots(part)
+    return out
+
+
 def singular_vectors(M: np.ndarray) -> list[list[list[str]]]:
     """Write the singular vectors of M (d, dz), rounded, as two matrices (d, d) and (dz, dz) of columns."""
     return _words_of(SPECTRAL.evidence(M))
@@ -63,6 +94,8 @@ def _words_of(part: Any) -> Any:
     """Write a norm, what it consists of, or what bounds it: numbers as fractions, arrays as tables of these."""
     if isinstance(part, Norm):
         return norm_words(part)
+    if isinstance(part, SquareRoot):
+        return table(part.form)
     if isinstance(part, np.ndarray):
         return table(part)
     if isinstance(part, list):
@@ -83,15 +116,11 @@ def _norm_of(words: list[Any]) -> Norm:
 
 
 def _read_part(part: Any) -> Any:
+    if part is None:
+        return None
     if isinstance(part, str):
         return math.inf if part == "inf" else float(Fraction(part))
     return _norm_of(part) if isinstance(part[0], str) else read_table(part)
-
-
-def _with_left_root(root: np.ndarray, inner: Norm) -> Norm:
-    if isinstance(inner, Mahalanobis) and inner.roots[0] is None:
-        return Mahalanobis.from_roots(root, inner.roots[1], inner.inner)
-    return Mahalanobis.from_roots(root, None, inner.canonical)
 
 
 WORDS: dict[str, Callable[..., Norm]] = {
@@ -104,6 +133,5 @@ WORDS: dict[str, Callable[..., Norm]] = {
     "columns": lambda p, q: Mixed(p, q, "columns"),
     "sum": Sum,
     "largest": Largest,
-    "left": _with_left_root,
-    "right": lambda root, inner: Mahalanobis.from_roots(None, root, inner.canonical),
+    "coordinates": Mahalanobis,
 }
