@@ -66,7 +66,7 @@ def read_queries(queries: np.ndarray, name: str, start: int) -> np.ndarray:
     """Return queries (n, dz) in float64; ``start`` is the row of the file that they begin with."""
     rows = queries.astype(np.float64)
     finite = np.isfinite(rows).all(axis=1)
-    _refuse("queries", name, ~finite, start, lambda row: "NaN or infinity", "finite numbers were expected")
+    _refuse("queries", name, ~finite, start, lambda row: "NaN or infinity", "finite numbers")
     return rows
 
 
@@ -75,7 +75,7 @@ def read_mask(mask: np.ndarray, name: str, start: int) -> np.ndarray:
     if mask.dtype == bool:
         return mask
     wrong = (mask != 0) & (mask != 1)
-    expected = "booleans, or zeros and ones, were expected"
+    expected = "booleans, or zeros and ones,"
     _refuse("mask", name, wrong.any(axis=1), start, lambda row: str(mask[row][wrong[row]][0]), expected)
     return mask.astype(bool)
 
@@ -83,14 +83,14 @@ def read_mask(mask: np.ndarray, name: str, start: int) -> np.ndarray:
 def read_sequence(sequence: np.ndarray, count: int, name: str, start: int) -> np.ndarray:
     """Return which of ``count`` token sequences each query reads, (n,)."""
     wrong = (sequence < 0) | (sequence >= count)
-    expected = f"indices of {count} token sequences were expected"
+    expected = f"indices of {count} token sequences"
     _refuse("sequence", name, wrong, start, lambda row: str(sequence[row]), expected)
     return sequence.astype(np.int64)
 
 
 def check_selected(selected: np.ndarray, T: int, name: str, start: int) -> None:
     """Raise ValueError, with the row, if a query selects no token or one that there is not."""
-    expected = f"indices of {T} tokens, one or more per query, were expected"
+    expected = f"indices of {T} tokens, one or more per query,"
     rows = selected.reshape(len(selected), -1)
     if selected.dtype == bool:
         _refuse("selected", name, ~rows.any(axis=1), start, lambda row: "no token", expected)
@@ -104,4 +104,4 @@ def _refuse(key: str, name: str, wrong: Any, start: int, fault: Any, expected: s
     """Raise ValueError if any row is wrong; ``fault(row)`` says what the first one has."""
     if wrong.any():
         row = int(wrong.argmax())
-        raise ValueError(f"{key} of {name} has {fault(row)} in row {start + row}; {expected}.")
+        raise ValueError(f"{key} of {name} has {fault(row)} in row {start + row}; {expected} were expected.")
