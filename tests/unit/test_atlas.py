@@ -5,7 +5,18 @@ import pytest
 import torch
 
 from attsvm import solve
-from attsvm.experiments.beyond.atlas import LIMIT_FLOOR, SIZES, Config, cells, horizons, limits_of, outcomes, trials
+from attsvm.experiments.beyond.atlas import (
+    LIMIT_FLOOR,
+    SIZES,
+    Config,
+    Score,
+    cells,
+    horizons,
+    outcomes,
+    scores,
+    trials,
+    verdicts,
+)
 from attsvm.experiments.beyond.atlas_cells import MODELS, NORMS, OPTIMISERS, THEOREMS, expectations, parameterization_of
 from attsvm.experiments.beyond.atlas_models import Sizes, margin, problem_of, smallest_norms, training_set
 from attsvm.training.objective import Objective
@@ -70,18 +81,6 @@ def test_the_margin_with_ties_is_that_of_the_worst_selected_word():
     assert margin(problem, W) == pytest.approx(min(leads))
 
 
-def test_limits_of_known_sequences():
-    k = np.array([100.0, 1000, 10_000])
-    sequences = np.stack([1 - 2 / np.sqrt(k), 0.7 - 1 / k, np.full(3, 0.6), 0.9 + 0.1 / k])
-    low, high = limits_of(sequences)
-    # Aitken's formula is exact for geometric progressions; gains below 1e-3 are taken for none.
-    np.testing.assert_allclose(low, [1, 0.7, 0.6, 0.9], atol=1e-3)
-    np.testing.assert_array_equal(low, high)
-    low, high = limits_of(np.array([[0.2, 0.4, 0.6], [0.9, 0.5, 0.7]]))
-    np.testing.assert_array_equal(low, [0.6, 0.7])
-    np.testing.assert_array_equal(high, [1, 1])
-
-
 def rows_of(model, name, shares):
     """Rows of two instances whose share in the max norm is given at five horizons, half of it in the others."""
     return [
@@ -92,23 +91,51 @@ def rows_of(model, name, shares):
     ]
 
 
+FAST, STILL, LOGARITHM = (0.9, 0.97, 0.99, 0.997, 0.999), (0.5,) * 5, (0.2, 0.35, 0.47, 0.57, 0.65)
+
+
+def judged():
+    rows = rows_of("multiclass", "sign", FAST) + rows_of("multiclass", "Lion", STILL)
+    rows += rows_of("multiclass", "Adam", LOGARITHM) + rows_of("multiclass", "gradient", FAST)
+    return rows + rows_of("attention", "sign", FAST) + rows_of("attention", "signum", LOGARITHM)
+
+
 def test_cells_are_judged_against_theorem_and_prediction():
-    rows = rows_of("multiclass", "sign", (0.9, 0.97, 0.99, 0.997, 0.999))
-    rows += rows_of("multiclass", "Lion", (0.5,) * 5) + rows_of("multiclass", "Adam", (0.2, 0.35, 0.5, 0.65, 0.8))
-    rows += rows_of("multiclass", "gradient", (0.9, 0.97, 0.99, 0.997, 0.999))
-    kinds = {(name, norm): (cell.outcome, kind) for _, name, norm, cell, kind in outcomes(rows)}
-    assert kinds["sign", "max"] == ("one", "settled")
-    assert kinds["sign", "l_1"] == ("below", "hit")
-    assert kinds["Lion", "max"] == ("below", "miss")
-    assert kinds["Adam", "max"] == ("undecided", "undecided")
-    assert kinds["gradient", "max"] == ("one", "miss")
-    assert kinds["gradient", "frobenius"] == ("below", "slow")
-    assert cells(rows)["multiclass", "sign", "max"].low >= LIMIT_FLOOR
-    # What decides reads a record a decade, and nothing between.
-    decides = limits_of(np.array([[0.9, 0.99, 0.999]]))[0]
-    assert cells(rows)["multiclass", "sign", "max"].low == pytest.approx(decides[0])
+    rows = judged()
+    kinds = {(model, name, norm): (cell.outcome, kind) for model, name, norm, cell, kind in outcomes(rows)}
+    assert kinds["multiclass", "sign", "max"] == ("one", "settled")
+    assert kinds["multiclass", "sign", "l_1"] == ("below", "hit")
+    assert kinds["multiclass", "Lion", "max"] == ("below", "miss")
+    assert kinds["multiclass", "Adam", "max"] == ("undecided", "undecided")
+    assert kinds["multiclass", "gradient", "max"] == ("one", "miss")
+    assert kinds["multiclass", "gradient", "frobenius"] == ("below", "slow")
+    assert kinds["attention", "sign", "max"] == ("one", "hit")
+    low, high = cells(rows)["multiclass", "sign", "max"].interval
+    assert LIMIT_FLOOR <= low <= 1 == high
+    # Two equal instances: the interval is of the records alone, and records between the horizons count.
+    assert cells(rows)["multiclass", "sign", "max"].shares.shape == (2, 5)
     incomplete = [row | ({"max_low": None} if row["horizon"] == 1 and row["seed"] == 1 else {}) for row in rows]
     assert len(cells(incomplete)["multiclass", "sign", "max"].shares) == 1
+
+
+def test_the_baseline_and_the_predictions_that_reach_one_are_told_first():
+    """By hand: of the cells expected at 1, two are theorems; one hits, one misses, one rises like a logarithm."""
+    rows = judged()
+    score = scores(list(outcomes(rows)))
+    assert list(score) == ["reaching 1", "never 1", "all"]
+    assert score["reaching 1"] == Score(1, 1, 1)
+    # Open cells: 48 less the two theorems. Every cell of Adam and of Signum on attention rises like a logarithm, and of
+    # the others "sign" on attention and "gradient" in the max norm reach 1.
+    undecided = sum(kind == "undecided" for *_, kind in outcomes(rows))
+    assert score["never 1"] == Score(46 - 2 - undecided, 2, undecided)
+    assert score["all"].hits + score["all"].misses == 46 - undecided
+    first, second, third, *others = verdicts(rows)
+    assert first.quantity == "predictions of a share that tends to 1 that came out, all models"
+    assert first.note == "1 hit, 1 miss, 1 undecided."
+    assert first.measured == 0.5
+    assert second.quantity == 'open cells that the baseline "never 1" gets right, all models'
+    assert third.quantity == "open cells that came out as predicted, all models"
+    assert not any("all models" in one.quantity for one in others)
 
 
 def test_a_row_does_not_depend_on_the_batch_it_is_computed_in():

@@ -208,15 +208,28 @@ def test_the_minutes_of_the_page_are_those_of_the_list() -> None:
     assert 5 < quick <= 6
 
 
-def test_the_atlas_counts_its_predictions() -> None:
-    lines = re.findall(
-        r"\* [^:]+: (\d+) hits, (\d+) misses, (\d+) undecided",
-        (DOCS / "tables" / "atlas.inc").read_text(encoding="utf-8"),
+def test_the_atlas_counts_its_predictions_and_the_baseline_first() -> None:
+    page, rows = text(DOCS / "atlas.md"), table(DOCS / "tables" / "atlas.inc", "| model | prediction | hits")
+    reaching, never, every = ([int(part) for part in row[2:]] for row in rows[:3])
+    assert [row[:2] for row in rows[:2]] == [["all", "a share tends to 1"], ["all", 'the baseline "never 1"']]
+    first = (
+        f"Of {sum(reaching)} predictions that a share tends to 1, {reaching[0]} came out, {reaching[1]} did not and "
+        f"{reaching[2]} are open."
     )
-    hits, misses, undecided = (sum(map(int, column)) for column in zip(*lines, strict=True))
-    assert f"## Predictions: {hits} hits, {misses} misses, {undecided} undecided" in text(DOCS / "atlas.md")
-    assert f"Of {hits + misses} predictions that were written down first" in text(ROOT / "README.md")
-    assert f"decide, {hits} came out" in text(ROOT / "README.md")
+    baseline = (
+        f'the baseline "never 1" is right in {never[0]} of {never[0] + never[1]} decided cells, all predictions '
+        f"together in {every[0]}."
+    )
+    assert page.index(first) < page.index(baseline) < page.index("## How a limit")
+    hits, misses, undecided = every
+    assert f"All open cells: {hits} hits, {misses} misses, {undecided} undecided" in page
+    assert f'"never 1": {never[0]} hits, {never[1]} misses' in page
+    # The same cells are decided for both; a prediction that reaches 1 is where they differ.
+    assert hits - never[0] == reaching[0] - reaching[1]
+    cells = table(DOCS / "tables" / "atlas.inc", "| model | optimiser | norm | shares")
+    kinds = [row[-1] for row in cells if row[-1].startswith("1 (") and "theorem" not in row[-1]]
+    assert [kinds.count(f"1 ({kind})") for kind in ("hit", "miss", "undecided")] == reaching
+    assert not re.search("committed with the predictions", page)
 
 
 # Where docs/grokking.md quotes the table below it: the sentence with its numbers left open, then each number's cell,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import shlex
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from attsvm.experiments import registry
 from attsvm.report.errata import ERRATA, HEAD, KINDS, WITHDRAWALS, page
+from errata_numbers import numbers
 
 ROOT = Path(__file__).parents[2]
 IN_PYTHON = {shlex.split(one.command)[2]: one for one in ERRATA if one.command.startswith("python -c")}
@@ -27,7 +29,7 @@ def test_the_record_is_complete(erratum) -> None:
     assert erratum.version == "v1"
     assert 1 <= int(erratum.page) <= 54
     assert erratum.v3 == "not examined"
-    assert all((erratum.where, erratum.quote, erratum.holds, erratum.changes, erratum.shows))
+    assert all((erratum.where, erratum.quote, erratum.holds, erratum.changes, erratum.abstract, erratum.shows))
 
 
 def test_version_3_is_said_to_be_unexamined_at_the_head() -> None:
@@ -73,7 +75,11 @@ def test_the_saturated_gradient_does_not_sum_to_zero(capsys: pytest.CaptureFixtu
     others, selected = map(float, output_of("backward", capsys).split())
     # The exact value, from probabilities of exp(-38) and exp(-37) that score 2 and 1 less.
     assert others == pytest.approx(-(2 * math.exp(-38) + math.exp(-37)), rel=1e-6, abs=0)
-    assert selected != pytest.approx(-others, rel=0.5, abs=0)
+    (text,) = (one for one in ERRATA if one.title == "Saturated gradients")
+    assert "the last one is three times too large" in text.shows
+    assert round(selected / -others) == 3
+    # Half of eps: a sum with one drops what is smaller.
+    assert numbers("Saturated", r"log ε = ([\d.]+) in float64") == (round(53 * math.log(2), 1),)
 
 
 def test_d_is_stronger_than_what_it_is_there_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,3 +87,22 @@ def test_d_is_stronger_than_what_it_is_there_for(capsys: pytest.CaptureFixture[s
     (text,) = (one.holds for one in ERRATA if one.title.startswith("Condition D"))
     assert holds == 0
     assert f" {single} of them" in text
+
+
+def test_separate_normalisation_goes_where_joint_normalisation_goes_and_stalls(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The erratum's own command, to its end: medians of 1 - correlation after its two numbers of steps."""
+    output = output_of("SeparatelyNormalizedGD", capsys)
+    joint, separate = ([float(part) for part in row.split()] for row in re.findall(r"\[([^\]]+)\]", output))
+    title = "K and Q normalised"
+    early, median, late = numbers(
+        title, r"after ([\d,]+) steps \(median 1 − correlation ([\d.]+) .* at ([\d,]+) separate"
+    )
+    stalled, lower = numbers(title, r"has stalled \(([\d.]+)\) where joint normalisation goes on \(([\d.]+)\)")
+    (command,) = (one.command for one in ERRATA if one.title.startswith(title))
+    assert f"steps={late:,.0f}".replace(",", "_") in command
+    assert f"record_every=[{early:,.0f}]".replace(",", "_") in command
+    # Three digits are quoted.
+    assert [joint[0], separate[0], separate[1], joint[1]] == pytest.approx([median, median, stalled, lower], abs=6e-4)
+    assert joint[1] < 0.7 * separate[1] < separate[0]

@@ -15,9 +15,12 @@ from attsvm import TokenData, correlation, diagnose, theory, train
 from attsvm.theory import Outcome
 from attsvm.theory.conditions import initial_gradient
 from attsvm.theory.diagnosis import Signature
+from errata_numbers import numbers
 
 SCORES = np.array([1.0, 3.5])  # token scores (1, 0) and (1.5, 0)
-TRAP = np.array([[4.0, 0.0], [0.0, 0.0]])
+# The start and the limit that the erratum names.
+START, LIMIT = numbers("Global convergence", r"from (\d+) e₁e₁ᵀ .* = ([\d.]+)\.")
+TRAP = np.array([[START, 0.0], [0.0, 0.0]])
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +68,7 @@ def test_descent_from_zero_finds_the_global_direction_and_from_elsewhere_never_d
         assert landscape.index(observation.selected) >= 0
     # cos((1, 0), (1, 3)) = 1/sqrt(10) = 0.316; the W that was caught sits at (w_1, 0).
     assert float(correlation(trace.W[-1], trial.optimal_solution.W)) == pytest.approx(1 / np.sqrt(10), abs=0.01)
+    assert round(1 / np.sqrt(10), 2) == LIMIT
 
 
 def weights(w1: np.ndarray, w2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

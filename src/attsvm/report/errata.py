@@ -31,6 +31,8 @@ class Erratum:
         What the authors say of it themselves; may be empty.
     changes : str
         What follows for the reader.
+    abstract : str
+        What the abstract of later versions says of it.
     v3 : str
         Whether version 3 still says so.
     command, shows : str
@@ -48,6 +50,7 @@ class Erratum:
     holds: str
     stated: str
     changes: str
+    abstract: str
     v3: str
     command: str
     shows: str
@@ -87,9 +90,9 @@ def page() -> str:
         "",
         "Written by `python -m attsvm.report.errata` from `src/attsvm/report/errata.toml`; the tests are in the suite.",
         "",
-        "| claim | kind | v1 | v3 |",
-        "|---|---|---|---|",
-        *(f"| {one.title} | {one.kind} | p. {one.page}, {one.where} | {one.v3} |" for one in ERRATA),
+        "| claim | kind | v1 | in the later abstract | v3 |",
+        "|---|---|---|---|---|",
+        *(f"| {one.title} | {one.kind} | p. {one.page}, {one.where} | {one.abstract} | {one.v3} |" for one in ERRATA),
     ]
     for kind in KINDS:
         lines += ["", f"## {kind[0].upper()}{kind[1:]}"]

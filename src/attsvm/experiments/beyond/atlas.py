@@ -1,20 +1,21 @@
 r"""The atlas: which norm's margin does each optimiser maximise, on four models, measured.
 
 A cell is an optimiser, a norm and a model; its number is the certified share of that norm's largest margin,
-:math:`\frac{\min A(W)}{\|W\|}\cdot\min\{\|V\|: A(V)\ge1\}`, at three horizons a factor of ten apart. The shortfalls of
-the three are extrapolated (Aitken): a share that tends to 1 is told from one that stays below. This rule was fixed with
-the predictions and decides hits and misses. It counts nothing of the extrapolation's error, which an interval of the
-limit from two records a decade does (:mod:`attsvm.experiments.beyond.extrapolation`). Norms other than an optimiser's
-own are its controls. Theorems and predictions, the latter written down before the first run, are in
-:mod:`attsvm.experiments.beyond.atlas_cells` and ``atlas_predictions.toml``.
+:math:`\frac{\min A(W)}{\|W\|}\cdot\min\{\|V\|: A(V)\ge1\}`, at five horizons, two to a decade. The interval of its
+limit (:mod:`attsvm.experiments.beyond.extrapolation`) decides whether the share tends to 1, or leaves that open. Norms
+other than an optimiser's own are its controls. Theorems and predictions, the latter written down before the first run,
+are in :mod:`attsvm.experiments.beyond.atlas_cells` and ``atlas_predictions.toml``. Most predictions say "below 1", so
+that their score is printed next to the score of "never 1", a baseline that predicts this of every cell.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from attsvm.core.summary import counted
 from attsvm.experiments.beyond.atlas_cells import (
     MODELS,
     NORMS,
@@ -35,8 +36,6 @@ SIZES = {"attention": (6, 6, 8), "factors": (6, 6, 8), "multiclass": (15, 5, 8),
 LIMIT_FLOOR = 0.99
 # Records to a decade.
 _PER_DECADE = 2
-# Ratio of two gains up to which they are extrapolated; a gain that is none.
-_RATIO_CAP, _STILL = 0.6, 1e-3
 
 
 @dataclass(frozen=True)
@@ -134,60 +133,27 @@ class Cell:
 
     Attributes
     ----------
-    shares : ndarray, shape (instances, 3)
-        Middles of the certified intervals at the three horizons.
-    limits : ndarray, shape (instances,)
-        Extrapolated; the last share where that says nothing.
-    low, high : float
-        Bootstrap interval, 95 %, of the mean limit: what decides the outcome.
+    shares : ndarray, shape (instances, 5)
+        Middles of the certified intervals at the horizons.
     interval : tuple of float
-        The 95 % interval of the mean limit that counts the extrapolation's error.
+        The 95 % interval of the mean limit.
     """
 
     shares: np.ndarray
-    limits: np.ndarray
-    low: float
-    high: float
     interval: tuple[float, float]
 
     @property
     def outcome(self) -> str:
         """Whether the share tends to one: "one", "below" or "undecided"."""
-        return "one" if self.low >= LIMIT_FLOOR else "below" if self.high < LIMIT_FLOOR else "undecided"
-
-
-def limits_of(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bound the limits of shares (instances, 3) at horizons in geometric progression.
-
-    A shortfall that falls like c + a r^j has the limit c by Aitken's formula, which is trusted up to r = 0.6 (1/sqrt(k)
-    has r = 0.32). A share that rises more evenly may end anywhere up to one; one that does not rise is
-    taken to stay.
-    """
-    import numpy as np
-
-    first, second, third = shares.T
-    gain, last = second - first, third - second
-    rising = last > _STILL
-    reliable = rising & (gain > 0) & (last <= _RATIO_CAP * gain)
-    aim = third + np.where(reliable, last**2 / np.where(reliable, gain - last, 1.0), 0.0)
-    low = np.minimum(aim, np.maximum(third, 1.0))
-    return low, np.where(rising & ~reliable, np.maximum(third, 1.0), low)
-
-
-def _cell(records: np.ndarray) -> Cell:
-    from attsvm.experiments.beyond.extrapolation import limit_interval
-    from attsvm.experiments.statistics import bootstrap_interval
-
-    shares = records[:, ::_PER_DECADE]
-    lows, highs = limits_of(shares)
-    if len(lows) == 1:
-        return Cell(shares, lows, float(lows[0]), float(highs[0]), limit_interval(records))
-    return Cell(shares, lows, bootstrap_interval(lows)[0], bootstrap_interval(highs)[1], limit_interval(records))
+        low, high = self.interval
+        return "one" if low >= LIMIT_FLOOR else "below" if high < LIMIT_FLOOR else "undecided"
 
 
 def cells(rows: Sequence[Row]) -> dict[tuple[str, str, str], Cell]:
     """Return the cells by model, optimiser and norm that have an instance with all horizons known."""
     import numpy as np
+
+    from attsvm.experiments.beyond.extrapolation import limit_interval
 
     groups: dict[tuple[str, str], dict[int, list[Row]]] = {}
     for row in rows:
@@ -201,11 +167,16 @@ def cells(rows: Sequence[Row]) -> dict[tuple[str, str, str], Cell]:
                 if all(row[f"{norm}_low"] is not None for row in one)
             ]
             if table:
-                result[model, name, norm] = _cell(np.array(table))
+                shares = np.array(table)
+                result[model, name, norm] = Cell(shares, limit_interval(shares))
     return result
 
 
-def outcomes(rows: Sequence[Row]) -> Iterator[tuple[str, str, str, Cell, str]]:
+Outcome = tuple[str, str, str, Cell, str]
+"""Model, optimiser, norm, cell and kind."""
+
+
+def outcomes(rows: Sequence[Row]) -> Iterator[Outcome]:
     """Yield model, optimiser, norm, cell and one of "settled", "slow", "hit", "miss", "undecided" for each."""
     expected = expectations()
     for (model, name, norm), cell in cells(rows).items():
@@ -218,14 +189,73 @@ def outcomes(rows: Sequence[Row]) -> Iterator[tuple[str, str, str, Cell, str]]:
             yield model, name, norm, cell, "hit" if (cell.outcome == "one") == (norm == expectation.norm) else "miss"
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report the settled cells, then how the predictions fared, then the nearest norm of every optimiser."""
+@dataclass(frozen=True)
+class Score:
+    """How predictions of open cells came out.
+
+    Attributes
+    ----------
+    hits, misses, undecided : int
+    """
+
+    hits: int
+    misses: int
+    undecided: int
+
+    def __str__(self) -> str:
+        return f"{counted(self.hits, 'hit')}, {counted(self.misses, 'miss', 'misses')}, {self.undecided} undecided"
+
+
+def scores(table: Sequence[Outcome]) -> dict[str, Score]:
+    """Score the predictions that a share reaches 1, the baseline "never 1", and all predictions.
+
+    Parameters
+    ----------
+    table : sequence of (model, optimiser, norm, cell, kind)
+        As from :func:`outcomes`; cells of theorems do not count.
+
+    Returns
+    -------
+    dict
+        Keys "reaching 1", "never 1" and "all", in this order. "never 1" predicts "below 1" of every open cell.
+    """
+    expected = expectations()
+    open_cells = [one for one in table if one[-1] in ("hit", "miss", "undecided")]
+    rising = Counter(kind for model, name, norm, _, kind in open_cells if norm == expected[model, name].norm)
+    never = Counter(cell.outcome for *_, cell, _ in open_cells)
+    every = Counter(kind for *_, kind in open_cells)
+    return {
+        "reaching 1": Score(rising["hit"], rising["miss"], rising["undecided"]),
+        "never 1": Score(never["below"], never["one"], never["undecided"]),
+        "all": Score(every["hit"], every["miss"], every["undecided"]),
+    }
+
+
+_QUANTITIES = {
+    "reaching 1": "predictions of a share that tends to 1 that came out",
+    "never 1": 'open cells that the baseline "never 1" gets right',
+    "all": "open cells that came out as predicted",
+}
+
+
+def _score_verdicts(table: Sequence[Outcome], where: str) -> Iterator[Verdict]:
     from attsvm.experiments.comparison import share_verdict
 
+    for name, score in scores(table).items():
+        decided = score.hits + score.misses
+        if decided + score.undecided:
+            yield share_verdict(
+                NAME, f"{_QUANTITIES[name]}, {where}", score.hits, decided, trials=decided + score.undecided,
+                discarded=score.undecided, note=f"{score}.",
+            )  # fmt: skip
+
+
+def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    """Report how predictions and baseline fared, then the settled cells, then the nearest norm of every optimiser."""
     expected = expectations()
     table = list(outcomes(rows))
     trial_counts = {(row["model"], row["optimiser"]): row["trials"] for row in rows}
-    results = []
+    results = list(_score_verdicts(table, "all models"))
     for model, name, norm, cell, kind in table:
         if kind in ("settled", "slow"):
             others = [one for m, o, other, one, _ in table if (m, o) == (model, name) and other != norm]
@@ -239,26 +269,17 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     + f"The intervals of {exclusions} of {len(others)} other norms exclude 1.",
                 )
             )  # fmt: skip
-    for model in MODELS:
-        open_cells = [kind for where, _, _, _, kind in table if where == model and kind in ("hit", "miss")]
-        vague = sum(where == model and kind == "undecided" for where, *_, kind in table)
-        if open_cells:
-            results.append(
-                share_verdict(
-                    NAME, f"open cells that came out as predicted, {MODELS[model]}", open_cells.count("hit"),
-                    len(open_cells), trials=len(open_cells) + vague, discarded=vague,
-                    note=f"{open_cells.count('hit')} hits, {open_cells.count('miss')} misses, {vague} undecided.",
-                )
-            )  # fmt: skip
+    for model, title in MODELS.items():
+        results += _score_verdicts([one for one in table if one[0] == model], title)
     for model, name in trial_counts:
         own = {norm: cell for m, o, norm, cell, _ in table if (m, o) == (model, name)}
         if own:
-            best = max(own, key=lambda norm: own[norm].limits.mean())
+            best = max(own, key=lambda norm: own[norm].shares[:, -1].mean())
             misses = [norm for m, o, norm, _, kind in table if (m, o) == (model, name) and kind == "miss"]
             foreseen = expected[model, name]
             results.append(
                 _limit_verdict(
-                    f"largest limit of a share, {name}, {MODELS[model]}", own[best], trial_counts[model, name],
+                    f"limit of the largest share, {name}, {MODELS[model]}", own[best], trial_counts[model, name],
                     f"In the {best} norm. Expected: {foreseen.norm or 'none'}. "
                     + (f"Missed: {', '.join(misses)}." if misses else "No miss."),
                 )
@@ -267,14 +288,14 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def _limit_verdict(quantity: str, cell: Cell, trials: int, note: str) -> Verdict:
-    """Report the interval of a limit that counts the extrapolation's error, and its middle."""
+    """Report the interval of a limit, and its middle."""
     from attsvm.experiments.comparison import value_verdict
 
     low, high = cell.interval
     course = ", ".join(f"{share:.4f}" for share in cell.shares.mean(0))
     return value_verdict(
-        NAME, quantity, (low + high) / 2, low, high, trials=trials, infeasible=trials - len(cell.limits),
-        note=f"Shares at the three horizons: {course}; from these alone {cell.low:.4f} to {cell.high:.4f}. {note}",
+        NAME, quantity, (low + high) / 2, low, high, trials=trials, infeasible=trials - len(cell.shares),
+        note=f"Shares at the horizons: {course}. {note}",
     )  # fmt: skip
 
 

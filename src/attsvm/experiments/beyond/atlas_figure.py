@@ -16,14 +16,12 @@ from attsvm.plots.heat_maps import COLOURS, ink_on
 from attsvm.plots.style import INK, SECOND, house_style, is_wide, new_figure
 
 if TYPE_CHECKING:
-    from attsvm.experiments.beyond.atlas import Cell
+    from attsvm.experiments.beyond.atlas import Outcome
 
 # Shares below this are one colour: what tells norms apart lies above.
 _LOWEST = 0.5
 _CELL = 0.185
 """Height of a cell in inches."""
-
-Outcome = tuple[str, str, str, "Cell", str]
 
 
 def draw_atlas(table: Sequence[Outcome], width: float) -> Figure:

@@ -18,8 +18,11 @@ upper end of that of their upper ends (as for any partially identified mean: Hor
 Association* 95, 2000). Upper ends are averaged as they are, above one or not: each cut down to one first, their mean
 would lie below one for every rule but a perfect one.
 
-A slow term that is hidden under a faster one is not seen: :math:`100/k + 0.2/\sqrt k` looks like :math:`1/k` up to ten
-thousand steps, and its limit is missed by 0.001. No finite curve shows that.
+A slow term that is hidden under a faster one is not seen. The shortfall :math:`100/k + 0.2/\sqrt k` looks like
+:math:`1/k` up to ten thousand steps, and its limit is missed by 0.001; :math:`1/\log k + 5/\sqrt k` looks like a power
+:math:`k^{-0.44}`, and its limit is missed by 0.05. No finite curve shows that. Shortfalls slower than
+:math:`1/\log k` are missed too: of :math:`\log\log k/\log k` and of :math:`1/\log(100\,k)` there come more than eight
+gains.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ STEEPEST = 0.72
 """Ratio of gains, half a decade apart, up to which powers are trusted: k^-0.29."""
 
 SLOWEST = 8 / 9
-"""Ratio with which eight gains are still to come. Of a shortfall 1/log k at ten thousand steps there come seven."""
+"""Ratio with which eight gains are still to come. Of a shortfall c / log k at ten thousand steps there come seven,
+whatever c is."""
 
 
 def bounds_of_limits(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

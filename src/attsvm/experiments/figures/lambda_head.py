@@ -2,13 +2,14 @@ r"""A concave head keeps sparsemax of the scores (Figs 9 and 12, Lemma 6).
 
 One sequence of orthonormal tokens, label 1, head :math:`v^\top x - \lambda\|x\|^2`. The best attention is
 :math:`\mathrm{sparsemax}(\gamma/2\lambda)`, so the number of tokens that survive is known exactly, for any decreasing
-loss. Trained attention agrees with it; the printed numbers lie above it from :math:`\lambda = 1.2` on.
+loss. Trained attention agrees with it; the printed numbers lie above it from :math:`\lambda = 1` on.
 
-The filter of p. 16 explains by how much. Instances with an output between an edge and 1e-3 are left out, which keeps
-those that select every token. Taken at its word, an edge of 1e-8, it leaves next to nothing else, because masked tokens
-decay slowly (median 1e-4 at :math:`\lambda = 1`); an edge near 6e-5 comes near the printed numbers, and none gives them
-within their errors. The edge in use is not known. W is compared with the SVM equivalent of the tokens above 1e-3,
-every other one counting as masked.
+The filter of p. 16 explains the sign of this and not its size. Instances with an output between an edge and 1e-3 are
+left out. Taken at its word, an edge of 1e-8, it leaves next to nothing but instances that select every token, because
+masked tokens decay slowly (median 1e-4 at :math:`\lambda = 1`). An edge near 6e-5, fitted to the figure, comes nearest
+to the printed numbers, and none gives them within their errors. The edge in use is not known.
+
+W is compared with the SVM equivalent of the tokens above 1e-3, every other one counting as masked.
 
 Of Fig. 12 the paper states neither the distribution of the random lambda nor the filter: ours is uniform and counts
 what Lemma 6 keeps.
