@@ -214,9 +214,10 @@ def exact_attention(
         raise ValueError(f"dropout_p is {dropout_p}; a number from 0 to 1 was expected.")
     kind = query.device.type
     if torch.is_autocast_enabled(kind):
-        inputs = (_autocast(tensor) for tensor in (query, key, value))
+        query, key, value = (_autocast(tensor) for tensor in (query, key, value))
+        options: dict[str, Any] = {"scale": scale, "query_chunk": query_chunk}
         with torch.autocast(kind, enabled=False):
-            return exact_attention(*inputs, attn_mask, dropout_p, is_causal, scale=scale, query_chunk=query_chunk)
+            return exact_attention(query, key, value, attn_mask, dropout_p, is_causal, **options)
     if attn_mask is not None and attn_mask.dtype != torch.bool:
         attn_mask = attn_mask.to(query.dtype)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
