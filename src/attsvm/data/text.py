@@ -185,7 +185,7 @@ def principal_components(sequences: Sequence[np.ndarray], dimensions: int) -> tu
         Of the variance that is kept.
     """
     count = sum(map(len, sequences))
-    mean = sum(rows.sum(axis=0, dtype=float) for rows in sequences) / count
+    mean = np.sum([rows.sum(axis=0, dtype=float) for rows in sequences], axis=0) / count
     spread = np.zeros((len(mean), len(mean)))
     for rows in sequences:  # one text at a time: all of them centred would be a second copy
         spread += (rows - mean).T @ (rows - mean)

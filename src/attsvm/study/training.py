@@ -32,6 +32,8 @@ RECORDS = 80
 MORE_RECORDS = 8
 # A direction is off by up to sqrt(2 gap): a thousandth. A looser solution says too little about margins and rank.
 ACCURATE = 1e-6
+# Seconds that each of the two SVMs may still take once the study was asked to stop.
+AFTER_STOP = 0.75
 
 
 def record_steps(steps: int) -> list[int]:
@@ -93,10 +95,11 @@ def train_and_solve(setup: Setup, settings: Settings, parameterization: Paramete
     while True:
         is_stopped, selected = watch.stopped, np.asarray(trace.selected)
         callback: Callable[[object], bool] | None = None if is_stopped else watch.poll
+        time_limit = min(settings.time_limit, AFTER_STOP) if is_stopped else settings.time_limit
         problem = setup.trial.problem(selected)
         if own not in solutions or (solutions[own].problem.reference != selected).any():
             watch.enter(SOLVING[parameterization])
-            solutions[own] = _solution(problem, own, settings.time_limit, callback, watch)
+            solutions[own] = _solution(problem, own, time_limit, callback, watch)
         curve = _curve(trace, solutions[own])
         end = int(trace.step[-1])
         if watch.stopped or end >= settings.budget or not _needs_more(trace, curve):
@@ -104,7 +107,7 @@ def train_and_solve(setup: Setup, settings: Settings, parameterization: Paramete
         watch.enter(LONGER[parameterization])
         trace = _round(setup, settings, parameterization, trace, min(2 * end, settings.budget), watch)
     watch.enter(SOLVING[parameterization])
-    solutions[other] = _solution(problem, other, settings.time_limit, callback, watch)
+    solutions[other] = _solution(problem, other, time_limit, callback, watch)
     both = {norm: _curve(trace, solutions[norm]) for norm in ("frobenius", "nuclear")}
     curves = {norm: curve for norm, curve in both.items() if curve is not None}
     near = compare_with_neighbours(setup.trial, solutions[own]) if own in curves else None
