@@ -33,7 +33,7 @@ def largest(W: Any) -> Any:
     return cp.max(cp.abs(W))
 
 
-def power(W: Any, p: float) -> Any:
+def power(W: Any, p: Any) -> Any:
     return cp.pnorm(cp.vec(W, order="C"), p)
 
 
@@ -123,7 +123,7 @@ def test_answers_agree_with_clarabel(name: str) -> None:
     margins = oracle.dense(problem).rows @ cp.vec(W, order="C")
     for kind in KINDS:
         asked = options(kind, 4)
-        solution = solve(problem, make(4), time_limit=60.0, **asked)
+        solution: Any = solve(problem, make(4), time_limit=60.0, **asked)
         assert solution.status is Status.OPTIMAL
         assert solution.verify()
         size = model(W - asked.get("prior", np.zeros((4, 4))))

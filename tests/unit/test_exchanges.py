@@ -8,7 +8,7 @@ import pytest
 from attsvm import SelectionProblem, ShardedProblem, Status, solve
 from attsvm.core.kernels import interpreted
 from attsvm.solvers.frobenius import exchanges, portfolio
-from attsvm.solvers.frobenius.active_set import CONTRADICTION, SOLVED, Constraints, by_gram, least_multipliers
+from attsvm.solvers.frobenius.active_set import CONTRADICTION, SOLVED, Constraints, by_gram, exchange, least_multipliers
 from attsvm.solvers.frobenius.passive_set import empty_set, settle
 from attsvm.solvers.working_sets import rounds
 from oracle import reference
@@ -100,7 +100,7 @@ def test_the_active_set_does_not_cycle_where_rounding_decides_what_is_dependent(
 
     def run(function: object, _: float, *arguments: object) -> tuple[object, ...]:
         answer = interpreted(function)(*arguments)
-        if function is exchanges.exchange:
+        if function is exchange:
             evaluations.append(answer[3])
             # Three attempts at eight constraints; a cycle takes them all without end.
             assert sum(evaluations) < 300

@@ -192,7 +192,7 @@ def _minimal(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> np.n
         return np.flatnonzero((length == 0) & ~free)[:1]
     keep = _drop_dependent_ties(products / np.maximum(length, 1e-300)[:, None], keep, free)
     weight = values * length
-    while True:
+    while len(keep):
         columns = (products[keep] / length[keep][:, None]).T  # (d dz, J)
         # With more equations than multipliers the triangle has the same null space, and no long singular vectors.
         tall = len(columns) > len(keep)
@@ -215,6 +215,7 @@ def _minimal(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> np.n
         weight[keep] = after
         zeros = np.flatnonzero(inner)[ratio >= ratio.max() * (1 - 1e-12)]
         keep = np.delete(keep, zeros)
+    return None
 
 
 def _drop_dependent_ties(rows: np.ndarray, keep: np.ndarray, free: np.ndarray) -> np.ndarray:

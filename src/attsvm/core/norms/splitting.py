@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -162,7 +163,7 @@ class _Best:
             def size(scale: float) -> float:
                 return self._norm.dual_of_parts(completed(leaf, scale))
 
-            minimum = minimize_scalar(size, bounds=(1 - OFF, 1 + OFF), method="bounded", options={"xatol": 1e-13})
+            minimum: Any = minimize_scalar(size, bounds=(1 - OFF, 1 + OFF), method="bounded", options={"xatol": 1e-13})
             scale = min((1.0, float(minimum.x)), key=size)
         candidate = completed(leaf, scale)
         bound = self._norm.dual_of_parts(candidate)
@@ -213,7 +214,7 @@ def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[float, float, Splits]]:
             V, here = V + length * step.reshape(V.shape), there
         # To first order in the last, short step: rounding of V that a small mu magnifies drops out.
         parts = [part + derivative(step).reshape(V.shape) for part, derivative in here.leaves]
-        yield mu / first, float(m @ sum(parts).ravel()), parts
+        yield mu / first, float(m @ sum(parts, np.zeros(V.shape)).ravel()), parts
         if is_stuck:  # rounding
             return
         tangent = solve(here.hessian @ V.ravel()).reshape(V.shape)
