@@ -139,7 +139,7 @@ class Mahalanobis(Norm):
                 error = (error * side.reach(dual) + rounding) * (1 + DRIFT)
                 room *= 1.0 - side.drift_of(dual, rounded=False)
         error += (1.0 / room - 1.0 + 4 * UNIT) * (float(np.linalg.norm(pair.high)) * (1 + DRIFT) + error)
-        return self._base, pair, error
+        return self._base, pair, float(error)
 
     def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
         inner = None if point is None else self.seen(point)
