@@ -216,7 +216,7 @@ def read_norm(words: Any, shape: tuple[int, int], roots: Any) -> tuple[Any, ...]
     _require(len(parts) == NUMBERS.get(name), f"norm {str(name)[:40]!r} is unknown")
     powers = [None if p == "inf" else _rational(p) for p in parts]
     _require(all(p is None or p >= 1 for p in powers), "norm: a number is below one")
-    is_count = powers[0] is not None and powers[0].denominator == 1
+    is_count = all(p is not None and p.denominator == 1 for p in powers)
     _require(is_count or name != "ky-fan", "norm: k is no whole number")
     return name, *powers
 
@@ -265,7 +265,7 @@ def norm_above(
         sizes = [_above(a / w) if dual else a * w for pair in pairs for a, w in pair]
         largest = 1 / min(map(min, weights)) if dual else max(map(max, weights))
         return _length(sizes, _conjugate(p) if dual else p) + largest * spread
-    powers = [_conjugate(p) for p in parts] if dual and name != "ky-fan" else parts
+    powers: list[Any] = [_conjugate(p) for p in parts] if dual and name != "ky-fan" else parts
     if name in ("rows", "columns", "entrywise"):
         sizes = (M.T if name == "columns" else M).sizes()
         return _length([_length(row, powers[0]) for row in sizes], powers[-1]) + spread
@@ -474,8 +474,9 @@ class Certificate:
         """How near W and an optimum are: the other CLAIMS."""
         (name, *powers), places, vectors = self.kind, range(min(self.shape)), self.witness["vectors"]
         out = dict[str, Any](rank_at_least=int(self.plain and self.C is None and low > 0), rank_at_most=len(places))
-        is_power = name in ("entrywise", "schatten") and powers[0] is not None
-        exponent = Fraction(2) if name == "frobenius" else powers[0] if is_power else ZERO
+        exponent = Fraction(2) if name == "frobenius" else ZERO
+        if name in ("entrywise", "schatten"):
+            exponent = powers[0] or ZERO
         if self.squared:  # strong convexity, in this case and the next
             out["distance"] = self.stretch * root_above(2 * (high - low))
         elif self.C is None and 1 < exponent <= 2:

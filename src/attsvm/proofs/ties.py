@@ -9,6 +9,7 @@ With B the tie equations, scaled to length one, and r what W leaves of them, the
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 
@@ -126,4 +127,8 @@ def _exactly(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray, W
         return math.inf
     whole = Dyadic(exact.numbers * move.denominator, exact.exponent) + move.change
     has_residue = margins_of(equations.left, equations.right, whole).numbers.any()
-    return math.inf if has_residue else float(root_above(sum(x * x for x in move.fractions().flat))) * (1 + gamma(4))
+    return (
+        math.inf
+        if has_residue
+        else float(root_above(sum((x * x for x in move.fractions().flat), Fraction(0)))) * (1 + gamma(4))
+    )

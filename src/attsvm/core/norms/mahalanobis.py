@@ -135,15 +135,16 @@ class Mahalanobis(Norm):
 
     def image(self, M: np.ndarray, dual: bool) -> tuple[Norm, Pair, float]:
         """Multiply in twice the working precision; see :meth:`attsvm.core.norms.norm.Norm.image`."""
-        pair, error, room = Pair(M, np.zeros(M.shape)), 0.0, 1.0
+        pair, error, drift = Pair(M, np.zeros(M.shape)), 0.0, 0.0
         for side, is_left in ((self._left, True), (self._right, False)):
             if side is not None:
                 factor = side.factor(dual)
                 pair, rounding = product(factor, pair) if is_left else product(pair, factor)
                 error = (error * side.reach(dual) + rounding) * (1 + DRIFT)
-                room *= 1.0 - side.drift_of(dual, rounded=False)
-        error += (1.0 / room - 1.0 + 4 * UNIT) * (float(np.linalg.norm(pair.high)) * (1 + DRIFT) + error)
-        return self._base, pair, error
+                drift += side.drift_of(dual, rounded=False)
+        # Drifts a and b are below DRIFT, so that 1/((1 - a)(1 - b)) - 1 is hardly more than their sum.
+        error += drift * (1 + 8 * DRIFT) * (float(np.linalg.norm(pair.high)) * (1 + DRIFT) + error)
+        return self._base, pair, float(error)
 
     def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
         inner = None if point is None else self.seen(point)

@@ -238,7 +238,7 @@ class Norm(ABC):
         >>> import numpy as np
         >>> from attsvm import norms
         >>> inner, image, error = norms.Mahalanobis(A=[[4.0]]).image(np.array([[3.0]]), False)
-        >>> inner.name, image.rounded().round(9).tolist(), error < 1e-28
+        >>> inner.name, image.rounded().round(9).tolist(), error < 1e-20
         ('frobenius', [[6.0]], True)
         """
         return None
