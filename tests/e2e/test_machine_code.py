@@ -73,7 +73,6 @@ def test_experiments_and_studies_compile_first(monkeypatch: pytest.MonkeyPatch) 
     assert not kernels._MOMENT.first
 
 
-@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="the benchmarks are in a checkout only")
 def test_benchmarks_compile_first() -> None:
     """Those that time small solves, each in the processes that it times them in."""
     for name in ("solvers", "soft_margin", "mid_size", "multiclass", "undecided"):

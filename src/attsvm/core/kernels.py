@@ -30,7 +30,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numba.core import event
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.dispatcher import Dispatcher
@@ -74,6 +74,18 @@ class Declaration(NamedTuple):
 
 
 KERNELS: dict[Any, Declaration] = {}
+
+
+def read_only(dtype: Any, dimensions: int) -> Any:
+    """Type of an array that :func:`frozen` returns."""
+    return types.Array(dtype, dimensions, "C", readonly=True)
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    """View of an array, contiguous, that cannot be written: numba compiles once more for one that can."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def kernel(
