@@ -12,7 +12,7 @@ import numpy as np
 from numba import boolean, float64, int64
 
 from attsvm.core.gap import relative_gap
-from attsvm.core.kernels import FAST, call, frozen, kernel, read_only, spares
+from attsvm.core.kernels import FAST, at_hand, call, frozen, kernel, read_only, spares
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED, Constraints, by_gram, least_multipliers
 from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, Dual, sweeps
@@ -306,7 +306,7 @@ def interior_work(n: int, T: int, d: int, dz: int) -> float:
 def avoids_compiling(problem: SelectionProblem) -> bool:
     """Tell whether the call is better left to methods that need not be compiled; that is counted."""
     shape = problem.shape
-    return spares(solve_each, work(*shape), interior_work(*shape))
+    return not at_hand(solve_each) and spares(solve_each, work(*shape), interior_work(*shape))
 
 
 def solve_compiled(
@@ -326,10 +326,10 @@ def solve_compiled(
         Of W, zero where unconstrained.
     """
     n, T, d, dz = problem.shape
-    W, adjoint, dual, margins = np.empty((d, dz)), np.empty((d, dz)), np.empty((n, T)), np.empty((n, T))
-    state, norm, gap = np.empty(1, dtype=np.int64), np.empty(1), np.empty(1)
+    W, adjoint, dual, margins = np.empty((1, d, dz)), np.empty((d, dz)), np.empty((1, n, T)), np.empty((1, n, T))
+    state, norm_and_gap = np.empty(1, dtype=np.int64), np.empty(2)
     tokens = problem.tokens[problem.sequence].astype(np.float64, copy=False)
     data = [frozen(array[None]) for array in (tokens, problem.queries, problem.selected, problem.mask)]
-    answers = W[None], dual[None], margins[None], norm, gap, state, adjoint
+    answers = W, dual, margins, norm_and_gap[:1], norm_and_gap[1:], state, adjoint
     call(solve_each, work(n, T, d, dz), *data, tol, False, *answers)
-    return state[0] == SOLVED, W, adjoint, dual, margins
+    return bool(state[0] == SOLVED), W[0], adjoint, dual[0], margins[0]
