@@ -23,23 +23,19 @@ PACKAGE = Path(__file__).parent
 
 
 def compile_kernels() -> int:
-    """Compile what numba's cache does not hold yet, the cheapest first; returns how many kernels these are.
+    """Compile what numba's cache does not hold yet; returns how many kernels these are.
 
-    Examples
-    --------
-    >>> from attsvm.compile import compile_kernels
-    >>> compile_kernels() >= 0
-    True
+    The first are those that solve small problems in one call; training comes last, since torch takes its time to load.
     """
+    count = 0
     for module in _modules():
         with suppress(ImportError):  # an extra that is not installed
             import_module(module)
-    count = 0
-    for function in sorted(_entries(), key=lambda one: KERNELS[one].seconds):
-        if not is_kept(function):  # which another process may just have changed
-            count += 1
-            for types in KERNELS[function].signatures:
-                function.compile(types)
+        for function in _entries():
+            if function.py_func.__module__ == module and not is_kept(function):
+                count += 1
+                for types in KERNELS[function].signatures:
+                    function.compile(types)
     return count
 
 
@@ -49,7 +45,7 @@ def _entries() -> list[Any]:
 
 
 def _modules() -> Iterator[str]:
-    """Name the modules that declare kernels."""
+    """Name the modules that declare kernels, in the order of their paths."""
     for path in sorted(PACKAGE.rglob("*.py")):
         if "\n@kernel(" in path.read_text(encoding="utf-8"):
             yield ".".join((PACKAGE.name, *path.relative_to(PACKAGE).with_suffix("").parts))

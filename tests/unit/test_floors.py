@@ -15,6 +15,7 @@ FLOORS = (
 # Public modules and packages at the root, and the floor that they stand on.
 ROOT = {
     "check": "core",
+    "compile": "core",
     "functional": "core",
     "norms": "core",
     "estimator": "study",

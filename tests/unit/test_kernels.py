@@ -183,7 +183,7 @@ def _agree(one: np.ndarray, other: np.ndarray, tol: float) -> None:
 def test_the_interpreter_and_machine_code_solve_alike() -> None:
     n, T, d = 5, 4, 6
     answers = []
-    stack = tuple(array[None] for array in _instance(n, T, d))
+    stack = tuple(kernels.frozen(array[None]) for array in _instance(n, T, d))
     for function in (solve_each, kernels.interpreted(solve_each)):
         W, dual, margins = np.empty((1, d, d)), np.empty((1, n, T)), np.empty((1, n, T))
         norm, gap, state = np.empty(1), np.empty(1), np.empty(1, dtype=np.int64)

@@ -30,7 +30,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numba.core import event
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.dispatcher import Dispatcher
@@ -74,6 +74,21 @@ class Declaration(NamedTuple):
 
 
 KERNELS: dict[Any, Declaration] = {}
+
+
+def read_only(dtype: Any, dimensions: int) -> Any:
+    """Type of an array that :func:`frozen` returns."""
+    return types.Array(dtype, dimensions, "C", readonly=True)
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    """View of an array, contiguous, that cannot be written: numba compiles once more for one that can."""
+    flags = array.flags
+    if flags.c_contiguous and not flags.writeable:
+        return array
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def kernel(
@@ -160,7 +175,7 @@ def spares(function: Any, operations: float, seconds: float) -> bool:
 
 def at_hand(function: Any) -> bool:
     """Tell whether a kernel is to be called as machine code; where there is none, its compilation is started."""
-    if _MOMENT.first or function in _FOUND or getattr(function, "overloads", True):
+    if getattr(function, "overloads", True) or function in _FOUND or _MOMENT.depth > 0:
         return True
     if (now := time.monotonic()) < _NEXT_LOOK[function]:
         return False
@@ -209,12 +224,7 @@ class _Moment:
 
     def __init__(self, word: str) -> None:
         self.background = word == "background"
-        self.depth = int(word == "first")
-
-    @property
-    def first(self) -> bool:
-        """Whether at their first call."""
-        return self.depth > 0
+        self.depth = int(word == "first")  # how many times over at their first call
 
 
 def _interpreter_seconds(operations: float) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from numba import get_num_threads
 
 from attsvm.core.cluster import gathered, remote_client
-from attsvm.core.kernels import Stopwatch, call, compiles, spares
+from attsvm.core.kernels import Stopwatch, call, compiles, frozen, spares
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import LENIENT, gamma
@@ -90,7 +90,7 @@ def solve_batch(
     objective, gap = np.empty(B), np.empty(B)
     state = np.zeros(B, dtype=np.int64)
     arrays = (W, dual, margins, objective, gap, state)
-    data = stack.tokens, stack.queries, stack.selected, stack.mask
+    data = tuple(frozen(array) for array in (stack.tokens, stack.queries, stack.selected, stack.mask))
     solve_stack, entry, work, interior_work = None, None, frobenius_batch.work, 0.0
     if measure is FROBENIUS:
         solve_stack, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"

@@ -12,7 +12,7 @@ import numpy as np
 from numba import boolean, float64, int64
 
 from attsvm.core.gap import relative_gap
-from attsvm.core.kernels import FAST, call, kernel, spares
+from attsvm.core.kernels import FAST, at_hand, call, frozen, kernel, read_only, spares
 from attsvm.core.problem import SelectionProblem
 from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED, Constraints, by_gram, least_multipliers
 from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, Dual, sweeps
@@ -117,7 +117,10 @@ def constraints_of(tokens, queries, selected, mask):
     of, column, first = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.int64), np.empty(n + 1, dtype=np.int64)
     rejected, tied = np.empty(m, dtype=np.bool_), np.empty(m, dtype=np.bool_)
     k = 0
+    own = np.empty(queries.shape)  # a problem's arrays are frozen, which is another type
     for i in range(n):
+        for c in range(queries.shape[1]):
+            own[i, c] = queries[i, c]
         first[i], reference = k, 0
         while not selected[i, reference]:
             reference += 1
@@ -128,7 +131,7 @@ def constraints_of(tokens, queries, selected, mask):
                     delta[k, a] = tokens[i, reference, a] - tokens[i, t, a]
                 k += 1
     first[n] = m
-    return Constraints(delta, queries, of, first, rejected, tied, np.empty((0, 0))), column
+    return Constraints(delta, own, of, first, rejected, tied, np.empty((0, 0))), column
 
 
 @kernel(inner=True, inline="always", fastmath=FAST)
@@ -237,7 +240,7 @@ def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, m
         return OPEN, np.inf, np.inf
     has_gram = mask.size <= GRAM_LIMIT and (len(column) <= FEW_ROWS or len(column) < GRAM_RATIO * entries)
     if has_gram:
-        gram = _gram(constraints.delta, queries, constraints.of)
+        gram = _gram(constraints.delta, constraints.queries, constraints.of)
         guess = guess_by_gram(gram, constraints.tied, np.int64(PASSES))
         state, values = least_multipliers(by_gram(gram, constraints.tied), guess, len(column), np.empty((0, 0)))
     else:
@@ -253,7 +256,7 @@ def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, m
 
 @kernel(
     (
-        float64[:, :, :, ::1], float64[:, :, ::1], boolean[:, :, ::1], boolean[:, :, ::1], float64, boolean,
+        read_only(float64, 4), read_only(float64, 3), read_only(boolean, 3), read_only(boolean, 3), float64, boolean,
         float64[:, :, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1], float64[::1], int64[::1],
         float64[:, ::1],
     ),
@@ -303,7 +306,7 @@ def interior_work(n: int, T: int, d: int, dz: int) -> float:
 def avoids_compiling(problem: SelectionProblem) -> bool:
     """Tell whether the call is better left to methods that need not be compiled; that is counted."""
     shape = problem.shape
-    return spares(solve_each, work(*shape), interior_work(*shape))
+    return not at_hand(solve_each) and spares(solve_each, work(*shape), interior_work(*shape))
 
 
 def solve_compiled(
@@ -323,11 +326,10 @@ def solve_compiled(
         Of W, zero where unconstrained.
     """
     n, T, d, dz = problem.shape
-    W, adjoint, dual, margins = np.empty((d, dz)), np.empty((d, dz)), np.empty((n, T)), np.empty((n, T))
-    state, norm, gap = np.empty(1, dtype=np.int64), np.empty(1), np.empty(1)
-    # Copies, since numba compiles once more for arrays that are read-only or not float64.
+    W, adjoint, dual, margins = np.empty((1, d, dz)), np.empty((d, dz)), np.empty((1, n, T)), np.empty((1, n, T))
+    state, norm_and_gap = np.empty(1, dtype=np.int64), np.empty(2)
     tokens = problem.tokens[problem.sequence].astype(np.float64, copy=False)
-    data = tokens[None], problem.queries[None].copy(), problem.selected[None].copy(), problem.mask[None].copy()
-    answers = W[None], dual[None], margins[None], norm, gap, state, adjoint
+    data = [frozen(array[None]) for array in (tokens, problem.queries, problem.selected, problem.mask)]
+    answers = W, dual, margins, norm_and_gap[:1], norm_and_gap[1:], state, adjoint
     call(solve_each, work(n, T, d, dz), *data, tol, False, *answers)
-    return state[0] == SOLVED, W, adjoint, dual, margins
+    return bool(state[0] == SOLVED), W[0], adjoint, dual[0], margins[0]

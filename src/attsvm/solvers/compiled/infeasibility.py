@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, float64, int64
 
-from attsvm.core.kernels import FAST, kernel
+from attsvm.core.kernels import FAST, kernel, read_only
 from attsvm.solvers.compiled.frobenius import constraints_of
 from attsvm.solvers.frobenius.active_set import CONTRADICTION
 
@@ -73,7 +73,7 @@ def contradicts(values, constraints):
 
 @kernel(
     (
-        float64[:, :, :, ::1], float64[:, :, ::1], boolean[:, :, ::1], boolean[:, :, ::1],
+        read_only(float64, 4), read_only(float64, 3), read_only(boolean, 3), read_only(boolean, 3),
         float64[:, :, ::1], int64[::1],
     ),
     fastmath=FAST,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, float64
 
-from attsvm.core.kernels import FAST, kernel
+from attsvm.core.kernels import FAST, kernel, read_only
 from attsvm.core.reduction import TIE_PRECISION
 from attsvm.solvers.compiled.frobenius import PASSES, clear, constraints_of, gap_of, guess_by_gram, scatter
 from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED, by_gram, least_multipliers
@@ -141,7 +141,7 @@ def _evaluate(constraints, face, size, dual, on_face, signed):
 
 @kernel(
     (
-        float64[:, :, ::1], float64[:, ::1], boolean[:, ::1], boolean[:, ::1], float64,
+        read_only(float64, 3), read_only(float64, 2), read_only(boolean, 2), read_only(boolean, 2), float64,
         float64[:, ::1], float64[:, ::1], float64[:, ::1],
     ),
     seconds=20.0, fastmath=FAST,
@@ -168,13 +168,13 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
             longest_query = max(longest_query, abs(queries[i, c]))
     if not (SMALLEST < longest_token < 1.0 / SMALLEST and SMALLEST < longest_query < 1.0 / SMALLEST):
         return OPEN, np.inf, np.inf
-    m = _merge(delta, queries, row, column, free)
+    m = _merge(delta, table.queries, row, column, free)
     delta, of, free = delta[:m], row[:m], free[:m]
     for k in range(m):
         cost[k] = 0.0 if free[k] else 1.0
         for a in range(d):
             delta[k, a] /= longest_token
-    scaled = queries / longest_query
+    scaled = table.queries / longest_query
     left, right = _basis(delta), _basis(scaled)
     tokens_in, queries_in = products(delta, left), products(scaled, right)
     p, r = len(left), len(right)
@@ -255,7 +255,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     copy(outer(left, combination(best_W, right)).reshape(W.size), W.reshape(W.size))
     table, column = constraints_of(tokens, queries, selected, mask)
     row, values = table.of, np.empty(len(column))
-    everything = Constraints(table.delta, row, queries, table.tied, values)  # lengths are not asked for
+    everything = Constraints(table.delta, row, table.queries, table.tied, values)  # lengths are not asked for
     smallest = _unit_margin(everything, W, values, TIE_PRECISION)
     if smallest <= 0.0:
         return OPEN, np.inf, np.inf
