@@ -13,9 +13,9 @@ import exact as optimum
 import oracle
 from attsvm import SelectionProblem, solve
 from attsvm.core.double_double import Rows
-from attsvm.core.error_free import Pair
+from attsvm.core.error_free import UNIT, Pair
 from attsvm.core.norms import FROBENIUS, Norm, get_norm
-from attsvm.core.rounding import FEW, UNIT
+from attsvm.core.rounding import FEW
 from attsvm.proofs import certified as module
 from attsvm.proofs.certified import TIE_TOLERANCE, Certified, certify
 from attsvm.proofs.objective import PLAIN

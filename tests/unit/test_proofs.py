@@ -12,8 +12,8 @@ import pytest
 import exact as optimum
 from attsvm import SelectionProblem, Status, solve
 from attsvm import check as checker
+from attsvm.core.error_free import UNIT
 from attsvm.core.norms import FROBENIUS, Mahalanobis, Norm, get_norm
-from attsvm.core.rounding import UNIT
 from attsvm.proofs import Claim, Proof, prove, recheck
 from attsvm.proofs import claim as claim_module
 from attsvm.proofs.certificate import FarkasCertificate

@@ -10,17 +10,9 @@ import numpy as np
 import pytest
 
 from attsvm.core import rounding
+from attsvm.core.error_free import UNIT, gamma
 from attsvm.core.norms import Mahalanobis, get_norm
-from attsvm.core.rounding import (
-    UNIT,
-    gamma,
-    growth,
-    lengths_above,
-    norm_above,
-    row_lengths,
-    squares_of,
-    sum_below,
-)
+from attsvm.core.rounding import growth, lengths_above, norm_above, row_lengths, squares_of, sum_below
 from attsvm.proofs.dyadic import Dyadic
 from exact import dual_norm_above
 from exact import norm_above as exact_norm_above

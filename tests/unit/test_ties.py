@@ -10,9 +10,9 @@ import pytest
 
 from attsvm import SelectionProblem, solve
 from attsvm.check import Matrix, Rejected, root_above
+from attsvm.core.error_free import UNIT
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.reduction import independent_ties, reduce
-from attsvm.core.rounding import UNIT
 from attsvm.proofs import linear, surjective, tie_moves, ties
 from attsvm.proofs.certified import certify
 from attsvm.proofs.dyadic import Dyadic

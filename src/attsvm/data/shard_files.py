@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attsvm.core.extras import missing_extra
+from attsvm.core.extras import extra_for
 from attsvm.data.file_arrays import (
     FileArray,
     FortranArray,
@@ -72,14 +72,9 @@ def describe(path: Path) -> Contents:
     if path.is_dir() and suffix in FORMATS and suffix != ".zarr":
         raise ValueError(f"{path} is a folder; a {suffix} file was expected.")
     kind = f"a {suffix} file" if suffix in FORMATS else "a folder of .npy files"
-    try:
-        with unchanged(str(path), stamp), readable(f"{path} is damaged or of another format", kind):
-            return reader(path, stamp)
-    except ModuleNotFoundError as error:
-        sentence = missing_extra(f"{suffix} files", error)
-        if sentence is None:
-            raise
-        raise ImportError(sentence, name=error.name) from None
+    damaged = f"{path} is damaged or of another format"
+    with extra_for(f"{suffix} files"), unchanged(str(path), stamp), readable(damaged, kind):
+        return reader(path, stamp)
 
 
 def describe_npy(path: Path, name: str) -> FileArray:

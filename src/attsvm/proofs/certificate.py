@@ -18,12 +18,12 @@ from functools import cached_property
 import numpy as np
 
 from attsvm.core.double_double import Rows
-from attsvm.core.error_free import Pair
+from attsvm.core.error_free import Pair, gamma
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.norms import frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, constraint_rows, reduce
-from attsvm.core.rounding import EPS, FEW, gamma
+from attsvm.core.rounding import EPS, FEW
 from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.proofs.decision import decidable
 from attsvm.proofs.infeasible import prove_infeasible

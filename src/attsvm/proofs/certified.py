@@ -24,11 +24,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.double_double import Rows, sharp_adjoint
-from attsvm.core.error_free import UNIT, Pair, error_of, sum_pairs, two_product
+from attsvm.core.error_free import UNIT, Pair, error_of, gamma, sum_pairs, two_product
 from attsvm.core.gap import relative_gap
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import EPS, FEW, LENIENT, SUBNORMAL, gamma, growth, norm_above, sum_below
+from attsvm.core.rounding import EPS, FEW, LENIENT, SUBNORMAL, growth, norm_above, sum_below
 from attsvm.proofs.objective import PLAIN, SEPARATION_TOL, Regularisation, Terms, admissible
 from attsvm.proofs.proof import Bound
 from attsvm.proofs.ties import onto_ties, tie_move

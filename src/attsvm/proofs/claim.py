@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.error_free import gamma
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import FEW, LENIENT, gamma, growth
+from attsvm.core.rounding import FEW, LENIENT, growth
 from attsvm.core.status import Status
 from attsvm.core.summary import Listed
 from attsvm.proofs.certificate import FarkasCertificate

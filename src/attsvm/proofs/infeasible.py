@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.error_free import UNIT
+from attsvm.core.error_free import UNIT, gamma
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
-from attsvm.core.rounding import gamma
 from attsvm.core.summary import counted
 from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.error_free import UNIT
-from attsvm.core.rounding import gamma
+from attsvm.core.error_free import UNIT, gamma
 
 # Below this, products might have underflowed, and relative error bounds do not hold.
 TINY = 1e-250

@@ -15,10 +15,10 @@ import numpy as np
 
 from attsvm.check import root_above
 from attsvm.core.double_double import Rows
-from attsvm.core.error_free import Pair
+from attsvm.core.error_free import Pair, gamma
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_gram, constraint_sum
-from attsvm.core.rounding import gamma, row_lengths
+from attsvm.core.rounding import row_lengths
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.tie_moves import TieEquations, exact_move, margins_of
 

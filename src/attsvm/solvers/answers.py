@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.error_free import UNIT
+from attsvm.core.error_free import UNIT, gamma
 from attsvm.core.norms import Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import LARGEST
-from attsvm.core.rounding import gamma, growth
+from attsvm.core.rounding import growth
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified, certify

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.error_free import gamma
 from attsvm.core.norms import frobenius
-from attsvm.core.rounding import FEW, PAIRWISE, gamma, growth
+from attsvm.core.rounding import FEW, PAIRWISE, growth
 from attsvm.proofs.certified import TIE_TOLERANCE, Bulk, distance_above, lower_bound, objective_above
 from attsvm.proofs.objective import Terms
 from attsvm.proofs.ties import tie_move

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.error_free import Pair, error_of, sum_pairs
+from attsvm.core.error_free import Pair, error_of, gamma, sum_pairs
 from attsvm.core.norms import frobenius
 from attsvm.core.reduction import constraint_margins
-from attsvm.core.rounding import FEW, gamma, row_lengths
+from attsvm.core.rounding import FEW, row_lengths
 
 
 @dataclass(frozen=True, eq=False)

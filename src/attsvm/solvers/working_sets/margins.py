@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numba import float32, float64, int64, types
 
+from attsvm.core.error_free import gamma
 from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.paging import Pages, rows_in_chunk
-from attsvm.core.rounding import gamma, lengths_above, row_lengths, squares_of
+from attsvm.core.rounding import lengths_above, row_lengths, squares_of
 from attsvm.data.shards import Shard
 
 # Arrays of the size of a block's margins that are held at once, beside its tokens.

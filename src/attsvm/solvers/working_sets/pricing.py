@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.double_double import Rows
-from attsvm.core.error_free import UNIT, Pair
+from attsvm.core.error_free import UNIT, Pair, gamma
 from attsvm.core.norms import frobenius
-from attsvm.core.rounding import FEW, PAIRWISE, gamma
+from attsvm.core.rounding import FEW, PAIRWISE
 from attsvm.data.shards import ShardArrays, ShardFile
 from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
 from attsvm.solvers.working_sets.margins import Block, blocks

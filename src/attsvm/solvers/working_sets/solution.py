@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.error_free import gamma
 from attsvm.core.norms import Norm
-from attsvm.core.rounding import LENIENT, gamma
+from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
 from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted
 from attsvm.data.shards import ShardedProblem

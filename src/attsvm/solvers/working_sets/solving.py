@@ -114,9 +114,9 @@ def solve_shards(
             for _ in rounds.run(state or rounds.begin()):
                 pass
             rounds.settle(tol)
+        digests = pool.inspect()
     except MemoryError:
-        control.stopped = Status.MEMORY_LIMIT
-    digests = pool.inspect()
+        control.stopped, digests = Status.MEMORY_LIMIT, ()
     problem.check_unchanged()
     solution = _answer(problem, rounds, tol, digests)
     if checkpoint is not None and solution.status in (Status.OPTIMAL, Status.INFEASIBLE):
