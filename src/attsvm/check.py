@@ -293,7 +293,7 @@ def _gauge_above(name: str, number: Any, M: Matrix, vectors: Any, dual: bool) ->
     rest = min(spectrum.rest, spectrum.length * (1 if is_short else root_above(Fraction(count))))
     if name == "schatten":
         return spectrum.stretch * (_length(values, number) + rest)
-    k = min(int(number), count)
+    k = min(int(number or count), count)
     return spectrum.stretch * (rest + (max(values[0], sum(values, ZERO) / k) if dual else sum(values[:k], ZERO)))
 
 
