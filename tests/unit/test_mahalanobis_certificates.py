@@ -111,7 +111,7 @@ def singular(p: float) -> Callable[[Any], Any]:
         ("nuclear", singular(1), singular(math.inf)),
         ("schatten:3", singular(3), singular(1.5)),
     ],
-    ids=str,
+    ids=["frobenius", "1", "3", "nuclear", "schatten 3"],
 )
 def test_bounds_on_norms_in_other_coordinates_are_above(base, value, dual, condition: float) -> None:
     """In floats, in twice the precision and in exact arithmetic; the last two lose a few roundings and no more."""
