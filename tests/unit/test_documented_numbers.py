@@ -221,6 +221,8 @@ def test_the_atlas_counts_its_predictions_and_the_baseline_first() -> None:
         f"together in {every[0]}."
     )
     assert page.index(first) < page.index(baseline) < page.index("## How a limit")
+    readme = text(ROOT / "README.md")
+    assert readme.index(first) < readme.index(baseline[0].upper() + baseline[1:].removesuffix("."))
     hits, misses, undecided = every
     assert f"All open cells: {hits} hits, {misses} misses, {undecided} undecided" in page
     assert f'"never 1": {never[0]} hits, {never[1]} misses' in page
