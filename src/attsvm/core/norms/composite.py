@@ -29,9 +29,9 @@ from attsvm.core.norms.splitting import optimal_split, rough_split, split_after
 
 # How far, relatively, the computed split may be from an optimal one.
 SPLIT = 1e-5
-# The same of the bound that it shows, of two norms and of more. An answer with gap g is near several faces, which the
-# path tells apart at mu < g only, where rounding ends it: bounds of three and four norms were 1e-10 apart.
-RESOLUTION, NESTED_RESOLUTION = 1e-11, 1e-9
+# The same of the bound that it shows. An answer with gap g is near several faces, which the path tells apart at mu < g
+# only, where rounding ends it: bounds from the splits of two runs were 1e-10 apart.
+RESOLUTION = 1e-9
 
 
 class _Composite(Norm):
@@ -45,7 +45,7 @@ class _Composite(Norm):
     def __init__(self, a: Norm | str | float, b: Norm | str | float) -> None:
         self.a, self.b = get_norm(a), get_norm(b)
         self.leaves = self.a.leaves + self.b.leaves
-        self.dual_resolution = RESOLUTION if self.leaves == 2 else NESTED_RESOLUTION
+        self.dual_resolution = RESOLUTION
         self.name = f"{self._word} of {self.a.name} and {self.b.name}"
         self.invariant = self.a.invariant and self.b.invariant
 
