@@ -3,7 +3,7 @@
     python benchmarks/pairwise.py OTHER [--suite rows named random mid] [--out FILE]
 
 OTHER is the folder of another checkout, this one's commit of before, say. Each checkout has a process of its own, with
-one thread and machine code compiled before the clock starts. An instance is solved in one, then in the other, until
+one thread and machine code compiled before the clock starts (in version 0.2 by ATTSVM_PATIENCE). An instance is solved in one, then in the other, until
 both have spent a while; the least processor time counts. The suites:
 
 * *rows*: what the tables of ``attsvm bench`` time, at each of its tolerances;
@@ -115,7 +115,7 @@ class Checkout:
     """A process that solves with the attsvm of one folder."""
 
     def __init__(self, folder: Path) -> None:
-        settings = {"PYTHONPATH": str(folder / "src"), "ATTSVM_PATIENCE": "0"}
+        settings = {"PYTHONPATH": str(folder / "src"), "ATTSVM_COMPILE": "first", "ATTSVM_PATIENCE": "0"}
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", str(Path(__file__)), "--serve"],
             stdin=subprocess.PIPE,
