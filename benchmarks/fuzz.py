@@ -6,8 +6,8 @@ and zero tokens, a dtype, a memory layout and a scale. The judges:
 * *arithmetic*: norm and margins of W, written out densely in long double, and the objective that they give;
 * *programs*: HiGHS looks for a W where none is said to exist, Clarabel for a smaller one (cvxpy, in tests/oracle.py's
   rows);
-* *proof*: ``verify()``, and ``verify(exact=True)`` in rational arithmetic where the answer promises that much: not where
-  ties are met to rounding, or an infeasibility is one of data changed by a rounding.
+* *proof*: ``verify()``, and ``verify(exact=True)`` in rational arithmetic where the answer promises that much: not
+  where ties are met to rounding, or an infeasibility is one of data changed by a rounding.
 
 A fault is an answer that a judge refutes, an exception, or a run past its limit. Undecided answers are counted, not
 faults.

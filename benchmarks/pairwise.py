@@ -3,7 +3,7 @@
     python benchmarks/pairwise.py OTHER [--suite rows named random mid] [--out FILE]
 
 OTHER is the folder of another checkout, this one's commit of before, say. Each checkout has a process of its own, with
-one thread and machine code compiled before the clock starts (in version 0.2 by ATTSVM_PATIENCE). An instance is solved in one, then in the other, until
+one thread and machine code compiled before the clock starts. An instance is solved in one, then in the other, until
 both have spent a while; the least processor time counts. The suites:
 
 * *rows*: what the tables of ``attsvm bench`` time, at each of its tolerances;
