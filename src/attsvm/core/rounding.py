@@ -103,6 +103,8 @@ def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, s
     entries = M.size
     if not value < math.inf:
         return math.inf
+    if not M.any():
+        return 0.0
     image = norm.image(M, dual) if sharp else None
     if image is not None:
         inner, pair, error = image

@@ -15,7 +15,7 @@ from attsvm.core.status import Status
 from attsvm.core.summary import Listed
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import RESOLUTION, Certified, counts_as_zero, proven_gap
-from attsvm.proofs.objective import PLAIN, Regularisation
+from attsvm.proofs.objective import PLAIN, Regularisation, Terms
 from attsvm.proofs.proof import Bound, interval, interval_statement
 
 # Bounds that were computed twice may differ by the rounding of a few scalars.
@@ -117,8 +117,9 @@ class Claim(Listed):
         value = self.norm.value(certified.W if prior is None else certified.W - prior)
         if not abs(certified.objective - value) <= value * gamma(8 * (certified.W.size + 8)):
             return f"the objective is said to be {certified.objective:.17g} where W has norm {value:.17g}."
-        # What rounding W costs beside a prior.
-        resolution = 0.0 if prior is None else regularisation.terms(self.problem, self.norm).size(RESOLUTION * prior)
+        # What rounding W costs beside a prior, and rounding of margins in losses: bounds computed twice differ by that.
+        terms = regularisation.terms(self.problem, self.norm)
+        resolution = self._loss_rounding(terms) + (0.0 if prior is None else terms.size(RESOLUTION * prior))
         if not claimed_low * (1 - agreement) - resolution <= low:
             return f"the bound is said to be {claimed_low:.17g} where the multipliers prove {float(low):.17g}."
         if not claimed_high * (1 + AGREEMENT) + resolution >= high:
@@ -131,6 +132,14 @@ class Claim(Listed):
             if not gap <= self.tol + agreement:
                 return f"the gap is {gap:.3g} where an optimum promises {self.tol:.3g}."
         return wrong
+
+    def _loss_rounding(self, terms: Terms) -> float:
+        """Return what a few roundings of each margin add to the losses; zero for a hard margin."""
+        short = 1.0 - self.certified.margins
+        error = gamma(8) * frobenius(self.certified.W) * self.problem.lengths
+        with np.errstate(**LENIENT):
+            added = 0.0 if terms.hard else terms.loss(short + error) - terms.loss(short)
+        return added if math.isfinite(added) else 0.0
 
     def _margins_fault(self) -> str | None:
         problem, certified = self.problem, self.certified
