@@ -135,10 +135,12 @@ class Claim(Listed):
 
     def _loss_rounding(self, terms: Terms) -> float:
         """Return what a few roundings of each margin add to the losses; zero for a hard margin."""
-        short = 1.0 - self.certified.margins
-        error = gamma(8) * frobenius(self.certified.W) * self.problem.lengths
+        if terms.hard:
+            return 0.0
         with np.errstate(**LENIENT):
-            added = 0.0 if terms.hard else terms.loss(short + error) - terms.loss(short)
+            short = 1.0 - self.certified.margins
+            error = gamma(8) * frobenius(self.certified.W) * self.problem.lengths
+            added = terms.loss(short + error) - terms.loss(short)
         return added if math.isfinite(added) else 0.0
 
     def _margins_fault(self) -> str | None:
