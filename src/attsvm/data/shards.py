@@ -217,6 +217,14 @@ class ShardedProblem:
         ------
         ValueError
             If one is gone, or has other sizes; a sentence.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import ShardedProblem
+        >>> problem = ShardedProblem.from_arrays(np.eye(2)[None], np.ones((1, 1)), [0])  # no file
+        >>> problem.current() is problem
+        True
         """
         stamps: dict[str, Stamp] = {}
         entries: dict[str, ShardEntry] = {}
@@ -232,7 +240,14 @@ class ShardedProblem:
         return ShardedProblem(shards, self.shape, self.left_out) if entries else self
 
     def check_unchanged(self) -> None:
-        """Raise ValueError, a sentence, if a file is not the one that was described."""
+        """Raise ValueError, a sentence, if a file is not the one that was described.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import ShardedProblem
+        >>> ShardedProblem.from_arrays(np.eye(2)[None], np.ones((1, 1)), [0]).check_unchanged()  # no file
+        """
         arrays = [array for shard in self.shards if isinstance(shard, ShardFile) for array in shard.arrays.values()]
         for path, stamp in {(array.path, array.stamp) for array in arrays}:
             check_unchanged(path, stamp)

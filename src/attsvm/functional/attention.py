@@ -213,7 +213,7 @@ def exact_attention(
     if isinstance(dropout_p, bool) or not 0.0 <= dropout_p <= 1.0:
         raise ValueError(f"dropout_p is {dropout_p}; a number from 0 to 1 was expected.")
     kind = query.device.type
-    if torch.is_autocast_enabled(kind):
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         query, key, value = (_autocast(tensor) for tensor in (query, key, value))
         options: dict[str, Any] = {"scale": scale, "query_chunk": query_chunk}
         with torch.autocast(kind, enabled=False):

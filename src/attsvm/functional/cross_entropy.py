@@ -259,7 +259,9 @@ def exact_cross_entropy(
             raise ValueError(f"ignore_index is {ignore_index} with probabilities as target; labels were expected.")
         probabilities = target.movedim(axis, -1).to(wide.dtype)
         loss = _loss_of_probabilities(wide, probabilities, reduction, weight, label_smoothing)
-    return loss if torch.is_autocast_enabled(logits.device.type) else loss.to(logits.dtype)
+    kind = logits.device.type
+    under_autocast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return loss if under_autocast else loss.to(logits.dtype)
 
 
 def _class_dimension(logits: Tensor, target: Tensor, dim: int | None) -> int:

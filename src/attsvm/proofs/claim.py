@@ -117,9 +117,10 @@ class Claim(Listed):
         value = self.norm.value(certified.W if prior is None else certified.W - prior)
         if not abs(certified.objective - value) <= value * gamma(8 * (certified.W.size + 8)):
             return f"the objective is said to be {certified.objective:.17g} where W has norm {value:.17g}."
-        # What rounding W costs beside a prior, and rounding of margins in losses: bounds computed twice differ by that.
+        # What rounding W costs next to a prior, and rounding of margins: bounds that are computed twice differ by that.
         terms = regularisation.terms(self.problem, self.norm)
-        resolution = self._loss_rounding(terms) + (0.0 if prior is None else terms.size(RESOLUTION * prior))
+        resolution = 0.0 if regularisation.plain else self._margin_rounding(terms)
+        resolution += 0.0 if prior is None else terms.size(RESOLUTION * prior)
         if not claimed_low * (1 - agreement) - resolution <= low:
             return f"the bound is said to be {claimed_low:.17g} where the multipliers prove {float(low):.17g}."
         if not claimed_high * (1 + AGREEMENT) + resolution >= high:
@@ -133,14 +134,16 @@ class Claim(Listed):
                 return f"the gap is {gap:.3g} where an optimum promises {self.tol:.3g}."
         return wrong
 
-    def _loss_rounding(self, terms: Terms) -> float:
-        """Return what a few roundings of each margin add to the losses; zero for a hard margin."""
-        if terms.hard:
-            return 0.0
+    def _margin_rounding(self, terms: Terms) -> float:
+        """Return what a few roundings of each margin add to the losses, or to the norm of a W that keeps them."""
+        certified = self.certified
         with np.errstate(**LENIENT):
-            short = 1.0 - self.certified.margins
-            error = gamma(8) * frobenius(self.certified.W) * self.problem.lengths
-            added = terms.loss(short + error) - terms.loss(short)
+            error = gamma(8) * frobenius(certified.W) * self.problem.lengths
+            if terms.hard:
+                added = self.norm.value(certified.W) * float(np.max(error, where=self.problem.rejected, initial=0.0))
+            else:
+                short = 1.0 - certified.margins
+                added = terms.loss(short + error) - terms.loss(short)
         return added if math.isfinite(added) else 0.0
 
     def _margins_fault(self) -> str | None:

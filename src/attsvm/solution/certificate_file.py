@@ -53,7 +53,7 @@ def certificate_content(claim: Claim, run: dict[str, Any]) -> dict[str, Any]:
         reason = examination.proof.statement.removeprefix("Not proven: ")
         if claim.status is Status.INFEASIBLE and claim.certificate is None:
             reason = f"multipliers that cancel exactly were not found, since {reason}"
-        raise ValueError(f"solution has status {name}, which exact arithmetic does not prove: {reason}")
+        raise ValueError(f"solution has status {name}; a claim that exact arithmetic proves was expected: {reason}")
     content = {
         "format": check.FORMAT,
         "attsvm": __version__,

@@ -27,9 +27,14 @@ def load_solution(path: str | os.PathLike[str]) -> Solution:
             solution = _read(content)
             proof = solution.verify()
     except check.FORMAT_ERRORS as error:
-        raise ValueError(f"{os.fspath(path)} is malformed: {type(error).__name__}, {str(error)[:200]}") from error
+        raise ValueError(
+            f"{os.fspath(path)} is malformed ({type(error).__name__}, {str(error)[:200]}); a file that Solution.save "
+            "wrote was expected."
+        ) from error
     if solution.status in PROMISES and not proof:
-        raise ValueError(f"{os.fspath(path)} says what its W and multipliers do not show. {proof.statement}")
+        raise ValueError(
+            f"{os.fspath(path)} says what its W and multipliers do not show; a proof was expected. {proof.statement}"
+        )
     return solution
 
 

@@ -63,9 +63,9 @@ class _Composite(Norm):
         """Evaluate the norm."""
         return self._combine(self.a.value(M), self.b.value(M))
 
-    def split(self, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Split M (d, dz) into two matrices that show how small the dual norm is."""
-        first = sum(optimal_split(self, M, self.profile)[: self.a.leaves], np.zeros(M.shape))
+    def split(self, M: np.ndarray, slack: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        """Split M (d, dz) into two matrices that show how small the dual norm is, to a relative ``slack``."""
+        first = sum(optimal_split(self, M, self.profile, slack=slack)[: self.a.leaves], np.zeros(M.shape))
         return first, M - first
 
     def dual_of_parts(self, parts: Sequence[np.ndarray]) -> float:
@@ -142,7 +142,7 @@ class _Composite(Norm):
     def _shares(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> list[np.ndarray]:
         """Split G between multiples of the affine hulls of both subdifferentials at V, as the minimisation does."""
         shares, hulls = [], []
-        for part, guess in zip((self.a, self.b), self.split(G), strict=True):
+        for part, guess in zip((self.a, self.b), self.split(G, RESOLUTION), strict=True):
             gradient = part.smoothing(V, UNIT * np.abs(V).max()).gradient.reshape(1, -1)
             anchor, hull = self._hull(gradient, part.face(V, tolerance, dual=True))
             hulls.append(hull)

@@ -77,7 +77,7 @@ def keep(norm: Norm, parts: Splits) -> None:
         solve.known.append((norm, parts))
 
 
-def optimal_split(norm: Norm, M: np.ndarray, profile: Norm | None = None) -> Splits:
+def optimal_split(norm: Norm, M: np.ndarray, profile: Norm | None = None, *, slack: float = 0.0) -> Splits:
     """Split M (p, r), not zero, between the leaves of a norm.
 
     Parameters
@@ -87,17 +87,20 @@ def optimal_split(norm: Norm, M: np.ndarray, profile: Norm | None = None) -> Spl
     M : ndarray, shape (p, r)
     profile : Norm, optional
         The norm of the singular values that it is.
+    slack : float
+        How much worse, relatively, the path's split may be than the best. Where several splits are optimal, the path's
+        is inside their set, and shows the face that they have in common.
 
     Returns
     -------
     list of ndarray, each of shape (p, r)
         Their sum is M but for rounding of one of them.
     """
-    best = _Best(norm, M)
+    best = _Best(norm, M, slack)
     best.recall()
     if profile is not None and min(M.shape) > 1:
         U, sigma, Vt = np.linalg.svd(M, full_matrices=False)
-        best.offer([(U * part[0]) @ Vt for part in optimal_split(profile, sigma[None])])
+        best.offer([(U * part[0]) @ Vt for part in optimal_split(profile, sigma[None], slack=slack)])
         return best.parts
     top = float(np.abs(M).max())
     unit = M / top
@@ -140,8 +143,8 @@ def split_after(norm: Norm, M: np.ndarray, parts: Splits) -> Splits:
 class _Best:
     """The split of M (p, r) with the smallest bound so far: all of M for one leaf at first."""
 
-    def __init__(self, norm: Norm, M: np.ndarray) -> None:
-        self._norm, self._M = norm, M
+    def __init__(self, norm: Norm, M: np.ndarray, slack: float = 0.0) -> None:
+        self._norm, self._M, self._slack = norm, M, slack
         self.size, self.parts = np.inf, [M, *[np.zeros_like(M)] * (norm.leaves - 1)]
         self.offer([np.zeros_like(M)] * norm.leaves)
 
@@ -167,7 +170,7 @@ class _Best:
             scale = min((1.0, float(minimum.x)), key=size)
         candidate = completed(leaf, scale)
         bound = self._norm.dual_of_parts(candidate)
-        if bound < self.size:
+        if bound < self.size * (1.0 + self._slack):
             self.size, self.parts = bound, candidate
         return bound
 
