@@ -5,9 +5,9 @@ of this family reads
 
 .. math:: \min_V \; f(V) + \sum_{it} \ell(c_{it} - A(V)_{it}), \qquad A(V) = c \text{ on ties},
 
-f the norm, or half the square of the Frobenius norm, and :math:`\ell` one of C max(0, u), C max(0, u)^2, or infinite
-for u > 0 (hard margin). Fenchel duality (Rockafellar, *Convex Analysis*, section 31) gives the bound, for
-:math:`\lambda \ge 0` on rejected tokens,
+f the norm, or half the square of a Euclidean norm (Frobenius, or Mahalanobis over it), and :math:`\ell` one of C
+max(0, u), C max(0, u)^2, or infinite for u > 0 (hard margin). Fenchel duality (Rockafellar, *Convex Analysis*,
+section 31) gives the bound, for :math:`\lambda \ge 0` on rejected tokens,
 
 .. math:: c^\top\lambda - f^*(A^\top\lambda) - \tfrac{\epsilon}{2}\sum\lambda_{it}^2, \qquad \lambda \le C_{max},
 

@@ -3,11 +3,11 @@ r"""The answer with a soft margin, for selections that cannot all be kept, or wi
 .. math:: \min_W \; f(W - W_0) + C\sum_{it} \ell\big(1 - A(W)_{it}\big), \qquad \ell(u) = \max(0, u) \text{ or }
    \max(0, u)^2,
 
-over rejected tokens, with f half the square of the Frobenius norm (the convention of support vector machines, so that C
-means what it means in scikit-learn) or any other norm itself; equal scores of several selected tokens stay exact.
-Without C the margin is hard and :math:`\|W - W_0\|` is minimised. The certified gap compares the objective at W
-itself with the dual bound of :mod:`attsvm.proofs.objective` at the multipliers, both recomputed in the original
-coordinates.
+over rejected tokens, with f half the square of a Euclidean norm (Frobenius, or Mahalanobis over it; the convention of
+support vector machines, so that C means what it means in scikit-learn) or any other norm itself; equal scores of
+several selected tokens stay exact. Without C the margin is hard and :math:`\|W - W_0\|` is minimised. The certified
+gap compares the objective at W itself with the dual bound of :mod:`attsvm.proofs.objective` at the multipliers, both
+recomputed in the original coordinates.
 """
 
 from __future__ import annotations

@@ -145,7 +145,8 @@ def solve(
         "streamed" (working sets over streamed tokens; automatic when they are large).
     C : float, optional
         Soft margin: a shortfall ``u = max(0, 1 - margin)`` of a rejected token costs ``C u`` instead of being
-        forbidden, added to half the squared Frobenius norm (scikit-learn's convention), or to any other norm itself.
+        forbidden, added to half the square of the Frobenius norm (scikit-learn's convention) or of a Mahalanobis norm
+        over it, or to any other norm itself.
     loss : {"hinge", "squared_hinge"}
         With ``C``: the second charges ``C u**2``.
     prior : array_like, shape (d, dz), optional
