@@ -11,6 +11,7 @@ import platform
 import struct
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -115,7 +116,7 @@ def readable(fault: str, expected: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class FileArray:
+class FileArray(ABC):
     """An array in a file.
 
     Attributes
@@ -165,8 +166,9 @@ class FileArray:
         with unchanged(self.path, self.stamp), readable(what, "an undamaged file"):
             return self._read(start, stop)
 
+    @abstractmethod
     def _read(self, start: int, stop: int) -> np.ndarray:
-        raise NotImplementedError
+        """Read some rows of a file that has been looked at."""
 
 
 @dataclass(frozen=True)
