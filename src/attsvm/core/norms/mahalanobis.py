@@ -105,12 +105,18 @@ class Mahalanobis(Norm):
 
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         """Smooth the norm; see :class:`attsvm.core.norms.norm.Norm`."""
-        p, r = V.shape
-        left, right = (np.eye(k) if root is None else root for k, root in zip((p, r), self._floats(False), strict=True))
-        inner = self._base.smoothing(left @ V @ right, mu)
-        both = np.kron(left, right)
-        parts = tuple((left @ part @ right, partial(_congruent, both, derivative)) for part, derivative in inner.parts)
-        return Smooth(inner.value, left @ inner.gradient @ right, lambda: both @ inner.hessian @ both, parts)
+        left, right = self._floats(False)
+        inner = self._base.smoothing(_times(left, V, right), mu)
+        parts = tuple(
+            (_times(left, part, right), partial(_seen_derivative, left, right, V.shape, derivative))
+            for part, derivative in inner.parts
+        )
+        return Smooth(
+            inner.value,
+            _times(left, inner.gradient, right),
+            lambda: _congruent(left, inner.hessian, right, V.shape),
+            parts,
+        )
 
     @property
     def _sides(self) -> list[SquareRoot]:
@@ -193,8 +199,30 @@ class Mahalanobis(Norm):
         return (self.name, self._base, *forms)
 
 
-def _congruent(both: np.ndarray, derivative: Callable[[np.ndarray], np.ndarray], step: np.ndarray) -> np.ndarray:
-    return both @ derivative(both @ step)
+def _seen_derivative(
+    left: np.ndarray | None,
+    right: np.ndarray | None,
+    shape: tuple[int, int],
+    derivative: Callable[[np.ndarray], np.ndarray],
+    step: np.ndarray,
+) -> np.ndarray:
+    """Differentiate in the base's coordinates along a step (p r,)."""
+    seen = derivative(_times(left, step.reshape(shape), right).ravel())
+    return _times(left, seen.reshape(shape), right).ravel()
+
+
+def _congruent(
+    left: np.ndarray | None, hessian: np.ndarray, right: np.ndarray | None, shape: tuple[int, int]
+) -> np.ndarray:
+    """Multiply a Hessian (p r, p r) by the symmetric Kronecker product of left and right on both sides.
+
+    One factor at a time costs :math:`(p r)^2 (p + r)`; the product itself costs :math:`(p r)^3`.
+    """
+    for _ in range(2):
+        hessian = _times(left, hessian.T.reshape(shape[0], -1), None)
+        hessian = hessian.reshape(*shape, -1)
+        hessian = (hessian if right is None else right @ hessian).reshape(len(hessian) * shape[1], -1)
+    return hessian
 
 
 def _times(left: Any, M: Any, right: Any) -> Any:

@@ -151,6 +151,12 @@ class Control:
             self.stopped = Status.TIME_LIMIT
         return self.stopped is not None
 
+    def has_time_for(self, seconds: float) -> bool:
+        """Tell whether a step of so many seconds ends before the limit; where it does not, the methods stop."""
+        if self.stopped is None and self.time_limit is not None and self.seconds + seconds >= self.time_limit:
+            self.stopped = Status.TIME_LIMIT
+        return self.stopped is None
+
     def certify(self) -> None:
         """End the methods: what follows evaluates their answer."""
         self._certifies = True

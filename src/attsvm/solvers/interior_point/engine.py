@@ -357,16 +357,20 @@ class Run:
 
     def steps(self, work: Callable[[Reduced], float]) -> Iterator[float]:
         """Step until the control is satisfied or progress ends, yielding the work of each step on its constraints."""
-        method, term, best, stall = self.method, self.method.term, np.inf, 0
+        method, term, best, stall, longest_step = self.method, self.method.term, np.inf, 0, 0.0
         for _ in range(MAX_STEPS):
             if self.setting.report(*self.pair, self.control) or (not self._grow() and term.finish(self, False)):
                 return
             yield work(method.reduced)
+            if not self.control.has_time_for(longest_step):
+                return
+            began = self.control.seconds
             distance = method.distance()
             best, stall = (distance, 0) if distance < 0.9 * best else (best, stall + 1)
             below = NEGLIGIBLE * self.control.tol * method.terms.size(term.V)
             if stall > STALLS or distance < below or not method.step():
                 break
+            longest_step = max(longest_step, self.control.seconds - began)
         term.finish(self, True)
 
     def _grow(self) -> bool:
