@@ -24,6 +24,7 @@ from attsvm.core.reading import (
     read_labels,
     read_mask,
     read_matrix,
+    read_preferences,
     read_selected,
     read_sequence,
     read_sequences,
@@ -186,6 +187,38 @@ class SelectionProblem(Summarised):
         'OPTIMAL'
         """
         return cls._from_vocabulary(contexts, *read_supports(supports, embeddings))
+
+    @classmethod
+    def from_preferences(
+        cls, tokens: Any, queries: Any, preferred: Any, *, mask: Any = None, sequence: Any = None
+    ) -> SelectionProblem:
+        r"""Rank: every preferred token of a query scores a margin above all its others, without having to tie.
+
+        The queries of the problem are the given ones in order, each repeated once a preferred token, with the other
+        preferred tokens masked. ``numpy.nonzero(preferred)`` names query and token of each.
+
+        Parameters
+        ----------
+        tokens : array_like, shape (b, T, d), or (T, d) for tokens that all queries share
+        queries : array_like, shape (n, dz)
+        preferred : array_like of bool, shape (n, T)
+            One or more tokens of every query, all of them visible.
+        mask, sequence
+            As for the class, one row or index for each of the n queries.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem, solve
+        >>> documents, relevant = np.eye(3), [[True, True, False], [False, False, True]]
+        >>> solve(SelectionProblem.from_preferences(documents, np.eye(2), relevant)).status.name
+        'OPTIMAL'
+        """
+        rows = read_matrix("queries", queries)
+        lists, expanded, selected, visible, index = read_preferences(tokens, preferred, mask, sequence, len(rows))
+        problem = cls(lists, rows[expanded], selected, mask=visible, sequence=index)
+        problem.kind = Kind.of(tokens, queries)
+        return problem
 
     @classmethod
     def _from_vocabulary(cls, queries: Any, selected: np.ndarray, words: np.ndarray) -> SelectionProblem:

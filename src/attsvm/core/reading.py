@@ -84,32 +84,28 @@ def read_mask(mask: Any, n: int, T: int) -> np.ndarray:
     return array.copy()
 
 
-def read_selected(selected: Any, mask: np.ndarray) -> np.ndarray:
+def read_selected(selected: Any, mask: np.ndarray, name: str = "selected") -> np.ndarray:
     """Return the selected tokens as bool (n, T)."""
     n, T = mask.shape
-    array = to_numpy("selected", selected)
+    array = to_numpy(name, selected)
     if array.dtype == bool:
         if array.shape != (n, T):
-            raise ValueError(f"selected has shape {array.shape}; {(n, T)} was expected of booleans.")
+            raise ValueError(f"{name} has shape {array.shape}; {(n, T)} was expected of booleans.")
         selection = array.copy()
         if not selection.any(axis=1).all():
-            raise ValueError(f"selected has no token for query {selection.any(1).argmin()}; one or more were expected.")
+            raise ValueError(f"{name} has no token for query {selection.any(1).argmin()}; one or more were expected.")
     else:
         if array.shape != (n,) or array.dtype.kind not in "iu":
             raise ValueError(
-                f"selected has {array.dtype} of shape {array.shape}; {n} integers, or booleans {(n, T)}, were expected."
+                f"{name} has {array.dtype} of shape {array.shape}; {n} integers, or booleans {(n, T)}, were expected."
             )
         if (array < 0).any() or (array >= T).any():
-            raise ValueError(
-                f"selected has values {array.min()} to {array.max()}; indices of {T} tokens were expected."
-            )
+            raise ValueError(f"{name} has values {array.min()} to {array.max()}; indices of {T} tokens were expected.")
         selection = np.zeros((n, T), dtype=bool)
         selection[np.arange(n), array] = True
     hidden = (selection & ~mask).any(axis=1)
     if hidden.any():
-        raise ValueError(
-            f"selected has a token hidden by mask for query {hidden.argmax()}; a visible one was expected."
-        )
+        raise ValueError(f"{name} has a token hidden by mask for query {hidden.argmax()}; a visible one was expected.")
     return selection
 
 
@@ -166,3 +162,24 @@ def read_supports(supports: Any, embeddings: Any) -> tuple[np.ndarray, np.ndarra
     if len(words) != support.shape[1]:
         raise ValueError(f"embeddings has {len(words)} rows; {support.shape[1]}, one a word, were expected.")
     return support, words
+
+
+def read_preferences(
+    tokens: Any, preferred: Any, mask: Any, sequence: Any, n: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Lay out :meth:`attsvm.SelectionProblem.from_preferences`: tokens, row of each query, selected, mask, sequence."""
+    is_listed = isinstance(tokens, Sequence) and len(tokens) > 0 and np.ndim(tokens[0]) == 1
+    is_matrix = is_listed or getattr(tokens, "ndim", None) == 2
+    lists, lengths = read_tokens(read_matrix("tokens", tokens)[None] if is_matrix else tokens)
+    T = lists.shape[1]
+    index = np.zeros(n, dtype=np.int64) if is_matrix and sequence is None else read_sequence(sequence, n, len(lists))
+    visible = read_mask(mask, n, T)
+    if lengths is not None:
+        visible &= np.arange(T) < lengths[index, None]
+    preference = to_numpy("preferred", preferred)
+    if preference.dtype != bool:
+        raise ValueError(f"preferred has {preference.dtype}; booleans {(n, T)} were expected.")
+    row, token = np.nonzero(read_selected(preference, visible, "preferred"))
+    visible = visible[row] & ~preference[row]
+    visible[np.arange(len(row)), token] = True
+    return lists, row, token, visible, index[row]

@@ -24,6 +24,7 @@ from attsvm.theory.divergence import norm_bounded, norm_diverges
 from attsvm.theory.kkt import kkt_residual
 from attsvm.theory.landscape import Landscape, explore
 from attsvm.theory.loss_slopes import LossConstants, loss_constants
+from attsvm.theory.relevance import RelevanceCeiling, relevance_ceiling
 from attsvm.theory.search import End
 from attsvm.theory.separability import Separability, check_separability, separates
 from attsvm.theory.temperature import TemperatureSaving, temperature_saving
@@ -41,6 +42,7 @@ __all__ = [
     "Observation",
     "Outcome",
     "Prediction",
+    "RelevanceCeiling",
     "Separability",
     "Smoothness",
     "TemperatureSaving",
@@ -67,6 +69,7 @@ __all__ = [
     "observe",
     "predict",
     "relative_margin",
+    "relevance_ceiling",
     "separates",
     "smoothness",
     "temperature_saving",
