@@ -19,6 +19,7 @@ def subsets(m: int, k: int) -> np.ndarray:
 def test_preferred_tokens_win_and_need_not_tie() -> None:
     rng = np.random.default_rng(0)
     tokens, queries = rng.standard_normal((4, 6, 8)), rng.standard_normal((4, 8))
+    tokens[0, 4] = 3 * tokens[0, 1]  # a tie would put both scores at zero
     preferred = np.zeros((4, 6), dtype=bool)
     preferred[[0, 0, 1, 2, 2, 3], [1, 4, 0, 2, 3, 5]] = True
     mask = np.ones((4, 6), dtype=bool)
