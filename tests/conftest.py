@@ -1,4 +1,4 @@
-"""What every test shares: hypothesis profiles, listed reasons of skips, and processor seconds compared with the mark."""
+"""What every test shares: hypothesis profiles, listed reasons of skips, and processor seconds held against the mark."""
 
 from __future__ import annotations
 
