@@ -1,7 +1,10 @@
 # Needs make and Python 3.11 or newer; everything else goes into .venv, at the versions of constraints.txt.
 #
 #   make demo    install, then `attsvm study digits`
-#   make test    install, then the whole test suite
+#   make test    install, then the tests of at most two processor seconds each
+#   make slow    the other tests
+#   make test-all  both
+#   make quick   those of make test that run a line changed since the last make quick
 #   make lint    ruff and pyright
 #   make packaging  wheel and sdist, installed for every Python of this machine and tested outside the tree
 #   make bench   attsvm.solve beside every other solver, ten minutes; writes benchmarks/RESULTS.md
@@ -20,13 +23,19 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_N
 # A file stays on one worker, so a fixture that a file shares is built once; e2e, the longest, comes first.
 PYTEST_FLAGS := -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint packaging bench docs clean
+.PHONY: demo test slow test-all quick lint packaging bench docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/attsvm study digits
 
-test: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(ARGS)
+test: SELECTION := -m "not slow"
+slow: SELECTION := -m slow
+test slow test-all: $(VENV)/.dev
+	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(SELECTION) $(ARGS)
+
+# testmon keeps in .testmondata which lines a test runs in its own process; -m alone would switch its selection off.
+quick: $(VENV)/.dev
+	$(ONE_THREAD) $(BIN)/python -m pytest -p no:xdist --testmon-forceselect -m "not slow" $(ARGS)
 
 lint: $(VENV)/.dev
 	@status=0; \
@@ -46,7 +55,7 @@ docs: $(VENV)/.docs
 	@echo "docs/_build/html/index.html"
 
 clean:
-	rm -rf $(VENV) docs/_build docs/auto_examples docs/generated .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) docs/_build docs/auto_examples docs/generated .pytest_cache .ruff_cache .hypothesis .testmondata*
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing attsvm into $(VENV) (a few minutes, once)"

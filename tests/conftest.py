@@ -1,4 +1,4 @@
-"""What every test shares: the hypothesis profiles, and no skip without an entry on the page of skipped tests."""
+"""What every test shares: hypothesis profiles, listed reasons of skips, and processor seconds held against the mark."""
 
 from __future__ import annotations
 
@@ -24,8 +24,42 @@ def _listed_reasons() -> set[str]:
     return {row.split("|")[1].strip() for row in page.splitlines() if row.startswith("|")}
 
 
+SLOW_SECONDS = 2.0  # processor seconds of a test and its processes above which it is marked slow
+_SECONDS, _START = pytest.StashKey[list[tuple[float, str]]](), pytest.StashKey[float]()
+
+
+def _processor_seconds() -> float:
+    """Return the processor seconds of this process and of the children that it has waited for."""
+    return sum(os.times()[:4])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_SECONDS] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[_START] = _processor_seconds()
+
+
+def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -> None:
+    if report.when == "call":
+        seconds = dict(report.user_properties)["processor seconds"]
+        if seconds > SLOW_SECONDS and "slow" not in report.keywords:
+            config.stash[_SECONDS].append((seconds, report.nodeid))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.stash[_SECONDS]:
+        terminalreporter.section(f"processor seconds above {SLOW_SECONDS:g} without the mark slow")
+        for seconds, name in sorted(config.stash[_SECONDS], reverse=True):
+            terminalreporter.line(f"{seconds:6.1f} {name}")
+
+
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport():
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    if call.when == "call":
+        item.user_properties.append(("processor seconds", _processor_seconds() - item.stash[_START]))
     outcome = yield
     report = outcome.get_result()
     if report.skipped and isinstance(report.longrepr, tuple):

@@ -48,6 +48,7 @@ def python(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False, cwd=cwd)
 
 
+@pytest.mark.slow
 def test_a_tiny_run_writes_a_report(tmp_path: Path) -> None:
     process = python(FOLDER / "solvers.py", "--tiny", "--out", tmp_path / "report.md")
     assert (process.returncode, process.stderr) == (0, "")

@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import zipfile
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -30,6 +29,32 @@ from attsvm.core.files import locked
 from attsvm.study.files import FIGURE_NAMES
 
 SCRIPT = [sys.executable, "-c", "import sys; from attsvm.cli import main; sys.exit(main())"]
+# Studies whose report has the picture "margins" only: drawing six takes most of the seconds of a short study.
+FEW_PICTURES = """
+import sys
+import attsvm.report.study as report
+from attsvm.cli import main
+
+pictures = report.pictures
+report.pictures = lambda study: {name: one for name, one in pictures(study).items() if name == "margins"}
+"""
+# Presses Ctrl-C as training of W has told its third share: after the first steps, on a machine of any speed.
+PRESS = """
+import signal
+from attsvm.cli.console import Progress
+
+call, shares = Progress.__call__, set()
+
+def press(self, stage, share):
+    if stage.startswith("Training W") and share not in shares:
+        shares.add(share)
+        if len(shares) == 3:
+            signal.raise_signal(signal.SIGINT)
+    return call(self, stage, share)
+
+Progress.__call__ = press
+"""
+QUICK_SCRIPT = [sys.executable, "-c", FEW_PICTURES + "sys.exit(main())"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -219,6 +244,7 @@ def test_bad_arguments_are_refused(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_the_script_refuses_without_a_traceback(tmp_path: Path) -> None:
     whole = write(tmp_path / "a.npz", problem()).read_bytes()
     (tmp_path / "a.npz").write_bytes(whole[: len(whole) // 2])
@@ -341,6 +367,7 @@ def test_a_wrong_number_has_its_place_and_labels_their_remedy(
     assert "2 * labels - 1" in one_sentence(capsys.readouterr())
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_and_a_full_disk_get_no_traceback(tmp_path: Path) -> None:
     source = write(tmp_path / "in.npz", problem())
     command = [*SCRIPT, "solve", str(source)]
@@ -358,6 +385,7 @@ def test_a_reader_that_leaves_and_a_full_disk_get_no_traceback(tmp_path: Path) -
         assert run_result.stderr == "attsvm: the output cannot be written: No space left on device.\n"
 
 
+@pytest.mark.slow
 def test_files_are_written_for_a_reader_that_leaves_at_once(tmp_path: Path) -> None:
     source, out, proof = write(tmp_path / "in.npz", problem()), tmp_path / "out.npz", tmp_path / "proof.json"
     command = [*SCRIPT, "solve", str(source), "--out", str(out), "--certificate", str(proof)]
@@ -371,6 +399,7 @@ def test_files_are_written_for_a_reader_that_leaves_at_once(tmp_path: Path) -> N
     assert main(["check", str(proof)]) == 0
 
 
+@pytest.mark.slow
 def test_help_for_a_reader_that_leaves_and_streams_that_are_closed_or_full() -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -408,11 +437,17 @@ def interrupting(function):
     return press
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name"), [("study.training", "solve"), ("study.run", "controls"), ("report.study", "pictures")]
 )
 def test_a_second_ctrl_c_keeps_the_training_that_is_done(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, module: str, name: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    few_pictures: None,
+    module: str,
+    name: str,
 ) -> None:
     place = import_module(f"attsvm.{module}")
     monkeypatch.setattr(place, name, interrupting(getattr(place, name)))
@@ -503,7 +538,7 @@ class Without(MetaPathFinder):
         ("NUMBA_NUM_THREADS", "0", 2, "NUMBA_NUM_THREADS is '0'"),
         ("ATTSVM_COMPILE", "soon", 2, "ATTSVM_COMPILE is 'soon'; one of 'background', 'later', 'first' was expected."),
         ("ATTSVM_COMPILE", "", 2, "ATTSVM_COMPILE is ''; one of"),
-        ("LC_ALL", "C", 0, ""),
+        pytest.param("LC_ALL", "C", 0, "", marks=pytest.mark.slow),
     ],
 )
 def test_settings_of_the_environment(tmp_path: Path, variable: str, value: str, code: int, text: str) -> None:
@@ -558,17 +593,29 @@ def test_every_option_of_study_has_its_help(capsys: pytest.CaptureFixture[str]) 
 STUDY = ("--steps", "60", "--shuffles", "1", "--seed", "3")
 
 
+@pytest.fixture
+def few_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw what FEW_PICTURES draws, in this process."""
+    report = import_module("attsvm.report.study")
+    pictures = report.pictures
+    monkeypatch.setattr(
+        report, "pictures", lambda study: {name: one for name, one in pictures(study).items() if name == "margins"}
+    )
+
+
+@pytest.mark.slow
 def test_progress_that_nobody_reads_costs_no_study(tmp_path: Path) -> None:
     source, out = write(tmp_path / "mine.npz", data_set()), tmp_path / "out"
     reading, writing = os.pipe()
     os.close(reading)
-    command = [*SCRIPT, "study", str(source), "--out", str(out), *STUDY]
+    command = [*QUICK_SCRIPT, "study", str(source), "--out", str(out), *STUDY]
     process = subprocess.run(command, stdout=subprocess.PIPE, stderr=writing, text=True, env=ENVIRONMENT, check=False)
     os.close(writing)
     assert process.returncode == 0
     assert f"Report: {out / 'report.html'}" in process.stdout
 
 
+@pytest.mark.slow
 def test_a_study_of_a_file_from_the_shell(tmp_path: Path) -> None:
     source, out = write(tmp_path / "mine.npz", data_set()), tmp_path / "deep" / "out"
     process = script("study", source, "--out", out, *STUDY, MPLBACKEND="nonsense")
@@ -590,8 +637,9 @@ def test_a_study_of_a_file_from_the_shell(tmp_path: Path) -> None:
     assert sorted(p.name for p in out.iterdir()) == ["figures", "report.html", "verdict.json"]
 
 
+@pytest.mark.slow
 def test_a_second_study_never_mixes_with_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], few_pictures: None
 ) -> None:
     source = write(tmp_path / "mine.npz", data_set())
     monkeypatch.chdir(tmp_path)
@@ -622,7 +670,7 @@ def test_a_second_study_never_mixes_with_the_first(
 
 
 def test_a_study_removes_and_replaces_no_picture_of_the_users(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], few_pictures: None
 ) -> None:
     source, out = write(tmp_path / "mine.npz", data_set()), tmp_path / "out"
     study = ["study", str(source), "--steps", "5", "--shuffles", "0", "--out", str(out)]
@@ -643,9 +691,10 @@ def test_a_study_removes_and_replaces_no_picture_of_the_users(
     assert names <= set(FIGURE_NAMES)
 
 
+@pytest.mark.slow
 def test_two_studies_at_once_never_share_a_directory(tmp_path: Path) -> None:
     source = write(tmp_path / "mine.npz", data_set())
-    study = [*SCRIPT, "study", str(source), "--steps", "5", "--shuffles", "0"]
+    study = [*QUICK_SCRIPT, "study", str(source), "--steps", "5", "--shuffles", "0"]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path, "env": ENVIRONMENT}
     outcomes = []
     for out in ([], ["--out", "one"]):
@@ -670,16 +719,12 @@ def test_solve_does_not_overwrite_its_problem(tmp_path: Path, capsys: pytest.Cap
     assert source.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
-    command = [*SCRIPT, "study", "digits", "--out", str(tmp_path / "out"), "--steps", "100000000", "--train", "10"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    assert running.stderr is not None
-    for line in running.stderr:
-        if "Training W" in line:
-            break
-    time.sleep(0.5)
-    running.send_signal(signal.SIGINT)
-    out, rest = running.communicate(timeout=120)
+    command = [sys.executable, "-c", f"{FEW_PICTURES}{PRESS}sys.exit(main())", "study", "digits", "--train", "10"]
+    options = ["--steps", "100000000", "--out", str(tmp_path / "out")]
+    running = subprocess.run([*command, *options], capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    out, rest = running.stdout, running.stderr
     assert running.returncode == 130, rest
     assert "what is done will be kept" in rest
     content = json.loads((tmp_path / "out" / "verdict.json").read_text(encoding="utf-8"))

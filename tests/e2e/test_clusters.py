@@ -77,6 +77,7 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> ShardedProblem:
     return ShardedProblem.from_arrays(problem.tokens, problem.queries, problem.reference, chunk=20)
 
 
+@pytest.mark.slow
 def test_workers_come_and_go_in_a_solve_and_a_run_of_an_experiment(
     by_hand: ByHand, pieces: ShardedProblem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ def test_workers_come_and_go_in_a_solve_and_a_run_of_an_experiment(
     assert rows[0] == rows[1]
 
 
+@pytest.mark.slow
 def test_what_a_lost_cluster_leaves_goes_on(
     by_hand: ByHand, pieces: ShardedProblem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

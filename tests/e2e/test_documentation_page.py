@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 DOCS = Path(__file__).parents[2] / "docs"
 # As sphinx-gallery writes a card, with what its style sheet does to the words of the link.
 CARD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Gallery</title>
@@ -17,6 +19,7 @@ CARD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Gallery</t
 </article></main></html>"""
 
 
+@pytest.mark.slow
 def test_cards_of_the_gallery_have_names_and_figures_open_alone(tmp_path: Path, browser, violations) -> None:
     (tmp_path / "accessible.js").write_bytes((DOCS / "_static" / "accessible.js").read_bytes())
     (tmp_path / "index.html").write_text(CARD, encoding="utf-8")

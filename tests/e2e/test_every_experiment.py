@@ -75,6 +75,13 @@ OTHER: dict[str, list[dict[str, Any]]] = {
     "grokking": [{"optimiser": "normalised", "p": 5}, {"share": 0.5, "loss": "power"}],
     "weight-decay": [{"setting": "descent", "strength": 0.1}, {"d": 3, "setting": "margin", "strength": 1.0}],
 }
+# Their rows take more than two processor seconds.
+SLOW = {
+    "atlas", "convergence-types", "global-probability", "lambda-head", "layers", "local-convergence", "multi-token",
+    "optimiser-geometry", "parameter-margin", "phase-diagram", "prompt-attention", "rank-budget", "rank-law",
+    "regularisation", "svm-rank", "token-similarity",
+}  # fmt: skip
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in OTHER]
 # CSS pixels that a figure has at windows of 400 and 1280.
 PAGE_WIDTHS = {NARROW: 368.0, WIDE: 735.0}
 SMALLEST = 8.0
@@ -132,7 +139,7 @@ def test_every_experiment_is_tried() -> None:
     assert set(OTHER) == set(registry.names())
 
 
-@pytest.mark.parametrize("name", OTHER)
+@pytest.mark.parametrize("name", NAMES)
 def test_any_cells_have_verdicts_and_a_figure(name: str) -> None:
     experiment, rows = registry.get(name), finished_run(name).rows
     fields = list(experiment.config.__dataclass_fields__)
@@ -157,6 +164,7 @@ def test_any_cells_have_verdicts_and_a_figure(name: str) -> None:
             assert experiment.figure(part, NARROW).axes
 
 
+@pytest.mark.slow
 def test_what_the_paper_does_not_have_is_measured_only() -> None:
     for name, other in (
         ("convergence-types", {"d": 6}),
@@ -173,6 +181,7 @@ def test_what_the_paper_does_not_have_is_measured_only() -> None:
         assert {verdict.verdict for verdict in result} == {"measured"}, (name, other)
 
 
+@pytest.mark.slow
 def test_every_printed_number_is_compared_once_and_comes_from_the_ledger() -> None:
     keys: list[str] = []
     # The pictures of Fig. 1, prompt attention and mirror descent print no numbers.
@@ -196,7 +205,8 @@ def test_every_printed_number_is_compared_once_and_comes_from_the_ledger() -> No
     assert set(there) <= set(keys)
 
 
-@pytest.mark.parametrize(("name", "width"), list(itertools.product(OTHER, (NARROW, WIDE))))
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_figure_can_be_read(name: str, width: float) -> None:
     figure = drawing(name, width)
     assert figure.get_figwidth() == width
@@ -238,6 +248,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [(400, 800)], indirect=True)
 def test_a_telephone_gets_narrow_drawings_in_letters_that_can_be_read(page) -> None:
     page_texts = page.evaluate(

@@ -11,6 +11,7 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / "kills.py"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="the system has no fork")
 @pytest.mark.parametrize("name", ["study", "reproduce", "inspect"])
 def test_a_killed_run_goes_on_to_the_same_bytes(name: str) -> None:

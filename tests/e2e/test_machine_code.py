@@ -47,6 +47,7 @@ def _without_times(value: Any) -> Any:
     return value
 
 
+@pytest.mark.slow
 def test_a_reproduction_is_the_same_with_an_empty_and_a_full_cache(tmp_path: Path) -> None:
     first = _reproduced(tmp_path / "empty", tmp_path / "cache")
     kept = sorted((tmp_path / "cache").rglob("*.nbc"))

@@ -333,6 +333,7 @@ def test_in_a_notebook_the_colours_are_those_of_its_theme(visit) -> None:
         here.page.evaluate("name => document.body.removeAttribute(name)", attribute)
 
 
+@pytest.mark.slow
 def test_a_page_whose_server_is_killed_says_so_and_goes_on_when_it_is_back(visit, server) -> None:
     here = visit()
     number = here.requests[-1]["seq"]

@@ -177,6 +177,7 @@ def test_a_second_ctrl_c_keeps_the_heads_that_are_done() -> None:
     assert not inspection.complete
 
 
+@pytest.mark.slow
 def test_pages_and_numbers(inspection_folder: Path) -> None:
     record = json.loads((inspection_folder / "inspect.json").read_text(encoding="utf-8"))
     assert record["texts"] == len(SENTENCES)
@@ -199,6 +200,7 @@ def report(inspection_folder: Path) -> Path:
     return inspection_folder / "index.html"
 
 
+@pytest.mark.slow
 def test_pages_in_a_browser(page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     page.click("#heads th:nth-child(2) button")
@@ -244,6 +246,7 @@ def test_refusals(arguments: list[str], sentence: str, tmp_path: Path, monkeypat
     assert not (tmp_path / "out" / "index.html").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
 def test_axe_finds_nothing(violations, report: Path, width: int, scheme: str) -> None:
@@ -251,6 +254,7 @@ def test_axe_finds_nothing(violations, report: Path, width: int, scheme: str) ->
         assert violations(file, width, scheme) == [], file
 
 
+@pytest.mark.slow
 def test_every_column_is_on_the_screen(page) -> None:
     outside = """[...document.querySelectorAll('#heads tbody td')].filter(
         (cell) => cell.getBoundingClientRect().right > window.innerWidth || !cell.getBoundingClientRect().width)"""
@@ -261,6 +265,7 @@ def test_every_column_is_on_the_screen(page) -> None:
         assert page.evaluate(expression) == [name.strip() for name in page.evaluate(heads)]
 
 
+@pytest.mark.slow
 def test_the_table_stays_a_table_to_a_screen_reader(page) -> None:
     """Every row has as many cells as the table has column headers, laid out as a table or as blocks."""
     tree = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
@@ -280,6 +285,7 @@ def test_the_table_stays_a_table_to_a_screen_reader(page) -> None:
     assert names[-2:] == ["type", "what most queries do"]
 
 
+@pytest.mark.slow
 def test_no_number_of_a_map_is_cut_where_a_layer_has_many_heads(browser, violations, tmp_path: Path) -> None:
     """Wide, 32 columns have room for numbers; on a telephone for colours, and every fourth column is numbered."""
     _, tokenizer = minilm()
@@ -301,6 +307,7 @@ def test_no_number_of_a_map_is_cut_where_a_layer_has_many_heads(browser, violati
         assert violations(index, width, "light") == []
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_inspections_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """Its smallest size: the model that it makes is inspected, and the costs are said."""
     script = Path(__file__).parents[2] / "benchmarks" / "inspection.py"

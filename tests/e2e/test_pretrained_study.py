@@ -21,6 +21,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_model", [False, True])
 def test_study_of_texts(table: Path, tmp_path: Path, with_model: bool) -> None:
     model = ["--model", str(minilm_path())] if with_model else []

@@ -14,6 +14,8 @@ from attsvm.data.digits import digits
 from attsvm.report.study import render, write_study
 from attsvm.study import Settings, study
 
+pytestmark = pytest.mark.slow  # the tests share a study of digits
+
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -43,6 +43,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_and_a_full_disk_cost_no_report(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -88,6 +89,7 @@ def one_sentence(streams: pytest.CaptureResult[str]) -> str:
     return streams.err
 
 
+@pytest.mark.slow
 def test_after_kill_9_only_what_is_missing_is_computed_and_the_bytes_are_the_same(tmp_path: Path) -> None:
     log = tmp_path / "log"
     settings = {"pause": 0.02, "log": str(log), "numerics": "exact"}
@@ -107,6 +109,7 @@ def test_after_kill_9_only_what_is_missing_is_computed_and_the_bytes_are_the_sam
     assert (out / "tiny" / "rows.parquet").read_bytes() == (tmp_path / "whole" / "rows.parquet").read_bytes()
 
 
+@pytest.mark.slow
 def test_two_workers_one_of_them_killed_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
     monkeypatch.setattr(workers, "SHARD_SECONDS", 0.3)
@@ -133,6 +136,7 @@ def test_two_workers_one_of_them_killed_give_the_same_bytes(tmp_path: Path, monk
     assert (tmp_path / "two" / "rows.parquet").read_bytes() == (tmp_path / "one" / "rows.parquet").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["alone", "workers"])
 def test_ctrl_c_keeps_what_is_done(tmp_path: Path, options: tuple[str, ...]) -> None:
     with launch("--out", tmp_path, "--set", "pause=0.05", "--set", "trials=100", *options) as running:
@@ -149,6 +153,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path, options: tuple[str, ...]) -> 
     assert 0 < sum(b - a for a, b in preparation.store.missing(6 * 34)) < 6 * 34
 
 
+@pytest.mark.slow
 def test_a_running_cluster_gives_the_same_rows_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = ["--set", "trials=5", "--full"]
     with quiet(), LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
@@ -161,6 +166,7 @@ def test_a_running_cluster_gives_the_same_rows_and_stays(tmp_path: Path, capsys:
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
+@pytest.mark.slow
 def test_a_cluster_that_goes_away_or_is_of_another_version_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -172,6 +172,7 @@ def test_readings_end_in_a_conclusion() -> None:
     assert conclusion([reading(0.0, p=None, gap="0")]) == "No reading gives numbers for this figure."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
 def test_axe_finds_nothing(violations, report: Path, width: int, scheme: str) -> None:

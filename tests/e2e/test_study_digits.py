@@ -11,6 +11,8 @@ from attsvm.study.results import Run, Setup
 from attsvm.study.run import prepare, train_and_compare, train_in
 from attsvm.study.watch import Watch
 
+pytestmark = pytest.mark.slow  # the tests share two trainings of digits
+
 
 @pytest.fixture(scope="module")
 def settings() -> Settings:

@@ -14,6 +14,9 @@ from figure_trials import check_report, run
 DIMENSIONS = (5, 10, 15)
 
 
+pytestmark = pytest.mark.slow  # the tests share trainings
+
+
 @pytest.fixture(scope="module")
 def rows():
     cells = [Config(20, 5, d, p, steps=400, trials=60) for p in ("W", "KQ") for d in DIMENSIONS]

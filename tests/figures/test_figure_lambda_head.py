@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from attsvm.experiments.figures import lambda_head
 from attsvm.experiments.figures.lambda_head import Config, best_attention, constrained, instance
@@ -10,6 +11,7 @@ from attsvm.experiments.figures.lambda_verdicts import EDGE, count_points, passe
 from figure_trials import check_report, run
 
 
+@pytest.mark.slow
 def test_training_keeps_what_lemma_6_says():
     cells = [Config(lam, steps=3000, trials=40) for lam in (0.2, 1.0, 1.4)] + [Config(2.0, "lemma", trials=200)]
     rows = run("lambda-head", *cells, Config(0.0, "lemma", tau=3, trials=20))

@@ -10,6 +10,8 @@ from attsvm.experiments.figures.local_convergence import PRINTED_END, Config, po
 from attsvm.experiments.joint import joint_test
 from figure_trials import check_report, run
 
+pytestmark = pytest.mark.slow  # the tests share trainings
+
 
 @pytest.fixture(scope="module")
 def rows():

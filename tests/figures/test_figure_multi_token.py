@@ -1,11 +1,14 @@
 """Figures 8 and 11: accepted draws are near their SVM equivalent, and few draws are accepted."""
 
+import pytest
+
 from attsvm.experiments.figures import multi_token
 from attsvm.experiments.figures.multi_token import Config
 from attsvm.experiments.statistics import wilson_interval
 from figure_trials import check_report, run
 
 
+@pytest.mark.slow
 def test_accepted_draws_follow_the_svm_equivalent():
     rows = run("multi-token", Config(4, trials=200))
     verdicts = check_report("multi-token", rows)

@@ -2,10 +2,13 @@
 
 import math
 
+import pytest
+
 from attsvm.experiments.figures.prompt_attention import FINITE_PART, offset, sweep
 from figure_trials import check_report, run
 
 
+@pytest.mark.slow
 def test_every_limit_is_reached():
     rows = run("prompt-attention", *sweep("quick"))
     verdicts = check_report("prompt-attention", rows)

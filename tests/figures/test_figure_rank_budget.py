@@ -1,11 +1,13 @@
 """Figure 10: a few columns of K and Q are enough, one is not."""
 
 import numpy as np
+import pytest
 
 from attsvm.experiments.figures.rank_budget import Config, first_enough
 from figure_trials import check_report, run
 
 
+@pytest.mark.slow
 def test_few_columns_are_enough():
     rows = run("rank-budget", *(Config(m, trials=15) for m in (1, 3, 6)), Config(1, numerics="published", trials=15))
     verdicts = check_report("rank-budget", rows)

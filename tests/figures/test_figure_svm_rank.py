@@ -1,6 +1,7 @@
 """Figure 4: the published ranks count solver noise and infeasible instances."""
 
 import numpy as np
+import pytest
 
 from attsvm.experiments.figures import svm_rank
 from attsvm.experiments.figures.svm_rank import Config
@@ -31,6 +32,7 @@ def test_published_count_and_certified_rank():
             assert row["nuclear_rank"] <= row["frobenius_rank"]
 
 
+@pytest.mark.slow
 def test_the_whole_figure_tells_both_ways_of_counting():
     rows = run("svm-rank", *(Config(n, 5, d, trials=12) for n in (5, 10) for d in (4, 5, 10)))
     tests = {test.reading: test for test in svm_rank.joint(rows)}

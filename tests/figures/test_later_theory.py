@@ -70,6 +70,7 @@ def test_temperatures_spare_W_the_difference_of_near_queries():
             assert 0 <= row["saving_low"] <= row["saving_high"] <= row["saving_low"] + 2e-4
 
 
+@pytest.mark.slow
 def test_the_flow_keeps_aligned_factors_aligned_and_others_not():
     cells = [factor_flow.Config(case, 12.0, n=3, T=4, d=4, trials=3) for case in factor_flow.CASES]
     rows = run("factor-flow", *cells)
@@ -110,6 +111,7 @@ def test_the_threshold_lies_between_the_ratios_that_enclose_it():
     assert benign_overfitting.threshold({0.1: 0.96, 0.4: 1.0}) is None
 
 
+@pytest.mark.slow
 def test_each_optimiser_nears_a_kkt_point_of_its_own():
     powers = {"normalised": 0.5, "Muon": 0.667}
     cells = [parameter_margin.Config(*one, n=4, T=4, d=6, steps=1000, trials=3) for one in powers.items()]

@@ -195,6 +195,10 @@ def test_a_power_law_climbs_and_tells_its_steps(power: float) -> None:
     assert max(steps, 2000) * (1 - 1e-9) <= prediction <= 2.5 * max(steps, 2000)
 
 
+def test_a_run_stopped_before_its_first_step_is_told_to_go_on() -> None:
+    assert steps_to(np.array([0]), np.array([0.3]), 0.98) == 2
+
+
 def test_a_flat_or_falling_curve_does_not_climb() -> None:
     step = np.array(record_steps(1000))
     assert not climbing(step, np.full(len(step), 0.93))

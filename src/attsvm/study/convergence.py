@@ -46,10 +46,11 @@ def steps_to(step: np.ndarray, curve: np.ndarray, target: float) -> int:
     Returns
     -------
     int
-        At least twice the steps made, at most :data:`FARTHEST` times.
+        At least twice the steps made, at most :data:`FARTHEST` times; a run stopped before its first step counts as
+        one of one step.
     """
     factor, before, now = _doubling(step, 1.0 - curve)
-    steps = int(step[-1])
+    steps = max(int(step[-1]), 1)
     goal = 2.0 * steps
     if factor > 1 and 0 < now < before:
         power = math.log(before / now) / math.log(factor)

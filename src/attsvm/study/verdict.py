@@ -190,7 +190,7 @@ def needed_steps(run: Run) -> int:
     """Advise a number of steps: from how fast the direction climbs, or ten times those made where it has arrived."""
     step, value = run.trace.step, run.correlation
     if value is None or value >= ARRIVAL:
-        return 10 * int(step[-1])
+        return 10 * max(int(step[-1]), 1)
     return steps_to(step, run.curves[run.own], ARRIVAL)
 
 

@@ -10,6 +10,7 @@ from attsvm.experiments.beyond.sparse_selectors import Config as Selectors
 from figure_trials import check_report, run
 
 
+@pytest.mark.slow
 def test_selectors_agree_and_sparsemax_stops():
     short, long = (run("sparse-selectors", Selectors(10, steps=steps, trials=6)) for steps in (500, 550))
     verdicts = check_report("sparse-selectors", short)
@@ -120,6 +121,7 @@ def test_layers_compute_attention_of_each_trial_alone(between):
         torch.testing.assert_close(states[-1][b], x)
 
 
+@pytest.mark.slow
 def test_layers_are_closer_to_their_own_svm_than_to_shuffled_ones():
     cells = [
         layers.Config("chain", n=200, steps=60, trials=2),
@@ -141,6 +143,7 @@ def test_kept_sets_hold_the_mass_and_no_smaller_set_does():
     assert (mass - smallest < layers.FLOOR).all()
 
 
+@pytest.mark.slow
 def test_near_rivals_keep_w_from_its_svm():
     cells = [
         token_similarity.Config(distance, share, classes, n=12, steps=600, trials=4)

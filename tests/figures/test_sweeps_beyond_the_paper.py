@@ -20,6 +20,8 @@ from attsvm.experiments.experiment import Row
 from attsvm.experiments.runner import run
 from attsvm.plots.style import NARROW, WIDE, house_style
 
+pytestmark = pytest.mark.slow  # the tests share the rows of six sweeps
+
 SETTINGS: dict[str, dict[str, Any]] = {
     "phase-diagram": {"trials": 1, "steps": 200},
     "rank-law": {"trials": 2, "steps": 500, "d": 20},
