@@ -230,12 +230,12 @@ def peak(layers, texts):
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 peak(2, 30)
 small = peak(2, 30)
-print(peak(2, 300) - small, peak(12, 30) - small)
+print(peak(2, 150) - small, peak(7, 30) - small)
 """
 
 
 def test_memory_does_not_grow_with_texts_or_layers() -> None:
-    """All patterns of 300 texts in two layers take 470 MiB, those of 30 texts in twelve 280; what is noted, one or two.
+    """All patterns of 150 texts in two layers take 235 MiB, those of 30 texts in seven 165; what is noted, one or two.
 
     The peak may grow by the allocator's fragments, a few MiB; by one layer's patterns of all texts it may not.
     """
