@@ -179,6 +179,7 @@ def test_family_agrees_with_the_oracle(name: str, norm: str) -> None:
     assert len(vague) <= 0.05 * total, vague
 
 
+@pytest.mark.slow
 def test_families_are_many_and_of_both_kinds() -> None:
     verdicts = [oracle.reference(p, "frobenius").feasible for f in FAMILIES.values() for _, p in f.instances()]
     assert len(verdicts) >= 300
@@ -205,6 +206,7 @@ def test_every_method_can_be_forced_here() -> None:
     assert set(OVERRIDES) == {key for key in methods_here if key[1] != "auto"} | {("frobenius", "streamed")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("norm", "method"), OVERRIDES)
 def test_a_forced_method_is_never_wrong_and_seldom_undecided(norm: str, method: str) -> None:
     instances = [(problem, solution) for family in FAMILIES for _, problem, solution in answers(family, norm)]

@@ -220,6 +220,7 @@ def test_the_compiled_loop_is_chosen_where_it_can_serve():
             train(DATA, V, steps=1, backend="compiled", **options)
 
 
+@pytest.mark.slow
 def test_float32_exact_gradients_keep_the_direction_where_autograd_loses_it():
     # float32 autograd is blind past margin 16, which 3000 steps of 0.1 pass many times over.
     reference = train(DATA, V, steps=3000)
