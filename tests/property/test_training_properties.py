@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from attsvm import TokenData, train
 from attsvm.data.synthetic import random_data
 from attsvm.training import OPTIMIZERS
-from attsvm.training.compiled import RULE_CODES
+from attsvm.training.compiled import W_RULES
 from attsvm.training.steepest import MirrorDescent
 
 sizes = {
@@ -108,7 +108,7 @@ def test_the_compiled_loop_equals_the_tensor_loop(n, T, d, seed, parameterizatio
 def test_one_token_never_moves(n, d, seed, backend):
     data, v = random_data(None, n, 1, d, seed=seed)
     for optimizer, entry in OPTIMIZERS.items():
-        if callable(entry.W) and (backend == "torch" or optimizer in RULE_CODES):
+        if callable(entry.W) and (backend == "torch" or optimizer in W_RULES):
             assert (run(data, v, backend, optimizer=optimizer).W == 0).all()
 
 

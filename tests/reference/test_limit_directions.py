@@ -135,6 +135,7 @@ def test_factors_go_to_the_nuclear_solution_jointly_and_not_separately():
     assert (joint < separate).all()  # 20 of 20: one in a million if neither were better
 
 
+@pytest.mark.slow
 def test_polyak_steps_on_factors_approach_the_nuclear_solution():
     trace = train(DATA, V, parameterization="KQ", optimizer="polyak", steps=2000, record_every=[500])
     rate, error, _ = exponents(trace, solutions(trace, "nuclear"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -99,9 +101,8 @@ def check_infeasible(problem: SelectionProblem, solution: Solution) -> None:
     assert np.isinf(solution.objective)
 
 
-def check(problem: SelectionProblem, norm: str, answer: oracle.Reference) -> None:
-    """Solve and compare with what the reference proved; where it proved little, what it proved still has to hold."""
-    solution = solve(problem, norm, tol=TOL)
+def check(problem: SelectionProblem, norm: str, solution: Solution, answer: oracle.Reference) -> None:
+    """Compare with what the reference proved; where it proved little, what it proved still has to hold."""
     if solution.status is Status.OPTIMAL:
         assert answer.feasible is not False
         below = check_optimal(problem, norm, solution)
@@ -148,17 +149,29 @@ def test_oracle_knows_the_named_problems(name: str, norm: str) -> None:
         assert verdict.width <= 1e-7
 
 
+@cache
+def answers(family: str, norm: str) -> list[tuple[str, SelectionProblem, Solution]]:
+    """Label, problem and automatic solution of every instance of a family."""
+    return [(label, problem, solve(problem, norm, tol=TOL)) for label, problem in FAMILIES[family].instances()]
+
+
+@cache
+def named_answers(norm: str) -> list[tuple[SelectionProblem, Solution]]:
+    problems = [make().problem for make in NAMED.values()]
+    return [(problem, solve(problem, norm, tol=TOL)) for problem in problems]
+
+
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_family_agrees_with_the_oracle(name: str, norm: str) -> None:
     failures, total, vague = [], 0, []
-    for label, problem in FAMILIES[name].instances():
+    for label, problem, solution in answers(name, norm):
         total += 1
         answer = oracle.reference(problem, norm)
         if answer.feasible is None or (answer.feasible and answer.width > 1e-7):
             vague.append(label)
         try:
-            check(problem, norm, answer)
+            check(problem, norm, solution, answer)
         except AssertionError as error:
             failures.append(f"{label}: {str(error).splitlines()[0] if str(error) else error!r}")
     assert not failures, "\n".join(failures)
@@ -166,6 +179,7 @@ def test_family_agrees_with_the_oracle(name: str, norm: str) -> None:
     assert len(vague) <= 0.05 * total, vague
 
 
+@pytest.mark.slow
 def test_families_are_many_and_of_both_kinds() -> None:
     verdicts = [oracle.reference(p, "frobenius").feasible for f in FAMILIES.values() for _, p in f.instances()]
     assert len(verdicts) >= 300
@@ -192,13 +206,14 @@ def test_every_method_can_be_forced_here() -> None:
     assert set(OVERRIDES) == {key for key in methods_here if key[1] != "auto"} | {("frobenius", "streamed")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("norm", "method"), OVERRIDES)
 def test_a_forced_method_is_never_wrong_and_seldom_undecided(norm: str, method: str) -> None:
-    instances = [problem for family in FAMILIES.values() for _, problem in family.instances()]
-    instances += [make().problem for make in NAMED.values()]
+    instances = [(problem, solution) for family in FAMILIES for _, problem, solution in answers(family, norm)]
+    instances += named_answers(norm)
     undecided = 0
-    for problem in instances:
-        automatic, override = solve(problem, norm, tol=TOL), solve(problem, norm, tol=TOL, method=method)
+    for problem, automatic in instances:
+        override = solve(problem, norm, tol=TOL, method=method)
         if override.status is Status.UNDECIDED:
             undecided += 1
             assert override.lower_bound <= automatic.objective * (1 + ROUNDING)

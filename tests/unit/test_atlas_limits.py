@@ -119,6 +119,7 @@ def fewer_norms(monkeypatch):
     atlas_models._smallest_norms.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fewer_norms")
 def test_settled_cells_hold_one_and_their_controls_exclude_it():
     for (model, name), (own, *controls) in PREDICTIONS.items():

@@ -86,6 +86,7 @@ def kept(folder: Path) -> list[Path]:
     return list(folder.rglob("*double*.nbc"))
 
 
+@pytest.mark.slow
 def test_a_script_takes_up_what_another_process_compiles_and_the_next_has_it(folder: Path) -> None:
     first = run(folder, 200.0)
     # Interpreted at first, then read from the cache and not compiled here; nobody is left to wait for.
@@ -125,6 +126,7 @@ def test_nothing_is_started_where_no_cache_can_be_written(folder: Path) -> None:
     assert process.stderr == "attsvm: no folder of numba's cache can be written; NUMBA_CACHE_DIR can name one.\n"
 
 
+@pytest.mark.slow
 def test_a_command_compiles_at_installation(folder: Path) -> None:
     command = [sys.executable, "-m", "attsvm.compile"]
     lines = [
@@ -138,6 +140,7 @@ def test_a_command_compiles_at_installation(folder: Path) -> None:
     assert not marks(folder)
 
 
+@pytest.mark.slow
 def test_one_process_compiles_at_a_time(folder: Path) -> None:
     script = "from attsvm.core.kernels import cache_folder; print(cache_folder())"
     arguments = {"cwd": folder, "env": environment(folder), "timeout": 300, "check": True}

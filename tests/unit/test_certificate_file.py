@@ -259,6 +259,7 @@ def test_no_changed_character_passes(certificates) -> None:
     assert [what for what, text in digest_mutants(300, 7, certificates) if accepts(text)] == []
 
 
+@pytest.mark.slow
 def test_no_false_claim_passes_with_its_digest_put_right(certificates) -> None:
     """A sample; `python tests/certificate_mutants.py 10000` runs as many as one likes."""
     assert [what for what, content in arithmetic_mutants(700, 8, certificates) if accepts(json.dumps(content))] == []

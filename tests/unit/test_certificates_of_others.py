@@ -347,6 +347,7 @@ def loaded(path: Path) -> tuple[Solution | None, str]:
         return None, str(error)
 
 
+@pytest.mark.slow
 def test_loading_a_bad_file_raises_only_value_errors(tmp_path: Path) -> None:
     """Flipped bits, cut files, and edited JSON with its digest put right: refused in a sentence, or proven."""
     r = random.Random(3)

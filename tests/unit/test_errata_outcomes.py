@@ -171,6 +171,7 @@ def test_no_rank_exceeds_the_smaller_of_n_and_d() -> None:
 # --- figures 2, 5 and 7 ---
 
 
+@pytest.mark.slow
 def test_runs_called_not_local_had_not_ended_and_some_stay_so() -> None:
     """n = T = 5: the experiment's own trials; unsaturated runs become fewer with training, and not none."""
     title = "When a run"
@@ -221,6 +222,7 @@ def test_figure_7_fits_a_score_gap_that_the_text_does_not_state() -> None:
 # --- figures 8, 9 and 11 ---
 
 
+@pytest.mark.slow
 def test_few_draws_of_a_relu_head_end_decided() -> None:
     """Draws that the published filter accepts, in the published arithmetic, at every d of the figures."""
     title, draws = "How few draws", 300
@@ -266,6 +268,7 @@ def test_the_minimiser_keeps_fewer_tokens_than_figure_9_prints() -> None:
         assert (excess > 3 * error) == (at >= onset), at
 
 
+@pytest.mark.slow
 def test_the_filter_of_figure_9_does_not_explain_its_counts() -> None:
     """As printed it keeps runs with all tokens and no other; fitted, it still gives fewer tokens than the figure."""
     full, none = numbers(

@@ -82,6 +82,7 @@ def test_the_saturated_gradient_does_not_sum_to_zero(capsys: pytest.CaptureFixtu
     assert numbers("Saturated", r"log ε = ([\d.]+) in float64") == (round(53 * math.log(2), 1),)
 
 
+@pytest.mark.slow
 def test_d_is_stronger_than_what_it_is_there_for(capsys: pytest.CaptureFixture[str]) -> None:
     holds, single = map(int, output_of("condition_d", capsys).split())
     (text,) = (one.holds for one in ERRATA if one.title.startswith("Condition D"))
@@ -89,6 +90,7 @@ def test_d_is_stronger_than_what_it_is_there_for(capsys: pytest.CaptureFixture[s
     assert f" {single} of them" in text
 
 
+@pytest.mark.slow
 def test_separate_normalisation_goes_where_joint_normalisation_goes_and_stalls(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -75,6 +75,7 @@ def test_what_is_defined_elsewhere_counts_as_a_whole() -> None:
     assert digest(SOURCE, "<lambda>") != digest(SOURCE + "\n", "<lambda>")
 
 
+@pytest.mark.slow
 def test_every_experiment_has_a_digest_of_its_own() -> None:
     experiments = [EXPERIMENT, *map(registry.get, registry.names())]
     assert len({code_hash(experiment) for experiment in experiments}) == len(experiments)

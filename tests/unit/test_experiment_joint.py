@@ -172,6 +172,7 @@ def test_no_variance_is_no_certainty() -> None:
         assert test.verdict == "agrees"
 
 
+@pytest.mark.slow
 def test_skewed_distances_are_compared_as_logarithms_with_their_tail() -> None:
     rng = np.random.default_rng(4)
 

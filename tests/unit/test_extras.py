@@ -70,6 +70,7 @@ def _run(code: str, present: tuple[str, ...] = ()) -> subprocess.CompletedProces
     return subprocess.run([sys.executable, "-c", absent + code], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_core_needs_no_extra() -> None:
     run = _run(CORE)
     assert run.returncode == 0, run.stderr
@@ -117,6 +118,7 @@ def test_a_module_names_the_extra_that_it_needs(statement: str, present: tuple[s
     assert f"MissingExtra: {sentence}" in run.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_the_extra_plots_is_enough_to_plot() -> None:
     pytest.importorskip("matplotlib")
     run = _run(PLOTS, ("matplotlib", "PIL"))

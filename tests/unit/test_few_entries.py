@@ -129,6 +129,7 @@ def test_nearly_equal_coordinates(norm: float | str, separation: float) -> None:
 
 
 # Seeds at which the steps on a system over the constraints ended at gaps of 1e-5 and 5e-9.
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "seed", "norm"), [("planted", 1, 1), ("correlated", 2, "max")])
 def test_few_constraints_and_a_quarter_of_a_million_entries(family: str, seed: int, norm: float | str) -> None:
     problem = FAMILIES[family].make(np.random.default_rng(seed), 20, 8, 512)

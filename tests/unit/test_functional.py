@@ -211,6 +211,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux only")
 def test_long_sequences_never_hold_the_scores() -> None:
     process = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, check=True)

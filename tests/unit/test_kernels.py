@@ -59,6 +59,7 @@ def _run(script: str, path: Path, **environment: str) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=_environment(**environment))
 
 
+@pytest.mark.slow
 def test_solves_from_a_read_only_installation_without_a_home(tmp_path: Path) -> None:
     package = tmp_path / "attsvm"
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "experiments", "pretrained"))
@@ -122,6 +123,7 @@ def test_a_terminal_shows_one_line_while_it_compiles_and_then_none(tmp_path: Pat
     assert not rest
 
 
+@pytest.mark.slow
 def test_a_changed_callee_renews_its_caller(tmp_path: Path) -> None:
     """Numba's own stamp looks at the caller's file only."""
     caller = """
@@ -156,6 +158,7 @@ def test_a_changed_callee_renews_its_caller(tmp_path: Path) -> None:
     assert programs == [["3.0", "0"], ["9.0", "0"], ["21.0", "0"], ["21.0", "1"]]
 
 
+@pytest.mark.slow
 def test_an_unreadable_cache_is_no_error(tmp_path: Path) -> None:
     environment = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     script = DOUBLE + "    print(double(1.5))\n"
@@ -212,6 +215,7 @@ def test_first_order_steps_in_numpy_are_the_compiled_ones() -> None:
     _agree(*answers, 3 * LOOK * 1e-9)
 
 
+@pytest.mark.slow
 def test_small_problems_are_solved_before_anything_compiles(tmp_path: Path) -> None:
     script = """
         import time
@@ -232,6 +236,7 @@ def test_small_problems_are_solved_before_anything_compiles(tmp_path: Path) -> N
     assert (kernel.stdout, kernel.stderr) == ("{'OPTIMAL'} 0 True\n", "")
 
 
+@pytest.mark.slow
 def test_first_problems_of_every_size_are_solved_before_anything_compiles(tmp_path: Path) -> None:
     """Compiling takes 3 to 10 s here; what needs no kernel (interior points) has the same certificate in a tenth."""
     script = """

@@ -87,6 +87,7 @@ def test_training_goes_to_sparsemax(lam):
     np.testing.assert_allclose(trace.attention[-1, 0], expected, atol=2 * D / (rate * steps * deficit.min()))
 
 
+@pytest.mark.slow
 def test_a_convex_head_keeps_one_token_for_positive_labels_and_several_for_negative():
     data, _ = random_data(30, 1, 5, 6, seed=2)
     V = np.random.default_rng(1).standard_normal((6, 8))

@@ -162,6 +162,7 @@ def test_what_newton_has_put_at_its_margin_stays_active() -> None:
     assert refine(setting, W, control.dual, after)
 
 
+@pytest.mark.slow
 def test_a_large_matrix_has_the_margins_that_newton_gave_it() -> None:
     """With a norm of 3e4, the margins of U S V^T are off by 8e-10: V's own are not, and the gap is that of rounding."""
     n, T, d = (20_000, 6, 5)

@@ -212,6 +212,7 @@ def test_a_trial_that_overflows_says_so_and_keeps_its_last_finite_iterate(backen
         assert after.last_step == last
 
 
+@pytest.mark.slow
 def test_rules_of_all_scales_end_finite():
     """Every rule, schedule and parameterisation from two starts: nothing but finite numbers, or a notice."""
     for name, entry in OPTIMIZERS.items():
@@ -301,21 +302,23 @@ def test_a_batch_equals_a_loop_in_every_rule(name):
                 np.testing.assert_allclose(batch.W[j], trace.W, rtol=0, atol=size * (1e-5 if name == "soap" else 1e-9))
 
 
+@pytest.mark.slow
 def test_gradient_flow_keeps_the_balance_and_the_risk_falls_like_one_over_time():
     trace = train(
-        DATA, V, optimizer=GradientFlow(0.02), parameterization="KQ", init="aligned", steps=1000, record_every=500
+        DATA, V, optimizer=GradientFlow(0.02), parameterization="KQ", init="aligned", steps=500, record_every=250
     )
-    # Runge-Kutta of order four: local errors of 0.02^5, a thousand of them, on matrices of size ten.
-    assert np.abs(trace.imbalance).max() < 1000 * 0.02**5 * 10
-    coarse = train(DATA, V, optimizer=GradientFlow(0.04), parameterization="KQ", init="aligned", steps=500)
+    # Runge-Kutta of order four: local errors of 0.02^5, five hundred of them, on matrices of size ten.
+    assert np.abs(trace.imbalance).max() < 500 * 0.02**5 * 10
+    coarse = train(DATA, V, optimizer=GradientFlow(0.04), parameterization="KQ", init="aligned", steps=250)
     assert np.abs(coarse.W[:, -1] - trace.W[:, -1]).max() < 1e-3 * np.abs(trace.W[:, -1]).max()
     # On W the sphere of radius |W| grows like log t over the margin: tau doubles, and so does the norm, roughly.
-    W = train(DATA, V, optimizer="flow", steps=2000, record_every=1000)
+    W = train(DATA, V, optimizer="flow", steps=1000, record_every=500)
     assert ((W.norm[:, 2] / W.norm[:, 1] > 1.5) & (W.norm[:, 2] / W.norm[:, 1] < 2.5)).all()
     with pytest.raises(ValueError, match="optimizer 'flow' has schedule='sqrt'"):
         train(DATA, V, optimizer="flow", schedule="sqrt", steps=1)
 
 
+@pytest.mark.slow
 def test_gradient_flow_cuts_its_steps_where_tokens_change_late():
     # Of these trials one leaves a token for another near tau = 12, within exp(-12) of tau; equal steps of 0.1 multiply
     # the imbalance by 1e6 there.
@@ -333,6 +336,7 @@ def test_gradient_flow_cuts_its_steps_where_tokens_change_late():
     np.testing.assert_allclose(other_trace.W[-1], trace.W[5, -1], rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradient_flow_ends_where_a_step_takes_too_many_parts():
     """A risk with a minimiser: near it parts shrink like exp(-tau), and a step of 100 would take exp(100) of them."""
 

@@ -30,6 +30,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / tok
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux only")
 def test_solving_from_a_memory_map_never_holds_the_tokens(tmp_path) -> None:
     rng = np.random.default_rng(1)

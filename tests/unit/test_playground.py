@@ -139,6 +139,7 @@ def test_other_tokens_than_those_asked_for_are_told() -> None:
     assert "on token 1 of sequence 1 and token 1 of sequence 2" in verdict["sentence"]
 
 
+@pytest.mark.slow
 def test_float32_loses_the_direction_and_a_short_run_does_not() -> None:
     assert picture_of({**FIVE, "numerics": "float32", "steps": 100})["verdict"]["sentence"].endswith("lost yet.")
     picture = picture_of({**FIVE, "numerics": "float32", "steps": 1000})
@@ -146,6 +147,7 @@ def test_float32_loses_the_direction_and_a_short_run_does_not() -> None:
     assert picture["runs"]["exact"]["correlation"][-1] > picture["runs"]["W"]["correlation"][-1] + 1e-3
 
 
+@pytest.mark.slow
 def test_a_relu_head_composes_where_a_linear_one_selects() -> None:
     state = PRESETS["composition"]["state"]
     picture = picture_of(state)

@@ -161,6 +161,7 @@ def test_heads_beside_their_svms() -> None:
     assert not model.config._attn_implementation.startswith("attsvm")
 
 
+@pytest.mark.slow
 def test_options_and_imports() -> None:
     with pytest.raises(ValueError, match="every is 0; a positive integer"):
         AttentionMonitor(every=0)

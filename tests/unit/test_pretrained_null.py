@@ -65,6 +65,7 @@ def test_an_untrained_model_is_not_better_than_its_null(kind: str) -> None:
     assert names == [None] * 8
 
 
+@pytest.mark.slow
 def test_a_trained_head_can_be_better_than_its_null() -> None:
     """MiniLM's head 0.2 looks at the token before, and is much nearer its SVM than fresh weights are to theirs."""
     model, tokenizer = minilm()

@@ -230,6 +230,7 @@ def test_support_tokens_carry_their_text() -> None:
     assert sum(token.multiplier for token in probe.support) <= 1
 
 
+@pytest.mark.slow
 def test_minilm_audit_with_other_heads() -> None:
     model, tokenizer = minilm()
     heads = list(extract_heads(model, SENTENCES, layers=[3], heads=[0, 1, 2], tokenizer=tokenizer))

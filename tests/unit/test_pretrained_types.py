@@ -50,6 +50,7 @@ def _induction_model() -> tuple[Any, torch.Tensor]:
     raise AssertionError(f"induction was not learnt in 400 steps: the loss is {loss.item():.2f}")
 
 
+@pytest.mark.slow
 def test_a_model_trained_to_induction_shows_its_heads() -> None:
     """A uniform guess among 40 words has loss 3.7; at 0.35 something copies, and it is the second layer."""
     model, ids = _induction_model()

@@ -331,6 +331,7 @@ def test_where_rounding_keeps_the_gap_open_no_further_method_is_tried() -> None:
     assert solution.gap < 1e-12
 
 
+@pytest.mark.slow
 def test_no_matrix_over_a_quarter_of_a_million_entries_is_formed() -> None:
     """Where l_1 on the constraints lacks the last digits, a run on the entries would need 129 GiB."""
     problem = problems.planted(np.random.default_rng(1), 20, 8, 512)

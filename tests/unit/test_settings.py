@@ -181,6 +181,7 @@ def test_the_head_moves_along_its_gradient(head):
         np.testing.assert_allclose(step, -0.5 * grad.numpy(), atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("height", "limit"), [(1.0, (4 / 3, 1 / 3)), (1.5, (1.0, 0.0))])
 def test_joint_training_reaches_the_published_limits(height, limit):
     # arXiv 2306.13596, joint (v, p): the third input is a support vector of v at height 1 and none at 1.5, where its

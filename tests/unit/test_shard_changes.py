@@ -218,6 +218,7 @@ def client(folder: Path, scheduler: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_two_client_processes_on_one_scheduler_see_the_files_that_are_there(tmp_path: Path) -> None:
     folder, one, first, second = tmp_path / "shards", make(0), make(1), make(2)
     bad = {**second, "tokens": np.full_like(second["tokens"], np.nan)}

@@ -547,6 +547,7 @@ class _Deadly(ShardFile):
         return super().open()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_its_pass(tmp_path: Path) -> None:
     problem = make("planted", 60, 8, 5)
     for k in range(6):

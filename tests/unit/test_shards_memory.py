@@ -148,6 +148,7 @@ def test_the_command_ends_in_a_sentence_where_memory_ends(
         assert answer["objective"] is None
 
 
+@pytest.mark.slow
 def test_where_no_factor_fits_the_method_of_multipliers_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,6 +169,7 @@ def test_a_clear_difference_is_marked() -> None:
     assert not rows["uniform attention"].differs
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     write_study(tmp_path / "one", content())

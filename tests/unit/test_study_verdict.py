@@ -82,6 +82,7 @@ def test_a_control_that_wins_takes_the_verdict() -> None:
     assert direction_state(with_controls(((1 + value) / 2, True))) == ARRIVES
 
 
+@pytest.mark.slow
 def test_a_study_repeats_itself() -> None:
     result = study(data_set(8, 4, 12, 8), Settings(train=6, steps=600, shuffles=3))
     assert quantities(result) == quantities(easy())
@@ -221,6 +222,7 @@ def random_data(n: int, d: int, seed: int) -> Dataset:
     return Dataset("random", tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_random_data_in_two_dimensions_get_no_success(seed: int) -> None:
     """Four weights: controls come near by chance, the best tokens cannot be selected, and nothing can be predicted."""
@@ -243,6 +245,7 @@ def planted(seed: int) -> Dataset:
     return Dataset("planted", TokenData(tokens, np.ones((120, 1)), labels))
 
 
+@pytest.mark.slow
 def test_labels_are_told_from_random_labels_by_rows_held_out() -> None:
     settings = Settings(train=60, steps=300, max_steps=300, shuffles=6)
     with_pattern = planted(0)
@@ -314,6 +317,7 @@ def test_training_that_climbs_goes_on_by_itself_or_says_how_long() -> None:
     assert first / 4 < steps < 20 * first
 
 
+@pytest.mark.slow
 def test_a_table_of_texts_that_still_climbs_is_no_refutation(tmp_path: Path) -> None:
     """Stopped early, texts once read "did not"; with more steps "became"."""
     rng = np.random.default_rng(0)

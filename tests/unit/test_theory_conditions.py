@@ -33,6 +33,7 @@ def risk(trial: theory.Trial, W: np.ndarray) -> float:
     return float(np.log1p(np.exp(-(s * trial.gamma).sum(axis=1))).mean())
 
 
+@pytest.mark.slow
 def test_strict_and_slack_b1_differ_as_measured() -> None:
     """The instances of docs/tables/theory.py: at d = 20 hardly any has strict B.1, at d = 40 more than a quarter."""
     n, d, slack, trials, strict, larger, slack_there, strict_there = numbers(

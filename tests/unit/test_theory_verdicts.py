@@ -121,6 +121,7 @@ def test_descent_from_the_cone_of_a_local_direction_stays_and_converges(seed: in
         assert theory.agrees(prediction, theory.observe(trial, trace.W[-1])) is True
 
 
+@pytest.mark.slow
 def test_a_head_that_mixes_is_named() -> None:
     v = np.array([1.0, 0.9, 0.2, 0.1])
     data = TokenData(np.eye(4)[None], [[1.0]], [1.0])

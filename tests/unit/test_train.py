@@ -7,6 +7,7 @@ import torch
 from attsvm import TokenData, correlation, train
 from attsvm.data.synthetic import random_data
 from attsvm.training import recording
+from attsvm.training.descent import SeparatelyNormalizedGD
 from attsvm.training.recording import Watch
 
 DATA, V = random_data(3, 4, 5, 6, gap=0.05, seed=1)
@@ -199,6 +200,17 @@ def test_trials_are_shared_out_among_threads_without_a_trace():
         torch.set_num_threads(threads)
 
 
+@pytest.mark.parametrize("relative", [False, True])
+def test_factors_normalised_apart_are_compiled(relative):
+    rule = SeparatelyNormalizedGD(0.1, relative=relative)
+    options = {"optimizer": rule, "parameterization": "KQ", "init": "torch", "steps": 20}
+    compiled, plain = (train(DATA, V, backend=backend, **options) for backend in ("auto", "torch"))
+    assert compiled.backend == "compiled"
+    # Sums in another order; 20 short steps magnify their rounding by far less than 1e4.
+    np.testing.assert_allclose(compiled.K, plain.K, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(compiled.Q, plain.Q, rtol=1e-10, atol=1e-12)
+
+
 def test_the_compiled_loop_is_chosen_where_it_can_serve():
     assert train(DATA, V, steps=1).backend == "compiled"
     assert train(DATA, V, steps=1, backend="torch").backend == "torch"
@@ -208,6 +220,7 @@ def test_the_compiled_loop_is_chosen_where_it_can_serve():
             train(DATA, V, steps=1, backend="compiled", **options)
 
 
+@pytest.mark.slow
 def test_float32_exact_gradients_keep_the_direction_where_autograd_loses_it():
     # float32 autograd is blind past margin 16, which 3000 steps of 0.1 pass many times over.
     reference = train(DATA, V, steps=3000)

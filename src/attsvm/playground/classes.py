@@ -21,7 +21,7 @@ from attsvm.playground.state import CLASSES, Classes
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.training import train
-from attsvm.training.compiled import RULE_CODES
+from attsvm.training.compiled import W_RULES
 
 # The three optimisers, and the norm whose largest margin each is known or conjectured to reach.
 RACES: tuple[tuple[OptimizerName, NormName], ...] = (
@@ -78,7 +78,7 @@ def classes_picture(
     data = training_data(state)
     races = []
     for optimizer, norm in RACES:
-        steps = min(state.steps, DRAFT_STEPS) if draft and optimizer not in RULE_CODES else state.steps
+        steps = min(state.steps, DRAFT_STEPS) if draft and optimizer not in W_RULES else state.steps
         options = interruptible(draft, stale)
         trace = train(data, [1.0], loss="correlation", optimizer=optimizer, steps=steps, **options)
         if trace.stopped:

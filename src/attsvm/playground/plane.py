@@ -25,7 +25,7 @@ from attsvm.theory.basins import map_basins
 from attsvm.theory.equivalence import SELECTED, EquivalenceStatus, svm_equivalent
 from attsvm.theory.tokens import Trial
 from attsvm.training import Trace, train
-from attsvm.training.compiled import RULE_CODES
+from attsvm.training.compiled import W_RULES
 
 # Each record costs as much as a hundred compiled steps, and so does each time the loop asks whether to go on.
 RECORDS, DRAFT_RECORDS = 64, 24
@@ -131,7 +131,7 @@ def plane_picture(
     trial = Trial.of(data, head)
 
     def trained(optimizer: OptimizerName, **options: Any) -> Trace:
-        compiled = optimizer in RULE_CODES and state.head == "linear" and "numerics" not in options
+        compiled = optimizer in W_RULES and state.head == "linear" and "numerics" not in options
         steps = min(state.steps, DRAFT_STEPS) if draft and not compiled else state.steps
         trace = train(
             data, head, optimizer=optimizer, steps=steps, record_every=record_steps(steps, draft),
@@ -242,7 +242,7 @@ def plain(values: Any) -> Any:
 def _basins(trial: Trial, state: Plane) -> dict[str, Any] | None:
     """Train from a square of starts W(0) z; None unless all queries are one, so that a start is a point."""
     queries = trial.queries
-    if state.head != "linear" or state.optimizer not in RULE_CODES or np.abs(queries - queries[0]).max() > 0:
+    if state.head != "linear" or state.optimizer not in W_RULES or np.abs(queries - queries[0]).max() > 0:
         return None
     length = np.linalg.norm(queries[0])
     side = np.linspace(-BASIN_REACH, BASIN_REACH, BASIN_STARTS)

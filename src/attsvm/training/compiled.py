@@ -22,8 +22,9 @@ from numba import boolean, float64, int64
 from attsvm.core.kernels import kernel
 
 LOSS_CODES = {"logistic": 0, "exponential": 1, "correlation": 2}
-GD, NORMALIZED, MOMENTUM, SIGN, MIRROR = range(5)
-RULE_CODES = {"gd": GD, "normalized_gd": NORMALIZED, "momentum": MOMENTUM, "sign": SIGN, "mirror": MIRROR}
+GD, NORMALIZED, APART, MOMENTUM, SIGN, MIRROR = range(6)
+W_RULES = {"gd": GD, "normalized_gd": NORMALIZED, "momentum": MOMENTUM, "sign": SIGN, "mirror": MIRROR}
+KQ_RULES = {"gd": GD, "normalized_gd": NORMALIZED, "separately_normalized_gd": APART}
 
 # Inner products may be reordered, to use vector instructions. Nothing else may: the compiler would turn gap - drop into
 # margin - gamma, two equal numbers, and undo what this file is for.
@@ -147,6 +148,14 @@ def _subtract(factor, step, matrix):
             matrix[j, k] -= factor * step[j, k]
 
 
+@kernel(inner=True)
+def _normalized_step(size, relative, grad, matrix):
+    """Make one step along a gradient over its own norm, in place; a zero gradient moves nothing."""
+    squared = _squares(grad)
+    if squared > 0.0:
+        _subtract(size * (math.sqrt(_squares(matrix)) if relative else 1.0) / math.sqrt(squared), grad, matrix)
+
+
 @kernel(inner=True, inline="always")
 def _update_W(rule, W, grad, squared, log_scale, step, size, power, state):
     """Make one step on W in place; see :mod:`attsvm.training.descent` and :mod:`attsvm.training.steepest`."""
@@ -187,7 +196,7 @@ def advance_W(tokens, columns, queries, key_columns, gamma, mask, loss, rule, si
     columns, key_columns : arrays (B, n, d, T), (B, dz, n)
         Tokens and queries transposed.
     loss, rule : int
-        Values of LOSS_CODES and RULE_CODES.
+        Values of LOSS_CODES and W_RULES.
     sizes : array (steps,)
         Step sizes.
     first : int
@@ -217,14 +226,14 @@ def advance_W(tokens, columns, queries, key_columns, gamma, mask, loss, rule, si
 
 @kernel((*TRIALS, boolean, float64[::1], float64[:, :, ::1], float64[:, :, ::1]))
 def advance_KQ(tokens, columns, queries, key_columns, gamma, mask, loss, rule, relative, sizes, K, Q):
-    """Run len(sizes) steps on the factors of W = K Q^T, in place, normalised jointly or plain.
+    """Run len(sizes) steps on the factors of W = K Q^T, in place: plain, normalised jointly, or each by its own.
 
     Parameters
     ----------
     tokens, columns, queries, key_columns, gamma, mask, loss, rule, sizes
-        As for :func:`advance_W`, with rules "gd" and "normalized_gd".
+        As for :func:`advance_W`, with a rule of KQ_RULES.
     relative : bool
-        Whether a step is also multiplied by the Frobenius norm of (K, Q).
+        Whether a step is also multiplied by the Frobenius norm of what it is normalised with: (K, Q), or each.
     K, Q : arrays (B, d, m), (B, dz, m)
         Updated in place.
     """
@@ -256,6 +265,10 @@ def advance_KQ(tokens, columns, queries, key_columns, gamma, mask, loss, rule, r
             _product(K_across, average, key_average_across)
             _product(across, query_products_across, grad_K)
             _product(key_columns[b], key_average_across, grad_Q)
+            if rule == APART:
+                _normalized_step(sizes[step], relative, grad_K, K[b])
+                _normalized_step(sizes[step], relative, grad_Q, Q[b])
+                continue
             squared = _squares(grad_K) + _squares(grad_Q)
             if squared == 0.0:
                 continue

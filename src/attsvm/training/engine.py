@@ -116,7 +116,7 @@ _SMALL_TRIAL = 1 << 22
 
 def can_compile(objective: Objective, rule: Optimizer, params: list[Tensor]) -> str | None:
     """Return None if the compiled loop can run this, else what stands in the way."""
-    from attsvm.training.compiled import LOSS_CODES, RULE_CODES
+    from attsvm.training.compiled import KQ_RULES, LOSS_CODES, W_RULES
 
     tokens = objective.tokens
     if objective.weights is not None:
@@ -131,7 +131,7 @@ def can_compile(objective: Objective, rule: Optimizer, params: list[Tensor]) -> 
         return "autograd numerics"
     if objective.loss.name not in LOSS_CODES:
         return f"the loss {objective.loss.name!r}"
-    if rule.name not in RULE_CODES or (len(params) == 2 and rule.name not in ("gd", "normalized_gd")):
+    if rule.name not in (W_RULES if len(params) == 1 else KQ_RULES):
         return f"the optimizer {rule.name!r}"
     if rule.relative and len(params) == 1:
         return "relative steps on W"
@@ -166,7 +166,7 @@ class CompiledEngine:
             np.ascontiguousarray(gamma.numpy()),
             np.ascontiguousarray(mask),
             compiled.LOSS_CODES[objective.loss.name],
-            compiled.RULE_CODES[rule.name],
+            (compiled.W_RULES if len(params) == 1 else compiled.KQ_RULES)[rule.name],
         )
         self.power = rule.p if isinstance(rule, MirrorDescent) else 2.0
         start = rule.start(self.params, objective)
