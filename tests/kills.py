@@ -1,8 +1,7 @@
 """Kill commands at random moments and let them go on: `python tests/kills.py [--kills N] [--seed S] [NAME ...]`.
 
 The results must be those of a run that was left alone, byte for byte but for the seconds that it took, and nothing else
-may lie beside them. Runs are forks of one process that has imported everything, so that moments fall into the work; and
-kernels are compiled at their first call, so that all runs take the same code (an inspection may else go on in another).
+may lie beside them. Runs are forks of one process that has imported everything, so that moments fall into the work.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-os.environ["ATTSVM_COMPILE"] = "first"
 
 import numpy as np
 

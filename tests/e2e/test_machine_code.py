@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import attsvm
+from attsvm.cli import main
 from attsvm.core import kernels
 from attsvm.data.digits import digits
 from attsvm.experiments import registry
@@ -72,6 +73,31 @@ def test_experiments_and_studies_compile_first(monkeypatch: pytest.MonkeyPatch) 
     study(digits(), Settings(train=10, steps=10, shuffles=1))
     assert seen == [True, True, True]
     assert kernels._MOMENT.depth == 0
+
+
+def test_inspections_compile_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspection = pytest.importorskip("attsvm.pretrained.inspection")
+
+    class Seen(Exception):
+        pass
+
+    def inputs(*_: Any) -> None:
+        assert kernels._MOMENT.depth > 0
+        raise Seen
+
+    monkeypatch.setattr(inspection, "_Inputs", inputs)
+    with pytest.raises(Seen):
+        inspection.inspect_model(None, None, [])
+    assert kernels._MOMENT.depth == 0
+
+
+def test_a_comparison_calls_no_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """So that there is nothing to compile."""
+    for name in ("one", "two"):
+        data = ["study", "digits", "--train", "10", "--steps", "10", "--max-steps", "10", "--shuffles", "1"]
+        assert main([*data, "--seed", str(len(name)), "--out", str(tmp_path / name)]) == 0
+    monkeypatch.setattr(kernels, "at_hand", lambda function: pytest.fail("a kernel is called"))
+    assert main(["compare", str(tmp_path / "one"), str(tmp_path / "two"), "--out", str(tmp_path / "both")]) == 0
 
 
 def test_benchmarks_compile_first() -> None:

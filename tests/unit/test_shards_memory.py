@@ -14,9 +14,14 @@ from attsvm import ShardedProblem, Status, solve
 from attsvm.cli import main
 from attsvm.core.norms import get_norm
 from attsvm.core.paging import CHUNK_BYTES
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.reduction import reduce
+from attsvm.data.shards import ShardFile
 from attsvm.proofs.objective import PLAIN
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.working_sets import collection, restriction, rounds
+from attsvm.solvers.frobenius import exchanges
+from attsvm.solvers.frobenius.active_set import Constraints as ActiveSetConstraints
+from attsvm.solvers.working_sets import collection, pool, restriction, rounds, solving
 from attsvm.solvers.working_sets.constraints import Constraints
 from attsvm.solvers.working_sets.pool import Pool
 from attsvm.solvers.working_sets.restriction import Restriction
@@ -149,15 +154,72 @@ def test_the_command_ends_in_a_sentence_where_memory_ends(
 
 
 @pytest.mark.slow
-def test_where_no_factor_fits_the_method_of_multipliers_goes_on(
+def test_the_method_of_multipliers_goes_on_where_factors_are_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 3000, 8, 20, 3))
     whole = solve(problem, tol=1e-6)
-    monkeypatch.setattr(rounds, "FACTORS", np.inf)
+    monkeypatch.setattr(solving, "FACTOR_BYTES", 0.0)  # whatever memory the machine has
+    monkeypatch.setattr(rounds, "DOUBTFUL", 1)  # the first gaps are infinite: no reason for a factor either
     bounded = solve(problem, tol=1e-6)
     assert bounded.status is Status.OPTIMAL
     assert "multipliers" in bounded.method
     assert "multipliers" not in whole.method
     # Two answers with certified gaps differ by both at most.
     assert bounded.objective == pytest.approx(whole.objective, rel=2e-6)
+
+
+def test_compressed_tokens_are_unpacked_into_their_place(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    shape = (4000, 16, 32)
+    np.savez_compressed(
+        tmp_path / "a.npz",
+        tokens=rng.standard_normal(shape),
+        queries=rng.standard_normal((4000, 3)),
+        selected=np.zeros(4000, dtype=int),
+    )
+    (shard,) = ShardedProblem.from_folder(tmp_path).shards
+    assert isinstance(shard, ShardFile)
+    assert shard.whole_bytes == 8 * np.prod(shape)
+    tracemalloc.start()
+    shard.load()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.2 * shard.whole_bytes  # the numbers, and pieces of a quarter of a megabyte; 3.9 without pieces
+
+
+def test_compressed_shards_are_unpacked_once_where_all_of_them_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of(tmp_path / "shards", 400, 6, 6, 2)
+    for path in folder.iterdir():
+        with np.load(path) as arrays:
+            content = dict(arrays)
+        np.savez_compressed(path, **content)
+    loaded: list[str] = []
+    load = ShardFile.load
+    monkeypatch.setattr(ShardFile, "load", lambda self: loaded.append(str(self)) or load(self))
+    once = solve(ShardedProblem.from_folder(folder), tol=TOL)
+    assert len(loaded) == 2
+    loaded.clear()
+    monkeypatch.setattr(pool, "KEPT_BYTES", 1)
+    often = solve(ShardedProblem.from_folder(folder), tol=TOL)
+    assert len(loaded) > 2 * len(often.rounds)
+    assert once.status is often.status is Status.OPTIMAL
+    assert once.digests == often.digests
+    np.testing.assert_array_equal(once.W, often.W)
+
+
+def test_a_factor_of_the_active_constraints_takes_three_matrices() -> None:
+    rng = np.random.default_rng(0)
+    tokens, queries = rng.standard_normal((600, 3, 40)), rng.standard_normal((600, 40))
+    reduced = reduce(SelectionProblem(tokens, queries, np.zeros(600, dtype=int)))
+    constraints = ActiveSetConstraints.of_reduced(reduced)
+    count = len(constraints.of)
+    tracemalloc.start()
+    passive, size = exchanges._opening(reduced, constraints, np.ones(count), 1.0, count, count)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert size == count > 1000
+    # The factor, the matrix that is factored, and one of its two products; five where sums were written out.
+    assert peak < 3.3 * passive.factor.nbytes

@@ -30,6 +30,9 @@ DAMAGE = (
     *(ValueError, RuntimeError, TypeError, KeyError, AttributeError, SyntaxError),
 )
 
+# Bytes that are unpacked at a time: zipfile holds several times as many, and they are still in the processor's cache.
+UNPACK_BYTES = 1 << 18
+
 
 @dataclass(frozen=True)
 class Stamp:
@@ -219,11 +222,12 @@ class RawArray(FileArray):
         _read_into(stream, out, self.path)
 
 
-def _read_into(stream: Any, out: np.ndarray, path: str) -> None:
+def _read_into(stream: Any, out: np.ndarray, path: str, most: int | None = None) -> None:
+    """Read the numbers of an array, ``most`` bytes at a time; raises ValueError where the file ends before."""
     size, place = out.nbytes, 0
     view = out.reshape(-1).view(np.uint8).data
     while place < size:
-        count = stream.readinto(view[place:])
+        count = stream.readinto(view[place : None if most is None else place + most])
         if not count:
             raise ValueError(f"{path} ends within its numbers; a whole file was expected.")
         place += count
@@ -238,12 +242,12 @@ class PackedArray(FileArray):
             shape, fortran, dtype = npy_header(content, self.name, self.path)
             if fortran:
                 columns = np.empty(shape[::-1], dtype)
-                _read_into(content, columns, self.path)
+                _read_into(content, columns, self.path, UNPACK_BYTES)
                 out = columns.T[start:stop]
             else:
                 content.seek(start * prod(shape[1:]) * dtype.itemsize, os.SEEK_CUR)
                 out = np.empty((stop - start, *shape[1:]), dtype)
-                _read_into(content, out, self.path)
+                _read_into(content, out, self.path, UNPACK_BYTES)
             if fortran or stop == shape[0]:
                 content.read(1)  # the end, where the checksum is compared
             return out

@@ -150,6 +150,12 @@ class ShardFile:
     arrays: Mapping[str, FileArray]
     words: str | None = None
 
+    @property
+    def whole_bytes(self) -> int:
+        """Bytes of the tokens that are read as a whole, zero where they can be read block by block."""
+        tokens = self.arrays["tokens"]
+        return 0 if isinstance(tokens, RawArray) else (self.stop - self.start) * tokens.row_bytes
+
     def load(self) -> ShardArrays:
         """Read the arrays, but for tokens that can be read block by block.
 

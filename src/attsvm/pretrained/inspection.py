@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from attsvm.core.kernels import compiled_first
 from attsvm.core.meter import Meter
 from attsvm.pretrained.activations.layers import AbsentLayer, absent_layers, layer_numbers
 from attsvm.pretrained.activations.recording import AttentionCall
@@ -107,6 +108,7 @@ class _Calls:
         return COPIES * self.entry * max(self.heads) * length * length
 
 
+@compiled_first()
 def inspect_model(
     model: Any,
     tokenizer: Any,

@@ -97,6 +97,8 @@ class Control:
         self._bound = 0.0
         self._rows = 0
         self._certifies = False
+        # Bytes that a step may take however much memory there is; subproblems have limits of their own.
+        self.most_bytes = np.inf
         self._longest = np.inf if callback is None else LONGEST_CALL
         self._asked = 0.0
 
@@ -122,7 +124,7 @@ class Control:
         Its time is that of calls which neither a limit nor a callback can end.
         """
         left = np.inf if self.time_limit is None else self.time_limit - self.seconds
-        return seconds <= min(left, self._longest) and size <= MEMORY_SHARE * available_bytes()
+        return seconds <= min(left, self._longest) and size <= min(self.most_bytes, MEMORY_SHARE * available_bytes())
 
     @property
     def state(self) -> IterationState:

@@ -106,7 +106,9 @@ def _factor(
     """Let members (k,) into an empty passive set, without multipliers; False when some depend on others."""
     size, free = len(members), constraints.tied[members]
     cost = np.where(free, 0.0, 1.0)
-    gram = weight * reduced.gram(*np.divmod(members, reduced.delta.shape[1])) + np.outer(cost, cost)
+    gram = reduced.gram(*np.divmod(members, reduced.delta.shape[1]))
+    gram *= weight
+    np.add(gram, cost, out=gram, where=~free[:, None])
     squares = gram.diagonal().copy()
     try:
         lower, _ = lower_factor(gram)

@@ -11,11 +11,13 @@ from typing import Any
 
 from attsvm.core.cluster import gathered, local_client, losses_told, remote_client
 from attsvm.data.checksums import Record, check_files, record_of
-from attsvm.data.shards import ShardedProblem
+from attsvm.data.shards import ShardArrays, ShardedProblem, ShardFile
 from attsvm.solvers.working_sets.pricing import Source
 
 # Answers that are joined at a time.
 FAN_IN = 8
+# Bytes of all tokens that are read as a whole (compressed ones) up to which they stay in memory during a run.
+KEPT_BYTES = 1 << 27
 
 Task = Callable[..., Any]
 Join = Callable[..., Any]
@@ -42,6 +44,8 @@ class Pool:
 
     def __init__(self, sources: Sequence[Source], *, recording: bool = True) -> None:
         self._sources, self._recording = sources, recording
+        whole = sum(source.whole_bytes for source in sources if isinstance(source, ShardFile))
+        self._keeping, self._kept = whole <= KEPT_BYTES, dict[int, ShardArrays]()
         self.records: dict[int, Record] = {}
         self.sent = self.received = 0
 
@@ -57,11 +61,17 @@ class Pool:
         """
         answers: list[Any] = []
         for parts in own:
-            source = self._sources[parts[0]]
-            answers.append(_evaluate(task, source, self._is_new(parts[0]), *parts, *common))
+            answers.append(_evaluate(task, self._source(parts[0]), self._is_new(parts[0]), *parts, *common))
             if len(answers) == FAN_IN:
                 answers = [_join(join, answers)]
         return self._recorded(_join(join, answers))
+
+    def _source(self, number: int) -> Source:
+        """Return the shard, from memory where its tokens are read as a whole and all such tokens fit."""
+        source = self._kept.get(number, self._sources[number])
+        if self._keeping and isinstance(source, ShardFile) and source.whole_bytes:
+            source = self._kept[number] = source.load()
+        return source
 
     def inspect(self) -> tuple[str, ...]:
         """Take the checksums that are missing, and return the digest of every shard."""

@@ -66,7 +66,7 @@ FIRST_BYTES = 1 << 23
 # Bytes that a round takes in addition to its working set, in those of the working set.
 COPIES = 4
 # Matrices over the active constraints that are held at a time.
-FACTORS = 3
+FACTORS = 2
 ROUNDS = 100
 # What a squared hinge's room grows by in a round.
 ROOMIER = 4
@@ -265,11 +265,11 @@ class Rounds(Collection):
         else:
             self._join(state, restriction, answer)
         if state.penalty:
-            # Multipliers of contradictory constraints diverge.
-            if np.isinf(gap) and state.rounds >= DOUBTFUL:
-                state.penalty, state.dual = 0.0, np.zeros(len(state.dual))
-            elif (gap <= CLOSE_GAP or state.rounds >= PROXIMAL_STEPS) and self._factor_fits(state):
+            is_doubtful = np.isinf(gap) and state.rounds >= DOUBTFUL
+            if (is_doubtful or gap <= CLOSE_GAP or state.rounds >= PROXIMAL_STEPS) and self._factor_fits(state):
                 state.penalty = 0.0
+                if is_doubtful:  # multipliers of contradictory constraints diverge
+                    state.dual = np.zeros(len(state.dual))
         elif not has_grown:
             # A restriction that nothing joins is the whole problem: only a sum still depends on where W is.
             whole = state.anchor is None and inner_gap <= finest
@@ -344,9 +344,9 @@ class Rounds(Collection):
             state.room *= ROOMIER  # all that fall short end up here
 
     def _factor_fits(self, state: State) -> bool:
-        """Whether the memory that is left holds the factors by which the norm's own method ends."""
+        """Whether the factors by which the norm's own method ends are small enough."""
         order = min(len(state.table), self.shape[0] * self.shape[1])
-        return FACTORS * 8.0 * order * order <= available_bytes()
+        return self.control.affords(0.0, FACTORS * 8.0 * order * order)
 
     def _wide(self, state: State) -> bool:
         """Whether so many constraints of a hinge are listed that a narrower band would pay."""

@@ -23,6 +23,10 @@ from attsvm.solvers.working_sets.rounds import Rounds
 from attsvm.solvers.working_sets.solution import ShardedSolution, Supports
 from attsvm.solvers.working_sets.state import State, check_outside, mark_of, read_checkpoint, write_checkpoint
 
+# Bytes of the matrices over active constraints that shards may take: with them, 4096 active constraints or W (64, 64)
+# end by factors, and larger problems by products, whose memory is that of the working set.
+FACTOR_BYTES = 300e6
+
 # Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T), each None where there is none.
 Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
 
@@ -101,6 +105,7 @@ def solve_shards(
     """
     if checkpoint is not None:
         check_outside(checkpoint, "checkpoint", problem)
+    control.most_bytes = FACTOR_BYTES
     mark = mark_of(problem.shape, len(problem.shards), norm, regularisation)
 
     def keep(state: State) -> None:
