@@ -67,6 +67,7 @@ TESTS = {
     "attsvm.core.rounding": ["tests/unit/test_rounding.py"],
     "attsvm.solution.solution": ["tests/unit/test_solution.py"],
     "attsvm.solution.solution_set": ["tests/unit/test_solution_set.py"],
+    PROOFS + "bounds": ["tests/unit/test_certified.py"],
     PROOFS + "certified": ["tests/unit/test_certified.py"],
     PROOFS + "objective": ["tests/unit/test_certified.py", *CLAIMS],
     PROOFS + "ties": ["tests/unit/test_ties.py"],

@@ -17,9 +17,9 @@ _HOMES = {
     "solve": "attsvm.solvers.solving",
     "soft_margin_path": "attsvm.solvers.soft_margin_path",
     "solve_batch": "attsvm.solvers.batching",
-    "ProblemBatch": "attsvm.solvers.problem_batch",
+    "ProblemBatch": "attsvm.solution.problem_batch",
     "Proof": "attsvm.proofs",
-    "BatchSolution": "attsvm.solvers.problem_batch",
+    "BatchSolution": "attsvm.solution.problem_batch",
     "Diagnosis": "attsvm.theory.diagnosis",
     "diagnose": "attsvm.theory.diagnosis",
     "svm_equivalent": "attsvm.theory.equivalence",
@@ -90,10 +90,10 @@ if TYPE_CHECKING:
     from attsvm.nn.attention import Attention
     from attsvm.playground.widget import Playground
     from attsvm.proofs import Proof
+    from attsvm.solution.problem_batch import BatchSolution, ProblemBatch
     from attsvm.solution.solution import Solution
     from attsvm.solution.unsolved import UnsolvedError
     from attsvm.solvers.batching import solve_batch
-    from attsvm.solvers.problem_batch import BatchSolution, ProblemBatch
     from attsvm.solvers.soft_margin_path import soft_margin_path
     from attsvm.solvers.solving import solve
     from attsvm.solvers.working_sets.solution import ShardedSolution

@@ -18,7 +18,7 @@ import pytest
 
 import oracle
 from attsvm import SelectionProblem, Status, solve
-from attsvm.solvers.regularised import RegularisedSolution
+from attsvm.solution.regularised import RegularisedSolution
 from problems import FAMILIES
 
 TOL = 1e-9

@@ -16,6 +16,7 @@ from attsvm.core.double_double import Rows
 from attsvm.core.error_free import UNIT, Pair
 from attsvm.core.norms import FROBENIUS, Norm, get_norm
 from attsvm.core.rounding import FEW
+from attsvm.proofs import bounds as prover
 from attsvm.proofs import certified as module
 from attsvm.proofs.certified import TIE_TOLERANCE, Certified, certify
 from attsvm.proofs.objective import PLAIN
@@ -282,7 +283,7 @@ def test_bounds_with_ties_enclose_the_optimum(norm: str | float) -> None:
 def test_ties_that_no_move_is_shown_for_leave_a_residual(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a move, what is claimed is for the problem whose ties may differ by the residual."""
     problem = NAMED["tie_forces_a_detour"]().problem
-    monkeypatch.setattr(module, "tie_move", lambda *arguments: math.inf)
+    monkeypatch.setattr(prover, "tie_move", lambda *arguments: math.inf)
     monkeypatch.setattr(module, "onto_ties", lambda problem, W, margins: W)
     miss = 1e-10
     W = np.array([[1.0], [-1.0 + miss]])
@@ -303,7 +304,7 @@ def test_ties_that_no_move_is_shown_for_leave_a_residual(monkeypatch: pytest.Mon
 
 def test_a_residual_that_takes_the_whole_bound_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = NAMED["tie_forces_a_detour"]().problem
-    monkeypatch.setattr(module, "tie_move", lambda *arguments: math.inf)
+    monkeypatch.setattr(prover, "tie_move", lambda *arguments: math.inf)
     bounds = certify(problem, FROBENIUS, np.array([[1.0], [-1.0]]), np.array([[0.0, 1e16, 2.0]]))
     assert bounds.lower_bound == bounds.rounding == 0.0
     assert bounds.gap == math.inf
@@ -313,7 +314,7 @@ def test_a_move_that_would_cost_more_than_the_norm_is_no_move(monkeypatch: pytes
     problem = NAMED["tie_forces_a_detour"]().problem
     W, dual = np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 2.0]])
     for size in (0.0, 1e-6, 0.1, 1.5):
-        monkeypatch.setattr(module, "tie_move", lambda *arguments, size=size: size)
+        monkeypatch.setattr(prover, "tie_move", lambda *arguments, size=size: size)
         bounds = certify(problem, FROBENIUS, W, dual)
         if size > 1.0:
             # longer than the margin over |delta||z| = 1 leaves
@@ -332,9 +333,10 @@ COARSE = 1e-6
 
 @pytest.fixture
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "UNIT", COARSE)
+    monkeypatch.setattr(prover, "UNIT", COARSE)
+    monkeypatch.setattr(prover, "FEW", 4 * COARSE)
     monkeypatch.setattr(module, "FEW", 4 * COARSE)
-    monkeypatch.setattr(module, "gamma", lambda k: k * COARSE)
+    monkeypatch.setattr(prover, "gamma", lambda k: k * COARSE)
 
 
 @pytest.mark.usefixtures("coarse")
@@ -345,14 +347,15 @@ def test_a_margin_is_off_by_the_products_it_is_a_sum_of(d: int, dz: int) -> None
     delta[0, 0] = query[0] = W[0, 0] = 1.0
     W[1, 0] = 100.0
     length = float(np.linalg.norm(W))
-    bounds = certify(single(delta, query), FROBENIUS, W, np.array([[0.0, 1.0]]))
+    problem = single(delta, query)
+    proven = certify(problem, FROBENIUS, W, np.array([[0.0, 1.0]]))
     # The bound is the norm over the margin from below, and a few scalar roundings.
-    shortfall = 1 - length / bounds.upper_bound
+    shortfall = 1 - length / proven.upper_bound
     assert d + dz + 1 <= shortfall / COARSE / length <= d + dz + 8
-    direct, residual = module.upper_bound(
-        single(delta, query), FROBENIUS, W, np.array([[0.0, 1.0]]), length, sharp=False
+    direct, residual = prover.upper_bound(
+        problem, PLAIN.terms(problem, FROBENIUS), W, np.array([[0.0, 1.0]]), length, sharp=False
     )
-    assert direct == bounds.upper_bound
+    assert direct == proven.upper_bound
     assert residual == 0.0
 
 
@@ -429,31 +432,31 @@ def test_margins_in_twice_the_precision_from_below(monkeypatch: pytest.MonkeyPat
     size, margins = float(np.linalg.norm(W)), np.array([[0.0, 1.0, 1.7, 1e3]])
     allowance = 9 * COARSE * size
     least = margins - allowance * problem.lengths
-    plain = module._sharpen(problem, W, margins, least, size)
+    plain = prover._sharpen(problem, W, margins, least, size)
     assert 1 - 6 * COARSE <= plain[0, 1] <= 1 - 2 * COARSE
     np.testing.assert_array_equal(plain[0, 2:], least[0, 2:])
     honest = Rows.margins
     monkeypatch.setattr(Rows, "margins", lambda *arguments, **options: (honest(*arguments, **options)[0], 2e-3))
-    wide = module._sharpen(problem, W, margins, least, size)
+    wide = prover._sharpen(problem, W, margins, least, size)
     assert 1 - 2e-3 * size - 7 * COARSE <= wide[0, 1] <= 1 - 2e-3 * size - 2 * COARSE
     three = single(np.array([[3.0, 0.0]]))
-    far = module._sharpen(three, np.array([[1.0], [0.0]]), np.array([[0.0, 3.0]]), np.array([[0.0, 2.9]]), 0.0)
+    far = prover._sharpen(three, np.array([[1.0], [0.0]]), np.array([[0.0, 3.0]]), np.array([[0.0, 2.9]]), 0.0)
     assert 3 - 15 * COARSE <= far[0, 1] <= 3 - 6 * COARSE
     # All that may be the smallest are looked at: least of the smallest, twice its allowance above.
     close = single(np.array([[1.0, 0.0], [1.0 + 3 * COARSE, 0.0]]))
     margins = np.array([[0.0, 1.0, 1.0 + 3 * COARSE]])
     estimates = margins - 9 * COARSE * close.lengths
-    assert (module._sharpen(close, np.array([[1.0], [0.0]]), margins, estimates, 1.0) != estimates)[0, 1:].all()
+    assert (prover._sharpen(close, np.array([[1.0], [0.0]]), margins, estimates, 1.0) != estimates)[0, 1:].all()
 
 
 @pytest.mark.usefixtures("coarse")
 def test_the_residual_of_a_tie_is_one_of_a_margin_from_below(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = NAMED["tie_forces_a_detour"]().problem
-    monkeypatch.setattr(module, "tie_move", lambda *arguments: math.inf)
-    monkeypatch.setattr(module, "gamma", lambda k: k * 1e-2)
+    monkeypatch.setattr(prover, "tie_move", lambda *arguments: math.inf)
+    monkeypatch.setattr(prover, "gamma", lambda k: k * 1e-2)
     W = np.array([[1.0], [-1.0]])
     margins = np.array([[0.0, 0.05, 1.0]])
-    _, residual = module.upper_bound(problem, FROBENIUS, W, margins, math.sqrt(2.0), sharp=False)
+    _, residual = prover.upper_bound(problem, PLAIN.terms(problem, FROBENIUS), W, margins, math.sqrt(2.0), sharp=False)
     allowance = (2 + 1 + 6) * 1e-2 * math.sqrt(2.0)
     assert residual == pytest.approx((0.05 + allowance * math.sqrt(2.0)) / (1 - allowance), rel=1e-4)
 
@@ -466,13 +469,16 @@ def test_a_residual_costs_the_multipliers_of_ties_their_share() -> None:
         adjoint = problem.adjoint(dual)
         length = float(np.linalg.norm(adjoint))
         free, bound_with_ties = (
-            module.lower_bound(problem, FROBENIUS, dual, adjoint, length, residual, sharp=False)
+            prover.lower_bound(problem, PLAIN.terms(problem, FROBENIUS), dual, adjoint, length, residual, sharp=False)
             for residual in (0.0, 0.1)
         )
         # 2 less 0.1 of one half, of 2.
         assert bound_with_ties / free == pytest.approx(1 - 0.05 / 2, abs=20 * COARSE)
         assert bound_with_ties / free < 1 - 0.05 / 2
-        assert module.lower_bound(problem, FROBENIUS, dual, adjoint, length, 100.0, sharp=False) == 0.0
+        assert (
+            prover.lower_bound(problem, PLAIN.terms(problem, FROBENIUS), dual, adjoint, length, 100.0, sharp=False)
+            == 0.0
+        )
 
 
 def test_what_twice_the_precision_leaves_over_counts_against_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,14 +486,16 @@ def test_what_twice_the_precision_leaves_over_counts_against_the_bound(monkeypat
     problem, dual = single([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     low, missing = np.full((2, 1), 1e-3), 1e-2
     monkeypatch.setattr(Rows, "adjoint", lambda *arguments: (Pair(np.array([[1.0], [0.0]]), low), missing))
-    bound = module.lower_bound(problem, FROBENIUS, dual, np.zeros((2, 1)), 1.0, 0.0, sharp=True)
+    bound = prover.lower_bound(problem, PLAIN.terms(problem, FROBENIUS), dual, np.zeros((2, 1)), 1.0, 0.0, sharp=True)
     # The weight of 1 was halved by the scale, so A^T lam is 2 (1, 0) and what is left over twice a thousandth.
     expected = 1 / (2 + 2 * math.sqrt(2.0) * 1e-3 + 1e-2)
     assert bound == pytest.approx(expected, rel=1e-13)
     # Sums that left the range of floats in one entry are not used.
     for part in (Pair(np.array([[1.0], [0.0]]), np.array([[np.nan], [0.0]])), Pair(np.array([[np.inf], [0.0]]), low)):
         monkeypatch.setattr(Rows, "adjoint", lambda *arguments, part=part: (part, missing))
-        plain = module.lower_bound(problem, FROBENIUS, dual, np.array([[1.0], [0.0]]), 1.0, 0.0, sharp=True)
+        plain = prover.lower_bound(
+            problem, PLAIN.terms(problem, FROBENIUS), dual, np.array([[1.0], [0.0]]), 1.0, 0.0, sharp=True
+        )
         assert plain == pytest.approx(1.0, rel=1e-13)
 
 

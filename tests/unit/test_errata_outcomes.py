@@ -16,8 +16,8 @@ from attsvm.experiments.published.ledger import curve
 from attsvm.experiments.seeds import trial_seeds
 from attsvm.functional import sparsemax
 from attsvm.report.errata import ERRATA
+from attsvm.solution.problem_batch import ProblemBatch
 from attsvm.solvers.batching import solve_batch
-from attsvm.solvers.problem_batch import ProblemBatch
 from errata_numbers import listed, numbers
 
 

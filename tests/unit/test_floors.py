@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import TypeGuard
 
 import attsvm
 
@@ -30,6 +31,14 @@ def _floor(module: str) -> int:
     return FLOORS.index(ROOT.get(room, room) if room in ROOT or room in FLOORS else "core")
 
 
+def _is_text(node: ast.AST) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _is_lazy(call: ast.Call) -> bool:
+    return ast.unparse(call.func).endswith("import_module")
+
+
 def _imports(path: Path) -> set[str]:
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -37,6 +46,8 @@ def _imports(path: Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= {f"attsvm.{alias.name}" for alias in node.names} if node.module == "attsvm" else {str(node.module)}
+        elif isinstance(node, ast.Call) and _is_lazy(node) and path.name != "__init__.py":
+            names |= {text.value for text in ast.walk(node.args[0]) if _is_text(text)}
     return {name for name in names if name.startswith("attsvm.")}
 
 
@@ -51,6 +62,18 @@ def test_imports_point_down() -> None:
         if _floor(f"attsvm.{module.with_suffix('').as_posix().replace('/', '.')}") < _floor(name)
     ]
     assert not upward
+
+
+def test_modules_of_the_package_are_named_in_strings_by_lazy_packages_only() -> None:
+    strings = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and _is_lazy(node)
+        for text in ast.walk(node.args[0])
+        if _is_text(text) and text.value.startswith("attsvm.")
+    }
+    assert {name for name in strings if not name.endswith("__init__.py")} == set()
 
 
 def test_what_a_pass_leaves_is_read_below_the_heads() -> None:

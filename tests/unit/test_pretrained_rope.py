@@ -10,7 +10,7 @@ import pytest
 from attsvm import SelectionProblem, Status, correlation, solve
 from attsvm.pretrained import AttentionHead, extract_head, rope_lift, solve_kernel
 from attsvm.pretrained.rope import position_features
-from attsvm.solvers.regularised import RegularisedSolution
+from attsvm.solution.regularised import RegularisedSolution
 from pretrained_models import batch, tiny
 
 

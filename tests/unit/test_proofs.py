@@ -229,9 +229,9 @@ def test_shapes_and_residuals_are_looked_at() -> None:
 
 
 def test_a_residual_of_ties_is_said_and_may_be_half_of_what_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attsvm.proofs import certified
+    from attsvm.proofs import bounds, certified
 
-    monkeypatch.setattr(certified, "tie_move", lambda *arguments: math.inf)
+    monkeypatch.setattr(bounds, "tie_move", lambda *arguments: math.inf)
     problem = NAMED["tie_forces_a_detour"]().problem
     W, dual = np.array([[1.0], [-1.0 + 1e-10]]), np.array([[0.0, 1.0, 2.0]])
     monkeypatch.setattr(certified, "onto_ties", lambda problem, W, margins: W)

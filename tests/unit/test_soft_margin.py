@@ -14,8 +14,8 @@ from sklearn.svm import LinearSVC
 
 import oracle
 from attsvm import SelectionProblem, Status, norms, soft_margin_path, solve
+from attsvm.solution.regularised import RegularisedSolution
 from attsvm.solvers.common.regularisation import LOSSES
-from attsvm.solvers.regularised import RegularisedSolution
 from problems import FAMILIES, contradicted, correlated, one_duplicate_among_many, planted, published, several, single
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5, 3)

@@ -22,9 +22,9 @@ from attsvm.core.summary import counted
 from attsvm.data.npz import as_mask, read_arrays, write_arrays
 from attsvm.proofs import Proof
 from attsvm.proofs.words import norm_words
+from attsvm.solution.regularised import RegularisedSolution
 from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import IterationState
-from attsvm.solvers.regularised import RegularisedSolution
 from attsvm.solvers.solving import solve as solve_problem
 from attsvm.study.spectrum import certified_rank
 from attsvm.study.words import small_text

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
+
+import attsvm
 
 # By package, the extra that brings it; solving, certificates, exact proofs and the scikit-learn faces need none.
 EXTRAS = {
@@ -100,11 +101,13 @@ def frame(user: str, columns: dict[str, Any]) -> Any:
         If pandas is not installed.
     """
     with extra_for(user):
-        return import_module("pandas").DataFrame(columns)
+        import pandas as pd
+
+        return pd.DataFrame(columns)
 
 
 def drawing(user: str) -> Any:
-    """Return :mod:`attsvm.plots`, which stands above the results that ask to be drawn, hence by name.
+    """Return :mod:`attsvm.plots`, which stands above the results that ask to be drawn.
 
     Parameters
     ----------
@@ -117,5 +120,6 @@ def drawing(user: str) -> Any:
         If matplotlib is not installed.
     """
     with extra_for(user):
-        import_module("matplotlib")
-    return import_module("attsvm.plots")
+        import matplotlib  # noqa: F401
+    # A public name of the package, which resolves it on first use.
+    return attsvm.plots

@@ -101,7 +101,7 @@ def share_verdict(
     experiment, quantity : str
     hits, sample_size : int
         Successes among the trials that count.
-    published : Printed, optional
+    published : LedgerNumber, optional
         A share in [0, 1] of the ledger. Without it the verdict is "measured". Where the paper states no trials, it
         counts as exact.
     margin : float
@@ -162,7 +162,7 @@ def mean_verdict(
     experiment, quantity : str
     values : array_like, shape (m,)
         One a trial that counts.
-    published : Printed, optional
+    published : LedgerNumber, optional
         A mean of the ledger. Without it the verdict is "measured".
     margin : float
         The difference that would matter; needed with `published`.
@@ -246,7 +246,7 @@ def value_verdict(
     ----------
     experiment, quantity : str
     measured, low, high : float
-    published : Printed, optional
+    published : LedgerNumber, optional
         Without it the verdict is "measured".
     tolerance : float
         The difference that sampling error and reading explain; NaN or infinite where it is unknown: then "measured".

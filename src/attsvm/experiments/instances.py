@@ -11,8 +11,8 @@ import numpy as np
 from attsvm.core.types import AnyNorm
 from attsvm.data.synthetic import gapped_trial, random_trial
 from attsvm.data.token_data import TokenData
+from attsvm.solution.problem_batch import BatchSolution, ProblemBatch
 from attsvm.solvers.batching import solve_batch
-from attsvm.solvers.problem_batch import BatchSolution, ProblemBatch
 
 
 @dataclass(frozen=True, eq=False)

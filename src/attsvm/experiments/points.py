@@ -26,7 +26,7 @@ class Point:
 
     Attributes
     ----------
-    published : Printed
+    published : LedgerNumber
     values : mapping of int to float
         From the seed of each trial that counts to its value; equal seeds are equal instances.
     margin : float

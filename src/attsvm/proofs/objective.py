@@ -71,7 +71,7 @@ class Terms:
     @property
     def hard(self) -> bool:
         """Whether a margin below one is forbidden rather than penalised."""
-        return np.isinf(self.upper) and self.shift == 0.0
+        return math.isinf(self.upper) and self.shift == 0.0
 
     def size(self, V: np.ndarray) -> float:
         """Evaluate f(V)."""

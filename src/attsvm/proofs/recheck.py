@@ -13,10 +13,9 @@ import math
 import numpy as np
 
 from attsvm.core.rounding import LENIENT
+from attsvm.proofs.bounds import lower_bound, upper_bound
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import lower_bound, upper_bound
 from attsvm.proofs.claim import WRONG_KIND, Claim, interval_words
-from attsvm.proofs.objective import admissible
 from attsvm.proofs.proof import Proof, unproven
 
 METHOD = "floats in twice the working precision, with bounds on rounding"
@@ -54,19 +53,19 @@ def recheck(claim: Claim) -> Proof:
     if W.shape != problem.shape[2:] or dual.shape != problem.mask.shape:
         return unproven(f"W has shape {W.shape} and the multipliers {dual.shape}.", METHOD)
     plain, prior = regularisation.plain, regularisation.prior
-    terms = None if plain else regularisation.terms(problem, norm)
-    signed = admissible(dual, problem.rejected, problem.tied, math.inf if terms is None else terms.upper)
+    terms = regularisation.terms(problem, norm)
+    signed = terms.clip(dual)
     low, high, residual = 0.0, math.inf, 0.0
     with np.errstate(**LENIENT):
         if np.isfinite(W).all():
             margins = problem.apply(W)
             if not regularisation.hard or margins.min(where=problem.rejected, initial=np.inf) > 0:
                 length = norm.value(W if prior is None else W - prior)
-                high, residual = upper_bound(problem, norm, W, margins, length, terms, prior, sharp=True)
+                high, residual = upper_bound(problem, terms, W, margins, length, prior, sharp=True)
         if np.isfinite(signed).all() and signed.any():
             adjoint = problem.adjoint(signed)
             length = norm.dual(adjoint)
-            low = lower_bound(problem, norm, signed, adjoint, length, residual, terms, prior, sharp=True)
+            low = lower_bound(problem, terms, signed, adjoint, length, residual, prior, sharp=True)
     if not high < math.inf:
         return unproven("the smallest margin of W is not positive beyond rounding.", METHOD, low=low)
     if plain and not low > 0:

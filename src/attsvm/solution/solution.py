@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from attsvm.proofs.recheck import recheck
 from attsvm.solution.certificate_file import certificate_content, write_certificate
 from attsvm.solution.influence import Influence, influence
 from attsvm.solution.reading import constraint_lengths, constraint_table, solution_summary, status_sentence
+from attsvm.solution.saved import load_solution
 from attsvm.solution.unsolved import UnsolvedError
 
 
@@ -324,8 +324,7 @@ class Solution(Summarised):
         >>> Solution.load(path).objective == solution.objective
         True
         """
-        # With a soft margin or a prior the class is one of the solvers', a floor above.
-        return import_module("attsvm.solvers.saved").load_solution(path)
+        return load_solution(path, KINDS)
 
     def raise_for_status(self) -> Solution:
         """Return self when optimal.
@@ -403,3 +402,7 @@ class Solution(Summarised):
         value, work = f"{self.norm.name} norm {self.objective:.6g}", counted(self.iterations, "iteration")
         parts = (self.status.name, value, f"gap {self.gap:.1e}", self.method, work, f"{self.seconds:.3g} s")
         return one_line("Solution", parts)
+
+
+# By whether the norm alone is minimised, the class of the answer; a class of another module adds itself.
+KINDS: dict[bool, type[Solution]] = {True: Solution}

@@ -17,10 +17,9 @@ from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified, certify
 from attsvm.proofs.decision import contradiction, decidable
 from attsvm.proofs.objective import PLAIN, Regularisation
-from attsvm.solution.solution import Solution
+from attsvm.solution.solution import KINDS, Solution
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.refinement import refine
-from attsvm.solvers.regularised import RegularisedSolution
 
 # The part of tol that rounding may take up before sums are taken again in twice the precision.
 ROUNDING = 1e-3
@@ -116,8 +115,8 @@ class Answers:
     def _solution(
         self, status: Status, certified: Certified, certificate: FarkasCertificate | None = None, note: str = ""
     ) -> Solution:
-        control, kind = self.control, Solution if self.regularisation.plain else RegularisedSolution
-        return kind(
+        control = self.control
+        return KINDS[self.regularisation.plain](
             self.problem,
             self.norm,
             status,

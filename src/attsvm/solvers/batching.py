@@ -20,13 +20,13 @@ from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import certify
+from attsvm.solution.problem_batch import BatchSolution, ProblemBatch
 from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
 from attsvm.solvers.compiled import nuclear as nuclear_batch
 from attsvm.solvers.compiled.infeasibility import INFEASIBLE, prove_stack
 from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED
 from attsvm.solvers.nuclear.face_newton import fits
-from attsvm.solvers.problem_batch import BatchSolution, ProblemBatch
 from attsvm.solvers.schedule import NUCLEAR_INTERIOR_STEPS, nuclear_interior_work
 from attsvm.solvers.solving import AIM, solve
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.types import AnyNorm, Shortfall
-from attsvm.solvers.regularised import RegularisedSolution
+from attsvm.solution.regularised import RegularisedSolution
 from attsvm.solvers.solving import solve
 
 

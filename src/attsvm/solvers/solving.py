@@ -162,7 +162,7 @@ def solve(
     -------
     Solution or ShardedSolution
         Never raises for an unsolved problem: see ``.status``, and ``.raise_for_status()``. With ``C`` or ``prior`` it
-        is a :class:`attsvm.solvers.regularised.RegularisedSolution`.
+        is a :class:`attsvm.solution.regularised.RegularisedSolution`.
 
     Raises
     ------

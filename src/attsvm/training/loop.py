@@ -7,74 +7,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.core.kernels import Stopwatch
-from attsvm.core.types import Array, Backend, LossName, Numerics, OptimizerName, Parameterization
+from attsvm.core.types import Backend, LossName, Numerics, OptimizerName, Parameterization
 from attsvm.data.token_data import TokenData
 from attsvm.nn.losses import Loss
-from attsvm.training.batches import Batches, entropy_of, flips
+from attsvm.training.batches import Batches, entropy_of
 from attsvm.training.descent import Optimizer
-from attsvm.training.embeddings import EmbeddingTraining, Vocabulary
-from attsvm.training.engine import CompiledEngine, Engine, TorchEngine, can_compile
-from attsvm.training.foreign import Factory, ForeignEngine
-from attsvm.training.initial import aligned_factors, initial_parameters
-from attsvm.training.joint import Companion, JointTraining
-from attsvm.training.limits import notice
+from attsvm.training.embeddings import Vocabulary
+from attsvm.training.foreign import Factory
 from attsvm.training.objective import Objective
 from attsvm.training.recording import record_steps, run
-from attsvm.training.registry import make_optimizer
 from attsvm.training.schedule import Schedule
+from attsvm.training.setup import Setup, companions_of, rule_of, start_of, weighted, with_noise, working_dtype
 from attsvm.training.trace import Trace
-
-
-def _working_dtype(dtype: Any, data: TokenData) -> tuple[torch.dtype, Any]:
-    """Return the dtype to compute in and the dtype (of the data's kind) to return."""
-    if dtype is None:
-        return torch.float64, data.tokens.dtype
-    name = str(dtype).removeprefix("torch.") if isinstance(dtype, (str, torch.dtype)) else np.dtype(dtype).name
-    if name not in ("float64", "float32"):
-        raise ValueError(f"dtype is {dtype!r}; float64 or float32 was expected.")
-    work = getattr(torch, name)
-    return work, work if is_tensor(data.tokens) else np.dtype(name)
-
-
-def _with_flips(data: TokenData, wrong: np.ndarray) -> TokenData:
-    """Return the data with the labels that are marked, (B, n), flipped."""
-    signs = np.where(wrong.reshape(data.labels.shape), -1.0, 1.0)
-    labels = data.labels * (torch.as_tensor(signs).to(data.labels) if is_tensor(data.labels) else signs)
-    values = None if data.values is data.tokens else data.values
-    return TokenData(data.tokens, data.queries, labels, data.mask, values)
-
-
-def _engine(
-    objective: Objective,
-    rule: Optimizer | Factory,
-    params: list[Tensor],
-    schedule: Schedule | None,
-    companions: list[Companion],
-    batches: Batches | None,
-    backend: str,
-) -> Engine:
-    """Choose what runs the steps."""
-    if not isinstance(rule, Optimizer):
-        if companions or backend == "compiled":
-            raise ValueError(
-                "optimizer is a factory of torch optimisers; head_lr=None, embedding_lr=None and the torch backend "
-                "were expected."
-            )
-        return ForeignEngine(objective, rule, params, schedule, batches)
-    beside = "training more than attention" if companions else "mini-batches" if batches else None
-    obstacle = beside or can_compile(objective, rule, params)
-    if backend == "compiled" and obstacle:
-        raise ValueError(
-            f"backend is 'compiled', but the compiled loop does not do {obstacle}; 'torch' or 'auto' was expected."
-        )
-    if backend == "torch" or obstacle:
-        return TorchEngine(objective, rule, params, companions, batches)
-    return CompiledEngine(objective, rule, params)
 
 
 def train(
@@ -191,88 +138,59 @@ def train(
     >>> round(float(correlation(trace.W[-1], solve(data.problem([0])).W)), 6)
     1.0
     """
+    _check(
+        data,
+        {
+            "parameterization": (parameterization, ("W", "KQ")),
+            "numerics": (numerics, ("exact", "autograd")),
+            "backend": (backend, ("auto", "torch", "compiled")),
+        },
+        {"steps": (steps, 0), "heads": (heads, 1)},
+        callback,
+    )
+    watch = Stopwatch()
+    work, out = working_dtype(dtype, data)
+    entropy = entropy_of(seed, math.prod(data.batch_shape))
+    data, flipped = with_noise(data, label_noise, entropy)
+    rule = rule_of(optimizer, parameterization, lr, schedule, weight_decay)
+    objective = Objective.from_data(data, head, loss, work, numerics, heads, train_head=head_lr is not None)
+    objective = weighted(objective, data, sample_weight)
+    setup = Setup(
+        data=data,
+        flipped=flipped,
+        dtype=out,
+        objective=objective,
+        evaluation=None if held_out is None else objective.on(held_out),
+        rule=rule,
+        params=start_of(init, parameterization, rank, data, seed, objective, heads),
+        companions=companions_of(
+            objective,
+            data,
+            head_lr,
+            vocabulary,
+            embedding_lr,
+            normalized=getattr(rule, "normalized", False),
+            alone=batch_size is None and held_out is None,
+        ),
+        batches=None if batch_size is None else Batches(data.n, batch_size, replacement, entropy),
+    )
+    engine = setup.engine(schedule, backend)
+    records, count, cancelled = run(engine, record_steps(record_every, int(steps)), int(steps), callback)
+    return setup.trace(engine, records, count, cancelled=cancelled, seconds=watch.seconds)
+
+
+def _check(
+    data: Any, choices: dict[str, tuple[str, tuple[str, ...]]], counts: dict[str, tuple[Any, int]], callback: Any
+) -> None:
+    """Refuse data, words, numbers and callbacks that no training has, before anything is computed."""
     if not isinstance(data, TokenData):
         raise ValueError(f"data has type {type(data).__name__}; attsvm.TokenData was expected.")
-    for name, value, choices in (
-        ("parameterization", parameterization, ("W", "KQ")),
-        ("numerics", numerics, ("exact", "autograd")),
-        ("backend", backend, ("auto", "torch", "compiled")),
-    ):
-        if value not in choices:
-            raise ValueError(f"{name} is {value!r}; one of {', '.join(map(repr, choices))} was expected.")
-    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
-        raise ValueError(f"steps is {steps!r}; a non-negative integer was expected.")
-    if isinstance(heads, bool) or not isinstance(heads, (int, np.integer)) or heads < 1:
-        raise ValueError(f"heads is {heads!r}; a positive integer was expected.")
+    for name, (value, words) in choices.items():
+        if value not in words:
+            raise ValueError(f"{name} is {value!r}; one of {', '.join(map(repr, words))} was expected.")
+    for name, (number, least) in counts.items():
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < least:
+            kind = "positive" if least else "non-negative"
+            raise ValueError(f"{name} is {number!r}; a {kind} integer was expected.")
     if callback is not None and not callable(callback):
         raise ValueError(f"callback has type {type(callback).__name__}; a callable (step, steps) was expected.")
-    watch = Stopwatch()
-    work, out = _working_dtype(dtype, data)
-    entropy = entropy_of(seed, math.prod(data.batch_shape))
-    wrong = flips(data.n, label_noise, entropy)
-    data = _with_flips(data, wrong) if wrong.any() else data
-    if isinstance(optimizer, (str, Optimizer)) or not callable(optimizer):
-        rule: Any = make_optimizer(optimizer, parameterization, lr, schedule, weight_decay)
-    elif lr is not None or weight_decay is not None:
-        raise ValueError(
-            "lr or weight_decay is given beside a factory of torch optimisers; they were expected in the factory."
-        )
-    else:
-        rule = optimizer
-    objective = Objective.from_data(data, head, loss, work, numerics, heads, train_head=head_lr is not None)
-    if sample_weight is not None:
-        weights = torch.as_tensor(to_numpy("sample_weight", sample_weight))
-        batched = weights.ndim > 1 and tuple(weights.shape) == tuple(data.labels.shape)
-        objective = objective.weighted(weights.reshape(-1, data.n) if batched else weights)
-    evaluation = None if held_out is None else objective.on(held_out)
-    if isinstance(init, str) and init == "aligned":
-        params = aligned_factors(objective, parameterization, rank)
-    else:
-        params = initial_parameters(
-            init, parameterization, rank, data.batch_shape, data.d, data.dz, seed, objective.tokens, heads
-        )
-    normalized = getattr(rule, "normalized", False)
-    companions: list[Companion] = []
-    if head_lr is not None:
-        companions.append(JointTraining(objective, head_lr, normalized))
-    embedding = None
-    if embedding_lr is not None:
-        if vocabulary is None or batch_size is not None or held_out is not None:
-            raise ValueError(
-                "embedding_lr is given; a vocabulary, and batch_size=None and held_out=None were expected."
-            )
-        embedding = EmbeddingTraining(objective, vocabulary, data.batch_shape, embedding_lr, normalized)
-        companions.append(embedding)
-    batches = None if batch_size is None else Batches(data.n, batch_size, replacement, entropy)
-    engine = _engine(objective, rule, params, schedule, companions, batches, backend)
-    marks = record_steps(record_every, int(steps))
-    records, count, cancelled = run(engine, marks, int(steps), callback)
-    W = records["K"] @ records["Q"].mT if parameterization == "KQ" else records["W"]
-
-    def in_shape(tensor: Tensor) -> Array:
-        tensor = tensor.reshape(*data.batch_shape, *tensor.shape[1:])
-        return tensor.to(out) if is_tensor(data.tokens) else tensor.numpy().astype(out, copy=False)
-
-    arrays = {name: in_shape(record) for name, record in records.items()}
-    last = np.array([engine.ends[b].step if b in engine.ends else count[-1] for b in range(len(params[0]))])
-    return Trace(
-        data=data,
-        step=count,
-        W=in_shape(W),
-        K=arrays.get("K"),
-        Q=arrays.get("Q"),
-        embeddings=arrays.get("embeddings"),
-        head={name.removeprefix("head."): array for name, array in arrays.items() if name.startswith("head.")},
-        optimizer=engine.label if isinstance(engine, ForeignEngine) else rule.name,
-        numerics=numerics,
-        backend=engine.name,
-        stopped=cancelled,
-        seconds=watch.seconds,
-        flipped=wrong.reshape(data.labels.shape),
-        last_step=last.reshape(data.batch_shape),
-        notice=notice(engine.ends, len(last)),
-        _objective=objective,
-        _records=records | {"W": W},
-        _evaluation=evaluation,
-        _embedding=embedding,
-    )

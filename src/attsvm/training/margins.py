@@ -25,9 +25,9 @@ from attsvm.core.norms import (
 from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
 from attsvm.solution.influence import margin_gradient
+from attsvm.solution.problem_batch import ProblemBatch
 from attsvm.solution.solution import Solution
 from attsvm.solvers.batching import solve_batch
-from attsvm.solvers.problem_batch import ProblemBatch
 from attsvm.solvers.solving import solve
 
 # The multipliers of a gap this small are known to some eight digits where they are unique.

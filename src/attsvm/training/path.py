@@ -113,68 +113,21 @@ def regularization_path(
     >>> path.W.shape, bool(path.loss[1] < path.loss[0])
     ((2, 2, 1), True)
     """
-    if not isinstance(data, TokenData):
-        raise ValueError(f"data has type {type(data).__name__}; attsvm.TokenData was expected.")
-    for name, value, smallest in (("epsilon", epsilon, 0), ("tol", tol, 0), ("max_iter", max_iter, 1)):
-        if isinstance(value, bool) or not isinstance(value, Real) or not smallest <= value < math.inf:
-            raise ValueError(f"{name} is {value!r}; a finite number >= {smallest} was expected.")
-    radii = to_numpy("radii", radii)
-    if (
-        radii.dtype.kind not in "fiu"
-        or radii.ndim != 1
-        or radii.size == 0
-        or not np.isfinite(radii).all()
-        or radii[0] <= 0
-        or (np.diff(radii) <= 0).any()
-    ):
-        raise ValueError(f"radii has shape {radii.shape}; a list of increasing positive numbers was expected.")
-    radii = radii.astype(float)
+    _check(data, {"epsilon": (epsilon, 0), "tol": (tol, 0), "max_iter": (max_iter, 1)})
+    radii = _read_radii(radii)
     measure = get_norm(norm)
-    kind = ball_of(measure, data.d, data.dz, rank)
+    ball = ball_of(measure, data.d, data.dz, rank)
     objective = Objective.from_data(data, head, loss)
-    targets = None
-    if tokens is not None:
-        targets = torch.as_tensor(np.array(to_numpy("tokens", tokens)))
-        expected = (*data.batch_shape, data.n)
-        if tuple(targets.shape) != expected or targets.is_floating_point() or targets.dtype == torch.bool:
-            raise ValueError(f"tokens has shape {tuple(targets.shape)}; integers of shape {expected} were expected.")
-        if int(targets.min()) < 0 or int(targets.max()) >= data.T:
-            raise ValueError(f"tokens of shape {expected} holds numbers outside 0 to {data.T - 1}; positions expected.")
-        targets = targets.reshape(-1, data.n).long()
+    targets = None if tokens is None else _read_targets(tokens, data)
     like = objective.tokens
-    zero = like.new_zeros((len(like), data.d, data.dz))
-    first = -objective.gradient(zero).W
+    first = -objective.gradient(like.new_zeros((len(like), data.d, data.dz))).W
     if init is not None:
         (first,) = initial_parameters(init, "W", None, data.batch_shape, data.d, data.dz, 0, like)
     paths = []
     for trial in range(len(like)):
-        single = objective.trial(trial)
         alpha = None if targets is None else targets[trial][None]
-        sphere = _Sphere(single, kind, alpha, epsilon)
-        guide = None if alpha is None and not sphere.linear else _Sphere(single.selecting(alpha), kind, None, 0.0)
-        direction = guide_direction = kind.encode(first[trial])
-        if alpha is not None and init is None and guide is not None:
-            for power in range(max(0, math.ceil(math.log2(radii[-1]))) + 1):
-                direction = guide.minimize(direction, 2.0**power, tol, max_iter)
-        if alpha is not None and not sphere.in_cone(kind.decode(direction, 1.0)):
-            raise ValueError(f"init lies outside cone_epsilon(tokens) for epsilon={epsilon}; one inside was expected.")
-        minimisers = []
-        last = float(radii[0])
-        for radius in map(float, radii):
-            between = max(1, math.ceil(math.log(radius / last) / math.log(_LARGEST_GROWTH)))
-            for part in range(1, between + 1):
-                at = last * (radius / last) ** (part / between)
-                candidates = [sphere.minimize(direction, at, tol, max_iter)]
-                if alpha is None and guide is not None:
-                    guide_direction = guide.minimize(guide_direction, at, tol, max_iter)
-                    candidates.append(sphere.minimize(guide_direction, at, tol, max_iter))
-                direction = min(candidates, key=lambda V, R=at, sphere=sphere: sphere.rank_of(V, R))
-            W = kind.decode(direction, radius)
-            minimisers.append((W, kind.stationarity(W, single.gradient(W[None]).W[0])))
-            last = radius
-        W = torch.stack([W for W, _ in minimisers])
-        risk = torch.cat([single.value(w[None]) for w in W])
-        paths.append((W, risk, like.new_tensor([s for _, s in minimisers])))
+        path = _TrialPath(objective.trial(trial), ball, alpha, epsilon, tol, max_iter)
+        paths.append(path.follow(path.start(first[trial], radii[-1], given=init is not None), radii))
 
     def in_shape(parts: list[Tensor]) -> Array:
         stacked = torch.stack(parts).reshape(*data.batch_shape, *parts[0].shape)
@@ -182,6 +135,90 @@ def regularization_path(
 
     W, risk, stationarity = (in_shape(list(parts)) for parts in zip(*paths, strict=True))
     return RegularizationPath(radii, W, risk, stationarity, measure)
+
+
+def _check(data: Any, numbers: dict[str, tuple[float, int]]) -> None:
+    """Refuse data of another type, and numbers that are not finite or below their least."""
+    if not isinstance(data, TokenData):
+        raise ValueError(f"data has type {type(data).__name__}; attsvm.TokenData was expected.")
+    for name, (value, least) in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, Real) or not least <= value < math.inf:
+            raise ValueError(f"{name} is {value!r}; a finite number >= {least} was expected.")
+
+
+def _read_radii(radii: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Read increasing positive numbers."""
+    radii = to_numpy("radii", radii)
+    numbers = radii.dtype.kind in "fiu" and radii.ndim == 1 and radii.size > 0 and np.isfinite(radii).all()
+    if not numbers or radii[0] <= 0 or (np.diff(radii) <= 0).any():
+        raise ValueError(f"radii has shape {radii.shape}; a list of increasing positive numbers was expected.")
+    return radii.astype(float)
+
+
+def _read_targets(tokens: Array, data: TokenData) -> Tensor:
+    """Read one token a sequence; returns them as (B, n)."""
+    targets = torch.as_tensor(np.array(to_numpy("tokens", tokens)))
+    expected = (*data.batch_shape, data.n)
+    if tuple(targets.shape) != expected or targets.is_floating_point() or targets.dtype == torch.bool:
+        raise ValueError(f"tokens has shape {tuple(targets.shape)}; integers of shape {expected} were expected.")
+    if int(targets.min()) < 0 or int(targets.max()) >= data.T:
+        raise ValueError(f"tokens of shape {expected} holds numbers outside 0 to {data.T - 1}; positions expected.")
+    return targets.reshape(-1, data.n).long()
+
+
+class _TrialPath:
+    """One trial's path from radius to radius.
+
+    The guide is the problem of attending to the best, or the given, tokens, which is convex: a local path starts from
+    its minimiser, and on a global path its minimiser is a second place to start from.
+    """
+
+    def __init__(
+        self, objective: Objective, ball: Ball, tokens: Tensor | None, epsilon: float, tol: float, max_iter: int
+    ) -> None:
+        self.objective, self.ball, self.tol, self.max_iter = objective, ball, tol, max_iter
+        self.local = tokens is not None
+        self.sphere = _Sphere(objective, ball, tokens, epsilon)
+        convex = self.local or self.sphere.linear
+        self.guide = _Sphere(objective.selecting(tokens), ball, None, 0.0) if convex else None
+
+    def start(self, first: Tensor, largest: float, *, given: bool) -> Tensor:
+        """Return the variable of a first direction (d, dz); a local path's lies in its cone."""
+        direction = self.ball.encode(first)
+        if not self.local:
+            return direction
+        if not given and self.guide is not None:
+            for power in range(max(0, math.ceil(math.log2(largest))) + 1):
+                direction = self.guide.minimize(direction, 2.0**power, self.tol, self.max_iter)
+        if not self.sphere.in_cone(self.ball.decode(direction, 1.0)):
+            raise ValueError(
+                f"init lies outside cone_epsilon(tokens) for epsilon={self.sphere.epsilon}; one inside was expected."
+            )
+        return direction
+
+    def follow(self, direction: Tensor, radii: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """Return W (R, d, dz), risk (R,) and stationarity (R,) at every radius."""
+        guide_direction, minimisers, stationarity = direction, [], []
+        last = float(radii[0])
+        for radius in map(float, radii):
+            between = max(1, math.ceil(math.log(radius / last) / math.log(_LARGEST_GROWTH)))
+            for part in range(1, between + 1):
+                at = last * (radius / last) ** (part / between)
+                direction, guide_direction = self._minimize(direction, guide_direction, at)
+            W = self.ball.decode(direction, radius)
+            minimisers.append(W)
+            stationarity.append(self.ball.stationarity(W, self.objective.gradient(W[None]).W[0]))
+            last = radius
+        W = torch.stack(minimisers)
+        return W, torch.cat([self.objective.value(w[None]) for w in W]), W.new_tensor(stationarity)
+
+    def _minimize(self, direction: Tensor, guide_direction: Tensor, radius: float) -> tuple[Tensor, Tensor]:
+        """Return the variable of least risk found at a radius, and the guide's."""
+        candidates = [self.sphere.minimize(direction, radius, self.tol, self.max_iter)]
+        if not self.local and self.guide is not None:
+            guide_direction = self.guide.minimize(guide_direction, radius, self.tol, self.max_iter)
+            candidates.append(self.sphere.minimize(guide_direction, radius, self.tol, self.max_iter))
+        return min(candidates, key=lambda V: self.sphere.rank_of(V, radius)), guide_direction
 
 
 class _Sphere:

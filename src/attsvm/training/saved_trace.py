@@ -21,7 +21,6 @@ from attsvm.nn.heads import LambdaHead, LinearHead, PredictionHead, ReLUHead, Va
 from attsvm.nn.losses import CallableLoss, Loss, as_loss
 from attsvm.training.embeddings import EmbeddingTraining, Vocabulary
 from attsvm.training.objective import Objective
-from attsvm.training.trace import Trace
 
 FORMAT = "attsvm trace 1"
 _HEADS: dict[str, type[PredictionHead]] = {
@@ -30,7 +29,7 @@ _HEADS: dict[str, type[PredictionHead]] = {
 _DATA = ("tokens", "queries", "labels", "mask", "values")
 
 
-def write_trace(path: str | os.PathLike[str], trace: Trace) -> None:
+def write_trace(path: str | os.PathLike[str], trace: Any) -> None:
     """Write a trace; see :meth:`attsvm.Trace.save`."""
     objective, data = trace._objective, trace.data
     arrays: dict[str, Any] = {f"data.{name}": getattr(data, name) for name in _DATA}
@@ -63,8 +62,8 @@ def write_trace(path: str | os.PathLike[str], trace: Trace) -> None:
     write_arrays(path, plain | {"meta": np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)})
 
 
-def read_trace(path: str | os.PathLike[str], head: Any, loss: Any) -> Trace:
-    """Read a trace; see :meth:`attsvm.Trace.load`."""
+def read_trace(path: str | os.PathLike[str], head: Any, loss: Any) -> dict[str, Any]:
+    """Read the fields of a trace by name; see :meth:`attsvm.Trace.load`."""
     try:
         meta = json.loads(bytes(read_arrays(path, ("meta",))["meta"]))
     except (UnicodeDecodeError, json.JSONDecodeError, TypeError) as error:
@@ -100,17 +99,17 @@ def read_trace(path: str | os.PathLike[str], head: Any, loss: Any) -> Trace:
         name: tensor.numpy().reshape(*batch, *tensor.shape[1:]).astype(meta["dtype"])
         for name, tensor in records.items()
     }
-    return Trace(
-        data=data,
+    return {
+        "data": data,
         **{name: arrays[name] for name in ("step", "flipped", "last_step")},
         **{name: results.get(name) for name in ("W", "K", "Q", "embeddings")},
-        head={name.removeprefix("head."): rows for name, rows in results.items() if name.startswith("head.")},
+        "head": {name.removeprefix("head."): rows for name, rows in results.items() if name.startswith("head.")},
         **{name: meta[name] for name in ("optimizer", "numerics", "backend", "stopped", "seconds", "notice")},
-        _objective=objective,
-        _records=records,
-        _evaluation=_held_out(arrays, objective, meta["heads"]),
-        _embedding=embedding,
-    )
+        "_objective": objective,
+        "_records": records,
+        "_evaluation": _held_out(arrays, objective, meta["heads"]),
+        "_embedding": embedding,
+    }
 
 
 def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:

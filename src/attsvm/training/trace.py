@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from attsvm.core.types import Array
 from attsvm.data.token_data import TokenData
 from attsvm.training.embeddings import EmbeddingTraining
 from attsvm.training.objective import Objective
+from attsvm.training.saved_trace import read_trace, write_trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,8 +284,7 @@ class Trace(Summarised):
         """
         if os.fspath(path).endswith(".json"):
             raise ValueError(f"path is {os.fspath(path)}; a trace is arrays, a name such as t.npz was expected.")
-        # The file's reader makes traces, so its module stands above this one.
-        import_module("attsvm.training.saved_trace").write_trace(path, self)
+        write_trace(path, self)
 
     @staticmethod
     def load(path: str | os.PathLike[str], *, head: Any = None, loss: Any = None) -> Trace:
@@ -311,7 +310,7 @@ class Trace(Summarised):
         Traceback (most recent call last):
         FileNotFoundError: missing.npz does not exist; a .npz file was expected.
         """
-        return import_module("attsvm.training.saved_trace").read_trace(path, head, loss)
+        return Trace(**read_trace(path, head, loss))
 
     def to_frame(self) -> Any:
         """List the records.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from attsvm.core.types import AnyNorm, ScheduleName
     from attsvm.experiments.instances import Instances
-    from attsvm.solvers.problem_batch import BatchSolution
+    from attsvm.solution.problem_batch import BatchSolution
     from attsvm.training.descent import Optimizer
 
 

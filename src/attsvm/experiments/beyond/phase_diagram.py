@@ -153,8 +153,8 @@ def _refutes_d(instances: Instances, b: int, seed: int) -> bool:
     """Look for a realisable selection one exchange from the optimal one, with no optimal token next to it."""
     import numpy as np
 
+    from attsvm.solution.problem_batch import ProblemBatch
     from attsvm.solvers.batching import solve_batch
-    from attsvm.solvers.problem_batch import ProblemBatch
 
     optimal = instances.optimal[b]
     n, T = instances.gamma.shape[1:]

@@ -89,8 +89,8 @@ def every_token(config: Config, seeds: Any) -> list[Row]:
     from attsvm.data.token_data import TokenData
     from attsvm.experiments.instances import start_seeds
     from attsvm.experiments.published_numerics import STEP
+    from attsvm.solution.problem_batch import ProblemBatch
     from attsvm.solvers.batching import solve_batch
-    from attsvm.solvers.problem_batch import ProblemBatch
     from attsvm.study.controls import shuffle
     from attsvm.training import train
 

@@ -1,6 +1,6 @@
 """Bounds from a W on all shards and from multipliers of a working set, rounding counted.
 
-The bounds are those of :mod:`attsvm.proofs.certified`; multipliers that are not listed are zero, or enter as a sum.
+The bounds are those of :mod:`attsvm.proofs.bounds`; multipliers that are not listed are zero, or enter as a sum.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 from attsvm.core.error_free import gamma
 from attsvm.core.norms import frobenius
 from attsvm.core.rounding import FEW, PAIRWISE, growth
-from attsvm.proofs.certified import TIE_TOLERANCE, Bulk, distance_above, lower_bound, objective_above
+from attsvm.proofs.bounds import Bulk, distance_above, lower_bound, objective_above
+from attsvm.proofs.certified import TIE_TOLERANCE
 from attsvm.proofs.objective import Terms
 from attsvm.proofs.ties import tie_move
 from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
@@ -176,9 +177,7 @@ class Dual:
             unit = scale * top
             bulk = Bulk(unit * bound_sum.count, bound_sum.pair.times(unit), unit * bound_sum.error)
         dual, scaled_adjoint = terms.clip(dual * scale), adjoint * scale
-        low = lower_bound(
-            problem, terms.norm, dual, scaled_adjoint, length * scale, residual, terms, prior, sharp=sharp, bulk=bulk
-        )
+        low = lower_bound(problem, terms, dual, scaled_adjoint, length * scale, residual, prior, sharp=sharp, bulk=bulk)
         if empty and not terms.hard:
             loss = terms.charge(np.ones(1)) * empty
             plain, low = plain + loss, low + loss * (1 - 1e-15)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -15,16 +16,17 @@ from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.words import read_norm, read_table
 from attsvm.solution.certificate_file import PROMISES, read_certificate, read_certified, read_hex, read_problem
-from attsvm.solution.solution import Solution
-from attsvm.solvers.regularised import RegularisedSolution
 
 
-def load_solution(path: str | os.PathLike[str]) -> Solution:
-    """Read a solution that :meth:`attsvm.Solution.save` wrote; see :meth:`attsvm.Solution.load`."""
+def load_solution(path: str | os.PathLike[str], kinds: Mapping[bool, Any]) -> Any:
+    """Read a solution that :meth:`attsvm.Solution.save` wrote; see :meth:`attsvm.Solution.load`.
+
+    ``kinds`` are the classes by whether the norm alone is minimised.
+    """
     content = read_certificate(path)
     try:
         with np.errstate(**LENIENT):
-            solution = _read(content)
+            solution = _read(content, kinds)
             proof = solution.verify()
     except check.FORMAT_ERRORS as error:
         raise ValueError(
@@ -38,13 +40,13 @@ def load_solution(path: str | os.PathLike[str]) -> Solution:
     return solution
 
 
-def _read(content: dict[str, Any]) -> Solution:
+def _read(content: dict[str, Any], kinds: Mapping[bool, Any]) -> Any:
     problem, question, run = read_problem(content), content["problem"], content["run"]
     C = None if question["C"] is None else float(Fraction(question["C"]))
     prior = None if question["prior"] is None else read_table(question["prior"])
     regularisation = Regularisation(C, question["loss"], prior)
     certificate = None if run["certificate"] is None else FarkasCertificate(problem, read_hex(run["certificate"]))
-    return (Solution if regularisation.plain else RegularisedSolution)(
+    return kinds[regularisation.plain](
         problem,
         read_norm(question["norm"]),
         Status[content["claim"]["status"]],

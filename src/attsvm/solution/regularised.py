@@ -21,7 +21,7 @@ import numpy as np
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.rounding import EPS
 from attsvm.core.summary import counted, one_line
-from attsvm.solution.solution import Solution
+from attsvm.solution.solution import KINDS, Solution
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,3 +77,6 @@ class RegularisedSolution(Solution):
         value, work = f"{self.norm.name} norm {self.objective:.6g}", counted(self.iterations, "iteration")
         parts = (self.status.name, value, f"primal {self.primal:.6g}", f"gap {self.gap:.1e}", self.method, work)
         return one_line("RegularisedSolution", (*parts, f"{self.seconds:.3g} s"))
+
+
+KINDS[False] = RegularisedSolution
