@@ -130,7 +130,7 @@ def _may_be_orthogonal(queries: np.ndarray) -> bool:
     """Whether no two queries (k, dz) are neither parallel nor orthogonal."""
     size = np.sqrt(np.vecdot(queries, queries))
     if not (np.isfinite(size).all() and (size > 0).all()):
-        return False
+        return False  # of lengths that have no squares in floats
     cosine = np.abs((queries / size[:, None]) @ (queries / size[:, None]).T)
     return not ((cosine > ROUNDING) & (cosine < 1.0 - ROUNDING)).any()
 
@@ -168,9 +168,8 @@ def _is_one_hot(rows: np.ndarray) -> bool:
 
 def _directions(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool] | None:
     """Write queries (m, dz) as lengths (m,) times orthonormal directions (G, dz), the last by their group (m,)."""
-    entries = queries != 0
-    if (entries.sum(axis=1) == 1).all():
-        axis = entries.argmax(axis=1)
+    if (np.count_nonzero(queries, axis=1) == 1).all():
+        axis = (queries != 0).argmax(axis=1)
         used, group = np.unique(axis, return_inverse=True)
         length = queries[np.arange(len(queries)), axis]
         sign = np.ones(len(used))

@@ -1,7 +1,7 @@
 r"""Norms of singular values where the constraints separate over columns: alternate the norm and the constraints.
 
 With scores S whose norm is that of W (:mod:`attsvm.core.columns`), :math:`\min f(Y) + g(Z)` subject to Y = Z has a
-proximal map of f that is one singular value decomposition, and one of g that is the projection of
+proximal map of f that is one decomposition, and one of g that is the projection of
 :mod:`.projection` on all columns. The alternating direction method of multipliers (Boyd et al., Found. Trends Mach.
 Learn. 3, 2011, section 3) takes turns between them, over-relaxed, and balances its two residuals by the weight
 :math:`\rho` (section 3.4.1 there). At a point V the projection's own conditions give multipliers with
@@ -55,8 +55,7 @@ def split(columns: Columns, terms: Terms, origin: np.ndarray, control: Control) 
     gap = np.inf
     while step - last < STALLED:
         step += 1
-        left, sigma, right = np.linalg.svd(Z - U, full_matrices=False)
-        Y = (left * shrinkage(sigma, weight)) @ right
+        Y = _shrink(Z - U, partial(shrinkage, weight=weight))
         before, V = Z, RELAXATION * Y + (1.0 - RELAXATION) * Z + U
         change = project(V + origin, weight)
         Z, U = V + change, -change
@@ -68,6 +67,20 @@ def split(columns: Columns, terms: Terms, origin: np.ndarray, control: Control) 
         if step % BALANCE == 0 and step <= LAST_BALANCE:
             factor = _balance(Y, Z, before, U)
             weight, U = weight * factor, U / factor
+
+
+def _shrink(M: np.ndarray, shrinkage: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Map the singular values of M (T, G), through its smaller Gram matrix.
+
+    Singular values below the root of the rounding are off by as much, which no bound depends on.
+    """
+    wide = M.shape[0] < M.shape[1]
+    gram = M @ M.T if wide else M.T @ M
+    squares, vectors = np.linalg.eigh(gram)
+    sigma = np.sqrt(np.maximum(squares[::-1], 0.0))
+    vectors, factor = vectors[:, ::-1], shrinkage(sigma) / np.maximum(sigma, np.finfo(float).tiny)
+    filtered = (vectors * factor) @ vectors.T
+    return filtered @ M if wide else M @ filtered
 
 
 def _balance(Y: np.ndarray, Z: np.ndarray, before: np.ndarray, U: np.ndarray) -> float:
