@@ -150,7 +150,7 @@ def test_hard_margins_agree_with_cvxpy(instance: str, name: str, far: float) -> 
 @pytest.mark.parametrize("instance", ["contexts", "single"])
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 @pytest.mark.parametrize(("C", "far"), [(0.05, 0.0), (1.0, 0.0), (0.3, 0.5)])
-def test_soft_margins_agree_with_cvxpy(instance: str, name: str, loss: Any, C: float, far: float) -> None:
+def test_soft_margins_agree_with_cvxpy(instance: str, name: Any, loss: Any, C: float, far: float) -> None:
     problem = INSTANCES[instance](3)
     prior = far * np.random.default_rng(4).standard_normal(problem.shape[2:])
     found = solve(problem, name, C=C, loss=loss, prior=prior if far else None)
@@ -182,7 +182,7 @@ def test_rotated_scaled_and_permuted_data_have_the_same_answer(instance: str, na
 
 @pytest.mark.parametrize("off", [1e-9, 1e-3])
 @pytest.mark.parametrize("name", ["frobenius", "nuclear", "spectral"])
-def test_nearly_orthogonal_queries_are_right(name: str, off: float) -> None:
+def test_nearly_orthogonal_queries_are_right(name: Any, off: float) -> None:
     problem = contexts(10)
     noise = np.random.default_rng(11).standard_normal(problem.queries.shape)
     near = moved(problem, problem.queries + off * noise)
@@ -240,7 +240,7 @@ def test_one_hot_tokens_are_evaluated_as_dense_ones_are() -> None:
     ("problem", "norm"),
     [(relevance(18, 24, 82), "nuclear"), (contexts(19, 80, 160), "nuclear"), (relevance(20, 24, 82), "max")],
 )
-def test_sizes_that_took_minutes(problem: SelectionProblem, norm: str) -> None:
+def test_sizes_that_took_minutes(problem: SelectionProblem, norm: Any) -> None:
     solution = solve(problem, norm, tol=1e-6)
     assert "columns" in solution.method
     assert solution.status is Status.OPTIMAL

@@ -232,7 +232,10 @@ def _solve_hard(answers: Answers, method: SolverMethod | None, warm_start: Solut
         with np.errstate(**LENIENT):
             pair = solve_separable(problem, measure, answers.regularisation, control)
         if pair is not None:
-            return answers.of(*pair)
+            early = answers.of(*pair)
+            if early.status is Status.OPTIMAL or control.stopped:
+                return early
+            control.forget()
     opposites = opposite_demands(problem)
     if opposites is not None:
         control.enter("opposite demands")
@@ -285,11 +288,15 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
             return first
     control.method = ""
     pair = None if method is not None else solve_separable(problem, answers.norm, regularisation, control)
-    if pair is not None:
-        return answers.of(*pair)
+    early = None if pair is None else answers.of(*pair)
+    if early is not None:
+        if early.status is Status.OPTIMAL or control.stopped:
+            return early
+        control.forget()
     start = None if warm_start is None else (warm_start.certified.W, _start_multipliers(warm_start, terms))
     _, W, dual = _run(answers, None, start, streamed=method == "streamed" or _large(problem))
-    return answers.of(W, dual)
+    late = answers.of(W, dual)
+    return early if early is not None and early.gap < late.gap else late
 
 
 def _start_multipliers(before: Solution, terms: Terms) -> np.ndarray:
