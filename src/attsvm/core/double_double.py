@@ -73,13 +73,7 @@ class Rows:
         unit = _power_of_two(W.high)
         W = Pair(W.high[None] / unit, W.low[None] / unit)
         directions = self._unique_queries()
-        image = Pair(np.empty((len(directions), d)), np.empty((len(directions), d)))
-        step = max(1, BLOCK_ENTRIES // (d * dz))
-        for start in range(0, len(directions), step):
-            part = slice(start, start + step)
-            block = sum_pairs(multiply(W, Pair(directions[part, None, :], np.zeros(1))), 2)  # (step, d)
-            image.high[part], image.low[part] = block.high, block.low
-        total = sum_pairs(multiply(self.delta, image[self.group]), 1)
+        total = sum_pairs(multiply(self.delta, _images(W, directions)[self.group]), 1)
         high, low = total.high, total.low
         value = Pair(high * unit, low * unit) if scaled else self._unscaled(Pair(high, low), unit)
         return value, error_of(d, dz)
@@ -116,6 +110,23 @@ class Rows:
     def _unscaled(self, value: Pair, unit: float) -> Pair:
         left, right = self.scale
         return Pair(value.high * left * right * unit, value.low * left * right * unit)
+
+
+def _images(W: Pair, directions: np.ndarray) -> Pair:
+    """Products (g, d) of W (1, d, dz) with directions (g, dz)."""
+    _, d, dz = W.high.shape
+    if (np.count_nonzero(directions, axis=1) == 1).all():
+        # Products with the zeros of one-hot directions add nothing.
+        axes = (directions != 0).argmax(axis=1)
+        entries = np.take_along_axis(directions, axes[:, None], axis=1)
+        return multiply(Pair(W.high[0].T[axes], W.low[0].T[axes]), Pair(entries, np.zeros(1)))
+    image = Pair(np.empty((len(directions), d)), np.empty((len(directions), d)))
+    step = max(1, BLOCK_ENTRIES // (d * dz))
+    for start in range(0, len(directions), step):
+        part = slice(start, start + step)
+        block = sum_pairs(multiply(W, Pair(directions[part, None, :], np.zeros(1))), 2)  # (step, d)
+        image.high[part], image.low[part] = block.high, block.low
+    return image
 
 
 def sharp_adjoint(problem: SelectionProblem, dual: np.ndarray) -> tuple[Pair, float] | None:

@@ -42,6 +42,7 @@ from attsvm.solvers.schedule import (
     Method,
     Steps,
 )
+from attsvm.solvers.separable.solving import solve_separable
 from attsvm.solvers.working_sets.pool import pool_of
 from attsvm.solvers.working_sets.solution import ShardedSolution
 from attsvm.solvers.working_sets.solving import Outcome, WorkingSets, solve_shards
@@ -227,6 +228,14 @@ def _solve_hard(answers: Answers, method: SolverMethod | None, warm_start: Solut
         early = _in_one_call(problem, control, answers)
         if early is not None and early.status is not Status.UNDECIDED:
             return early
+    if method is None:
+        with np.errstate(**LENIENT):
+            pair = solve_separable(problem, measure, answers.regularisation, control)
+        if pair is not None:
+            early = answers.of(*pair)
+            if early.status is Status.OPTIMAL or control.stopped:
+                return early
+            control.forget()
     opposites = opposite_demands(problem)
     if opposites is not None:
         control.enter("opposite demands")
@@ -278,9 +287,16 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
         if first.status is Status.OPTIMAL:
             return first
     control.method = ""
+    pair = None if method is not None else solve_separable(problem, answers.norm, regularisation, control)
+    early = None if pair is None else answers.of(*pair)
+    if early is not None:
+        if early.status is Status.OPTIMAL or control.stopped:
+            return early
+        control.forget()
     start = None if warm_start is None else (warm_start.certified.W, _start_multipliers(warm_start, terms))
     _, W, dual = _run(answers, None, start, streamed=method == "streamed" or _large(problem))
-    return answers.of(W, dual)
+    late = answers.of(W, dual)
+    return early if early is not None and early.gap < late.gap else late
 
 
 def _start_multipliers(before: Solution, terms: Terms) -> np.ndarray:

@@ -177,6 +177,11 @@ class Control:
         if dual is not None and bound > self._bound:
             self.dual, self._bound = dual.copy(), bound
 
+    def forget(self) -> None:
+        """Drop the best pair: the methods that follow work in other coordinates."""
+        self.W = self.dual = None
+        self._objective, self._bound = np.inf, 0.0
+
     def observe(
         self, W: np.ndarray | None, objective: float, dual: np.ndarray | None, bound: float, *, steps: int = 1
     ) -> bool:

@@ -1,0 +1,240 @@
+r"""Problems that separate into columns: orthonormal tokens that all queries share, and orthogonal queries.
+
+Let the tokens be the rows of :math:`X = aE` and the queries multiples :math:`z_i = c_iu_{g(i)}` of directions, E and U
+with orthonormal rows (one-hot words and contexts, documents and queries). Then a solution is :math:`W = E^\top SU` with
+scores S (T, G), every unitarily invariant norm of W is that of S, every norm of the entries too where E and U are
+one-hot, and the constraints of a query touch one column of S:
+
+.. math:: ac_i(s_{\alpha_i} - s_t) \ge 1 \text{ or } = 0.
+
+A column is taken in where its constraints ask for every preferred token above every other one, whichever query of the
+direction asks, or where its one query ties several tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from attsvm.core.error_free import UNIT
+from attsvm.core.problem import SelectionProblem
+
+# Inner products of unit vectors this near to zero or one are taken to be so: rounding of an orthogonal factor. The
+# certificate counts what is left.
+ROUNDING = 128 * UNIT
+# Queries that are compared before all are: random ones are told apart at no cost.
+FIRST = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A problem in the scores S (T, G) of its tokens for the directions of its queries.
+
+    Attributes
+    ----------
+    tokens : ndarray, shape (T, d)
+        Orthonormal rows E.
+    directions : ndarray, shape (G, dz)
+        Orthonormal rows U.
+    group : ndarray of int, shape (n,)
+        The column that a query belongs to; queries without constraint belong to the first.
+    length : ndarray, shape (n,)
+        a c_i of the module's derivation; one where there is no constraint.
+    rows : ndarray of int, shape (m,)
+        Tokens are above others by the constraints of these queries, each (column, token) once: those that ask for most.
+    preferred, others : ndarray of bool, shape (T, G)
+    demand : ndarray, shape (T, G)
+        By how much a preferred token is to be above the others; zero elsewhere.
+    tied : ndarray of bool, shape (G,)
+        The preferred tokens of a column tie.
+    is_one_hot : bool
+        Whether E and U have one entry a row.
+    """
+
+    problem: SelectionProblem
+    tokens: np.ndarray
+    directions: np.ndarray
+    group: np.ndarray
+    length: np.ndarray
+    rows: np.ndarray
+    preferred: np.ndarray
+    others: np.ndarray
+    demand: np.ndarray
+    tied: np.ndarray
+    is_one_hot: bool
+
+    @classmethod
+    def of(cls, problem: SelectionProblem) -> Columns | None:
+        """Find the columns of a problem; None where it does not separate so."""
+        asking = np.flatnonzero(problem.constrained.any(axis=1))
+        if not len(asking) or not _may_be_orthogonal(problem.queries[asking[:FIRST]]):
+            return None
+        tokens = _shared_tokens(problem)
+        factors = None if tokens is None else _orthonormal(tokens)
+        if factors is None:
+            return None
+        found = _directions(problem.queries[asking])
+        if found is None:
+            return None
+        directions, group, length, one_hot = found
+        return _demands(problem, factors, directions, asking, group, length, one_hot)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape (T, G) of the scores."""
+        return self.demand.shape
+
+    @cached_property
+    def multiplicity(self) -> np.ndarray:
+        """Number of preferred tokens of a column, (G,)."""
+        return self.preferred.sum(axis=0)
+
+    @cached_property
+    def scale(self) -> np.ndarray:
+        """The length a c of the one query of a column, (G,); of one of its queries where there are several."""
+        scale = np.ones(self.shape[1])
+        scale[self.group[self.rows]] = self.length[self.rows]
+        return scale
+
+    def lift(self, S: np.ndarray) -> np.ndarray:
+        """Write scores (T, G) as W (d, dz)."""
+        return self.tokens.T @ S @ self.directions
+
+    def lower(self, W: np.ndarray) -> np.ndarray:
+        """Take the scores (T, G) of W (d, dz)."""
+        return self.tokens @ W @ self.directions.T
+
+    def margins(self, S: np.ndarray) -> np.ndarray:
+        """Margins (n, T) of scores (T, G), zero where unconstrained."""
+        problem, scores = self.problem, S.T[self.group]
+        first = scores[np.arange(len(scores)), problem.reference]
+        return np.where(problem.constrained, self.length[:, None] * (first[:, None] - scores), 0.0)
+
+    def multipliers(self, change: np.ndarray) -> np.ndarray:
+        """Split an adjoint (T, G), column sums zero, into multipliers (n, T): each preferred token has a fair share."""
+        rows, problem = self.rows, self.problem
+        group, alpha = self.group[rows], problem.reference[rows]
+        share = np.ones(len(rows))
+        several = ~self.tied[group] & (self.multiplicity[group] > 1)
+        supply = np.where(self.preferred & ~self.tied, np.maximum(change, 0.0), 0.0)
+        total = supply.sum(axis=0)[group[several]]
+        share[several] = supply[alpha[several], group[several]] / np.where(total > 0, total, 1.0)
+        dual = np.zeros(problem.mask.shape)
+        dual[rows] = -change.T[group] * (share / self.length[rows])[:, None]
+        return np.where(problem.constrained, dual, 0.0)
+
+
+def _may_be_orthogonal(queries: np.ndarray) -> bool:
+    """Whether no two queries (k, dz) are neither parallel nor orthogonal."""
+    size = np.sqrt(np.vecdot(queries, queries))
+    if not (np.isfinite(size).all() and (size > 0).all()):
+        return False  # of lengths that have no squares in floats
+    cosine = np.abs((queries / size[:, None]) @ (queries / size[:, None]).T)
+    return not ((cosine > ROUNDING) & (cosine < 1.0 - ROUNDING)).any()
+
+
+def _shared_tokens(problem: SelectionProblem) -> np.ndarray | None:
+    """Return the tokens (T, d) that all queries see; None where sequences differ."""
+    _, T, d, _ = problem.shape
+    first = problem.tokens[problem.sequence[0]]
+    if d < T or float(first[0] @ first[-1]) * (T > 1) > ROUNDING * float(first[0] @ first[0]):
+        return None
+    used = np.unique(problem.sequence)
+    if len(used) > 1 and not all(np.array_equal(problem.tokens[index], first) for index in used):
+        return None
+    return first.astype(np.float64, copy=False)
+
+
+def _orthonormal(rows: np.ndarray) -> tuple[np.ndarray, float, bool] | None:
+    """Write rows (k, d) as orthonormal ones times a length, with whether they are one-hot; None if they are not so."""
+    one_hot = _is_one_hot(rows)
+    length = float(np.sqrt(rows[0] @ rows[0]))
+    if not (0.0 < length < np.inf):
+        return None
+    unit = rows / length
+    if one_hot:
+        return (unit, length, True) if (np.abs(unit).sum(axis=1) == 1.0).all() else None
+    is_orthonormal = (np.abs(unit @ unit.T - np.eye(len(rows))) <= ROUNDING).all()
+    return (unit, length, False) if is_orthonormal else None
+
+
+def _is_one_hot(rows: np.ndarray) -> bool:
+    """Whether every row and no column has more than one entry."""
+    entries = rows != 0
+    return bool((entries.sum(axis=1) == 1).all() and (entries.sum(axis=0) <= 1).all())
+
+
+def _directions(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool] | None:
+    """Write queries (m, dz) as lengths (m,) times orthonormal directions (G, dz), the last by their group (m,)."""
+    if (np.count_nonzero(queries, axis=1) == 1).all():
+        axis = (queries != 0).argmax(axis=1)
+        used, group = np.unique(axis, return_inverse=True)
+        length = queries[np.arange(len(queries)), axis]
+        sign = np.ones(len(used))
+        sign[group] = np.sign(length)
+        directions = np.zeros((len(used), queries.shape[1]))
+        directions[np.arange(len(used)), used] = sign
+        length = length * sign[group]
+        return (directions, group, length, True) if (length > 0).all() else None
+    size = np.sqrt(np.vecdot(queries, queries))
+    unit = queries / size[:, None]
+    cosine = unit @ unit.T
+    first = (cosine > 0.5).argmax(axis=1)
+    used, group = np.unique(first, return_inverse=True)
+    directions = unit[used]
+    is_orthonormal = (np.abs(cosine[np.ix_(used, used)] - np.eye(len(used))) <= ROUNDING).all()
+    if not is_orthonormal or (np.abs(unit - directions[group]) > ROUNDING).any():
+        return None
+    return directions, group, size, False
+
+
+def _demands(
+    problem: SelectionProblem,
+    factors: tuple[np.ndarray, float, bool],
+    directions: np.ndarray,
+    asking: np.ndarray,
+    group: np.ndarray,
+    length: np.ndarray,
+    one_hot: bool,
+) -> Columns | None:
+    """Gather which tokens a column prefers; None where its queries do not ask for every preferred above every other."""
+    tokens, unit, tokens_one_hot = factors
+    n, T, _, _ = problem.shape
+    count, alpha, length = len(directions), problem.reference[asking], unit * length
+    preferred, others = np.zeros((count, T), bool), np.zeros((count, T), bool)
+    others[group] = problem.rejected[asking]
+    several = problem.tied[asking].any(axis=1)
+    queries = np.bincount(group, minlength=count)
+    if (others[group] != problem.rejected[asking]).any() or (queries[group[several]] > 1).any():
+        return None
+    preferred[group, alpha] = True
+    preferred[group[several]] |= problem.selected[asking[several]]
+    if (preferred & others).any() or not others.any(axis=1).all():
+        return None
+    # Of queries that ask for the same the shortest asks for most.
+    order = np.lexsort((length, alpha, group))
+    first = np.ones(len(order), bool)
+    first[1:] = (np.diff(group[order]) != 0) | (np.diff(alpha[order]) != 0)
+    rows = order[first]
+    demand = np.zeros((count, T))
+    demand[group[rows], alpha[rows]] = 1.0 / length[rows]
+    tied = np.zeros(count, bool)
+    tied[group[several]] = True
+    demand[group[several]] = np.where(preferred[group[several]], 1.0 / length[several, None], 0.0)
+    all_groups, all_lengths = np.zeros(n, dtype=np.int64), np.ones(n)
+    all_groups[asking], all_lengths[asking] = group, length
+    return Columns(
+        problem=problem,
+        tokens=tokens,
+        directions=directions,
+        group=all_groups,
+        length=all_lengths,
+        rows=asking[rows],
+        preferred=np.ascontiguousarray(preferred.T),
+        others=np.ascontiguousarray(others.T),
+        demand=np.ascontiguousarray(demand.T),
+        tied=tied,
+        is_one_hot=one_hot and tokens_one_hot,
+    )

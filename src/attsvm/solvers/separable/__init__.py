@@ -1,0 +1,1 @@
+"""Methods for problems whose queries are orthogonal and whose tokens are orthonormal."""

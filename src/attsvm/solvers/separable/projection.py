@@ -1,0 +1,72 @@
+r"""The nearest scores that meet the constraints of every column, all columns at once.
+
+A column asks for preferred scores :math:`s_k \ge t + h_k` and others :math:`s_o \le t` with some threshold t (or
+:math:`s_k = t + h_k` where they tie). At :math:`v` with :math:`v' = v - h`, the nearest point has
+:math:`s_k = h_k + \max(v'_k, t)` and :math:`s_o = \min(v'_o, t)`, and t is the mean of :math:`v'` over what moves: the
+root of a monotone piecewise linear function. With losses another score moves by
+:math:`\mathrm{clip}(w(v'_o - t), 0, u)` where :math:`w = 1/(1 + \rho\epsilon)` and :math:`u = C_{max}/\rho`, rho being
+the weight of half the squared distance (:mod:`attsvm.proofs.objective` has :math:`\epsilon` and :math:`C_{max}`).
+Newton's method from the last threshold is exact once what moves no longer changes; a bracket guards it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attsvm.core.columns import Columns
+from attsvm.proofs.objective import Terms
+
+STEPS = 100
+
+
+class Projection:
+    """Moves scores (T, G) to the nearest ones that meet the constraints, or to where distance and losses balance.
+
+    Parameters
+    ----------
+    columns : Columns
+    terms : Terms
+        In the coordinates of the problem; with losses every column has one query.
+    """
+
+    def __init__(self, columns: Columns, terms: Terms) -> None:
+        self._demand, self._others, scale = columns.demand, columns.others, columns.scale
+        self._involved = columns.preferred | columns.others
+        # Tied scores move either way, and so does a preferred one whose losses are charged.
+        self._equal = columns.preferred & (columns.tied | (not terms.hard))
+        self._above = columns.preferred & ~self._equal
+        self._upper = terms.upper * scale if np.isfinite(terms.upper) else None
+        self._shift = terms.shift / scale**2
+        self._threshold: np.ndarray | None = None
+
+    def __call__(self, V: np.ndarray, weight: float = 1.0) -> np.ndarray:
+        """Return what V (T, G) changes by; times the weight it is the adjoint of multipliers."""
+        value, slope = V - self._demand, 1.0 / (1.0 + weight * self._shift)
+        low = np.min(value, axis=0, where=self._involved, initial=np.inf)
+        high = np.max(value, axis=0, where=self._involved, initial=-np.inf)
+        t = 0.5 * (low + high) if self._threshold is None else np.clip(self._threshold, low, high)
+        before = np.zeros(value.shape, dtype=np.int8)
+        for _ in range(STEPS):
+            state = self._state(value - t, slope, weight)
+            if (state == before).all():
+                break
+            before, moves = state, state == 1
+            part = np.where(self._others, slope, 1.0) * moves
+            steepness = part.sum(axis=0)
+            excess = t * steepness - (part * value).sum(axis=0)
+            if self._upper is not None:
+                excess -= self._upper / weight * (state == 2).sum(axis=0)
+            low, high = np.where(excess < 0, t, low), np.where(excess > 0, t, high)
+            new = t - excess / np.where(steepness > 0, steepness, np.inf)
+            t = np.where((new >= low) & (new <= high), new, 0.5 * (low + high))
+        self._threshold = t
+        change = np.where(before == 1, np.where(self._others, slope, 1.0) * (t - value), 0.0)
+        return change if self._upper is None else np.where(before == 2, -self._upper / weight, change)
+
+    def _state(self, excess: np.ndarray, slope: np.ndarray, weight: float) -> np.ndarray:
+        """Mark scores that stay (0), move towards the threshold (1), or move as far as losses make them (2)."""
+        falls = self._others & (excess > 0)
+        state = (self._equal | (self._above & (excess < 0)) | falls).astype(np.int8)
+        if self._upper is not None:
+            state += falls & (slope * excess >= self._upper / weight)
+        return state

@@ -1,0 +1,71 @@
+"""Problems that separate over columns: which method each norm has, and its answer in the problem's coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from attsvm.core.columns import Columns
+from attsvm.core.norms import FROBENIUS, Norm
+from attsvm.core.problem import SelectionProblem
+from attsvm.proofs.objective import Regularisation, Terms
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.separable.closed_form import exponents_of, least_change
+from attsvm.solvers.separable.projection import Projection
+from attsvm.solvers.separable.splitting import proximal_map, report, split
+
+# W (d, dz) and multipliers (n, T), None where there are none.
+Pair = tuple[np.ndarray | None, np.ndarray | None]
+Method = Callable[[Columns, Terms, np.ndarray, Control], None]
+
+
+def solve_separable(
+    problem: SelectionProblem, norm: Norm, regularisation: Regularisation, control: Control
+) -> Pair | None:
+    """Solve by columns; None where the problem has none, or the norm no method that uses them."""
+    method = _method_of(norm, regularisation)
+    columns = None if method is None else Columns.of(problem)
+    if method is None or columns is None or not _serves(columns, norm, regularisation):
+        return None
+    terms = regularisation.terms(problem, norm)
+    method(columns, terms, columns.lower(regularisation.origin(problem.shape[2:])), control)
+    W = None if control.W is None else regularisation.origin(problem.shape[2:]) + columns.lift(control.W)
+    return W, control.dual
+
+
+def _method_of(norm: Norm, regularisation: Regularisation) -> Method | None:
+    """Look up the method of a norm; losses are added to a norm, not to the power that some methods minimise."""
+    if norm is FROBENIUS:
+        return _project
+    if proximal_map(norm) is not None and (regularisation.hard or not norm.smooth):
+        return _split
+    return _closed_form if exponents_of(norm) is not None and regularisation.hard else None
+
+
+def _serves(columns: Columns, norm: Norm, regularisation: Regularisation) -> bool:
+    """Whether norm and losses separate too: norms of the entries in these axes, losses with one preferred score."""
+    if not norm.invariant and not columns.is_one_hot:
+        return False
+    if regularisation.hard:
+        return True
+    queries = int(columns.problem.constrained.any(axis=1).sum())
+    return queries == columns.shape[1]
+
+
+def _project(columns: Columns, terms: Terms, origin: np.ndarray, control: Control) -> None:
+    control.method = "projection of columns"
+    change = Projection(columns, terms)(origin)
+    report(columns, terms, change, change, control)
+
+
+def _closed_form(columns: Columns, terms: Terms, origin: np.ndarray, control: Control) -> None:
+    control.method = "closed form of columns"
+    exponents = exponents_of(terms.norm)
+    assert exponents is not None
+    report(columns, terms, *least_change(columns, origin, *exponents), control)
+
+
+def _split(columns: Columns, terms: Terms, origin: np.ndarray, control: Control) -> None:
+    control.method = "splitting over columns"
+    split(columns, terms, origin, control)

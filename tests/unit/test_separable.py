@@ -1,0 +1,246 @@
+"""Orthonormal queries: found, solved column by column, and right where they are not quite so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem, Solution, Status, norms, solve
+from attsvm.core.columns import Columns
+from oracle import dense
+
+NORMS: dict[str, Any] = {
+    "frobenius": "frobenius",
+    "nuclear": "nuclear",
+    "spectral": "spectral",
+    "ky fan": norms.KyFan(2),
+    "schatten": norms.Schatten(1.5),
+    "schatten above two": norms.Schatten(4.0),
+    "l_1": 1.0,
+    "l_1.5": 1.5,
+    "l_3": 3.0,
+    "max": "max",
+    "columns 2, 1": norms.Mixed(2, 1, axis="columns"),
+    "columns inf, 2": norms.Mixed(np.inf, 2, axis="columns"),
+    "columns 1, inf": norms.Mixed(1, np.inf, axis="columns"),
+}
+# Those of W in the span of any orthonormal tokens and queries.
+INVARIANT = ("frobenius", "nuclear", "spectral", "ky fan", "schatten")
+LIMIT = 60.0
+# Bounds of both answers are within this of each other: each has a certified gap of 1e-9.
+AGREE = 3e-9
+
+
+def relevance(seed: int = 0, documents: int = 7, queries: int = 5, size: int = 2) -> SelectionProblem:
+    """Every relevant document above every irrelevant one; the other relevant ones are masked."""
+    rng = np.random.default_rng(seed)
+    sets = np.array([rng.choice(documents, size, replace=False) for _ in range(queries)])
+    query = np.repeat(np.arange(queries), size)
+    mask = np.ones((len(query), documents), bool)
+    mask[np.arange(len(query))[:, None], sets[query]] = False
+    mask[np.arange(len(query)), sets.ravel()] = True
+    shared = np.zeros(len(query), int)
+    return SelectionProblem(np.eye(documents)[None], np.eye(queries)[query], sets.ravel(), mask=mask, sequence=shared)
+
+
+def contexts(seed: int = 0, n: int = 5, words: int = 8) -> SelectionProblem:
+    """One to three words follow a context."""
+    rng = np.random.default_rng(seed)
+    return SelectionProblem.from_contexts(
+        np.eye(n), rng.random((n, words)).argsort(axis=1) < rng.integers(1, 4, size=(n, 1))
+    )
+
+
+def single(seed: int = 0, n: int = 5, words: int = 7) -> SelectionProblem:
+    """One word follows a context, and every context sees words of its own."""
+    rng = np.random.default_rng(seed)
+    mask = rng.random((n, words)) < 0.7
+    selected = rng.integers(words, size=n)
+    mask[np.arange(n), selected] = True
+    mask[np.arange(n), (selected + 1) % words] = True
+    return SelectionProblem(
+        np.eye(words)[None], np.eye(n) * rng.uniform(0.5, 2, n), selected, mask=mask, sequence=np.zeros(n, int)
+    )
+
+
+INSTANCES = {"relevance": relevance, "contexts": contexts, "single": single}
+
+
+def moved(
+    problem: SelectionProblem, queries: np.ndarray | None = None, tokens: np.ndarray | None = None, order: Any = None
+) -> SelectionProblem:
+    """The same demands on other queries (n, dz) or tokens (T, d), in another order."""
+    order = np.arange(problem.shape[0]) if order is None else order
+    queries = problem.queries if queries is None else queries
+    tokens = problem.tokens if tokens is None else tokens[None]
+    return SelectionProblem(
+        tokens, queries[order], problem.selected[order], mask=problem.mask[order], sequence=problem.sequence[order]
+    )
+
+
+def rotation(seed: int, size: int) -> np.ndarray:
+    """Draw an orthogonal matrix."""
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((size, size)))[0]
+
+
+def by_cvxpy(problem: SelectionProblem, norm: str, C: float | None, loss: str, prior: np.ndarray) -> float:
+    """Minimise the objective as it is written."""
+    W = cp.Variable(problem.shape[2:])
+    full = dense(problem)
+    margins = full.rows @ cp.vec(W, order="C")
+    distance: Any = {
+        "frobenius": lambda V: cp.norm(V, "fro"),
+        "nuclear": cp.normNuc,
+        "spectral": cp.sigma_max,
+        "max": lambda V: cp.max(cp.abs(V)),
+        "l_1": lambda V: cp.sum(cp.abs(V)),
+    }[norm](W - prior)
+    constraints = [margins[full.tied] == 0] if full.tied.any() else []
+    if C is None:
+        constraints.append(margins[~full.tied] >= 1)
+    else:
+        short = cp.pos(1 - margins[~full.tied])
+        distance = cp.sum_squares(W - prior) / 2 if norm == "frobenius" else distance
+        distance = distance + C * (cp.sum(short) if loss == "hinge" else cp.sum_squares(short))
+    program = cp.Problem(cp.Minimize(distance), constraints)
+    program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
+    return float(program.value)
+
+
+def found_by_columns(problem: SelectionProblem, norm: Any, **options: Any) -> Solution:
+    """Solve past the one compiled call of small Frobenius problems, which counts no iterations."""
+    return solve(problem, norm, max_iter=100_000, **options)
+
+
+def value(solution: Any) -> float:
+    """What was minimised."""
+    return solution.certified.value
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("instance", INSTANCES)
+def test_hard_margins_agree_with_the_methods_that_see_no_columns(instance: str, name: str) -> None:
+    problem = INSTANCES[instance]()
+    found, other = (
+        found_by_columns(problem, NORMS[name]),
+        solve(problem, NORMS[name], method="streamed", time_limit=LIMIT),
+    )
+    assert "columns" in found.method
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(other.objective, rel=AGREE)
+
+
+@pytest.mark.parametrize("name", ["frobenius", "nuclear", "spectral", "max", "l_1"])
+@pytest.mark.parametrize("instance", INSTANCES)
+@pytest.mark.parametrize("far", [0.0, 0.5])
+def test_hard_margins_agree_with_cvxpy(instance: str, name: str, far: float) -> None:
+    problem = INSTANCES[instance](1)
+    prior = far * np.random.default_rng(2).standard_normal(problem.shape[2:])
+    found = found_by_columns(problem, NORMS[name], prior=prior if far else None)
+    assert "columns" in found.method
+    assert found.status is Status.OPTIMAL
+    # Clarabel's own gap, asked for as 1e-9 of a conic form of the problem, is 1e-7 at most.
+    assert value(found) == pytest.approx(by_cvxpy(problem, name, None, "hinge", prior), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["frobenius", "nuclear", "spectral"])
+@pytest.mark.parametrize("instance", ["contexts", "single"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize(("C", "far"), [(0.05, 0.0), (1.0, 0.0), (0.3, 0.5)])
+def test_soft_margins_agree_with_cvxpy(instance: str, name: Any, loss: Any, C: float, far: float) -> None:
+    problem = INSTANCES[instance](3)
+    prior = far * np.random.default_rng(4).standard_normal(problem.shape[2:])
+    found = solve(problem, name, C=C, loss=loss, prior=prior if far else None)
+    assert found.status is Status.OPTIMAL
+    assert "columns" in found.method or found.method == "closed form"
+    assert value(found) == pytest.approx(by_cvxpy(problem, name, C, loss, prior), rel=1e-6)
+
+
+def test_losses_of_several_preferred_tokens_have_no_columns() -> None:
+    problem = relevance(5)
+    found = solve(problem, C=0.2)
+    assert "columns" not in found.method
+    assert value(found) == pytest.approx(by_cvxpy(problem, "frobenius", 0.2, "hinge", np.zeros((7, 5))), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", INVARIANT)
+@pytest.mark.parametrize("instance", INSTANCES)
+def test_rotated_scaled_and_permuted_data_have_the_same_answer(instance: str, name: str) -> None:
+    problem = INSTANCES[instance](6)
+    n, _, d, dz = problem.shape
+    rng = np.random.default_rng(7)
+    changed = moved(problem, 2.5 * problem.queries @ rotation(8, dz), 0.4 * rotation(9, d), rng.permutation(n))
+    first, second = found_by_columns(problem, NORMS[name]), found_by_columns(changed, NORMS[name])
+    assert "columns" in second.method
+    assert second.status is Status.OPTIMAL
+    # 2.5 * 0.4 = 1
+    assert second.objective == pytest.approx(first.objective, rel=AGREE)
+
+
+@pytest.mark.parametrize("off", [1e-9, 1e-3])
+@pytest.mark.parametrize("name", ["frobenius", "nuclear", "spectral"])
+def test_nearly_orthogonal_queries_are_right(name: Any, off: float) -> None:
+    problem = contexts(10)
+    noise = np.random.default_rng(11).standard_normal(problem.queries.shape)
+    near = moved(problem, problem.queries + off * noise)
+    found = solve(near, name)
+    assert Columns.of(near) is None
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(by_cvxpy(near, name, None, "hinge", np.zeros(near.shape[2:])), rel=1e-6)
+
+
+def test_entrywise_norms_need_the_axes() -> None:
+    problem = contexts(12)
+    turned = moved(problem, problem.queries @ rotation(13, 5))
+    assert "columns" not in solve(turned, "max").method
+
+
+def test_what_is_no_column_is_not_taken_for_one() -> None:
+    rng = np.random.default_rng(14)
+    assert Columns.of(SelectionProblem(rng.standard_normal((6, 5, 8)), np.eye(6), np.zeros(6, int))) is None
+    assert Columns.of(SelectionProblem(np.eye(5)[None], rng.standard_normal((1, 3)), [0])) is not None
+    problem = relevance(15)
+    mask = problem.mask.copy()
+    row = np.flatnonzero(problem.rejected[0])[0]
+    mask[0, row] = False  # the first document need not be above this one, the second one of the query must
+    incomplete = SelectionProblem(
+        problem.tokens, problem.queries, problem.reference, mask=mask, sequence=problem.sequence
+    )
+    assert Columns.of(incomplete) is None
+    contradicted = SelectionProblem(np.eye(3)[None], np.ones((2, 1)), [0, 1], sequence=[0, 0])
+    assert Columns.of(contradicted) is None
+    assert solve(contradicted).status is Status.INFEASIBLE
+
+
+def test_repeated_queries_of_several_lengths_ask_for_the_most() -> None:
+    tokens, shared = np.eye(4)[None], np.zeros(3, int)
+    lengths = np.array([[2.0], [0.5], [1.0]]) * np.array([1.0, 0.0])
+    lengths[2] = [0.0, 1.0]
+    problem = SelectionProblem(tokens, lengths, [0, 0, 1], sequence=shared)
+    found, other = solve(problem, "nuclear"), solve(problem, "nuclear", method="streamed")
+    assert "columns" in found.method
+    assert found.objective == pytest.approx(other.objective, rel=AGREE)
+
+
+def test_one_hot_tokens_are_evaluated_as_dense_ones_are() -> None:
+    problem = contexts(16)
+    same = SelectionProblem(np.repeat(problem.tokens, 2, axis=0), problem.queries, problem.selected, sequence=[0] * 5)
+    rng = np.random.default_rng(17)
+    W, dual = rng.standard_normal(problem.shape[2:]), rng.random(problem.mask.shape)
+    for one, other in zip(problem.evaluate(W, dual), same.evaluate(W, dual), strict=True):
+        # A margin is a sum of two products, an adjoint one of eight; their sizes are below ten.
+        np.testing.assert_allclose(one, other, atol=1e-14)
+    np.testing.assert_allclose(problem.lengths, same.lengths, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("problem", "norm"),
+    [(relevance(18, 24, 82), "nuclear"), (contexts(19, 80, 160), "nuclear"), (relevance(20, 24, 82), "max")],
+)
+def test_sizes_that_took_minutes(problem: SelectionProblem, norm: Any) -> None:
+    solution = solve(problem, norm, tol=1e-6)
+    assert "columns" in solution.method
+    assert solution.status is Status.OPTIMAL
