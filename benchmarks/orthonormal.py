@@ -152,7 +152,7 @@ def _rows(problem: SelectionProblem, marked: np.ndarray) -> sp.csr_matrix:
     return sp.csr_matrix((values, (np.tile(np.arange(m), 2), place)), shape=(m, problem.shape[2] * dz))
 
 
-def ours(problem: SelectionProblem, norm: str, limit: float) -> tuple[float, float]:
+def ours(problem: SelectionProblem, norm: Any, limit: float) -> tuple[float, float]:
     """Solve with attsvm; returns processor seconds and the certified gap."""
     start = time.process_time()
     solution = solve(problem, norm, tol=TOL, time_limit=limit)

@@ -105,7 +105,7 @@ def by_cvxpy(problem: SelectionProblem, norm: str, C: float | None, loss: str, p
         short = cp.pos(1 - margins[~full.tied])
         distance = cp.sum_squares(W - prior) / 2 if norm == "frobenius" else distance
         distance = distance + C * (cp.sum(short) if loss == "hinge" else cp.sum_squares(short))
-    program = cp.Problem(cp.Minimize(distance), constraints)
+    program: Any = cp.Problem(cp.Minimize(distance), constraints)
     program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
     return float(program.value)
 

@@ -24,7 +24,7 @@ def largest_sum(norm: Norm) -> float | None:
     profile = norm.profile
     if isinstance(profile, LargestEntries):
         return float(profile.k)
-    return {1.0: math.inf, math.inf: 1.0}.get(profile.power) if isinstance(profile, Entrywise) else None
+    return {1.0: math.inf, math.inf: 1.0}.get(profile.p) if isinstance(profile, Entrywise) else None
 
 
 def shrink(sigma: np.ndarray, weight: float, k: float) -> np.ndarray:

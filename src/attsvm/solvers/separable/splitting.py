@@ -65,7 +65,7 @@ def split(columns: Columns, terms: Terms, origin: np.ndarray, control: Control) 
                 return
             if control.state.gap < gap:
                 gap, last = control.state.gap, step
-        Y = _shrink(Z + change, partial(shrinkage, weight=weight))
+        Y = _shrink(Z + change, lambda sigma, now=weight: shrinkage(sigma, now))
         V = extrapolation.advance(V, RELAXATION * (Y - Z))
         if step == balance:
             balance *= 2
