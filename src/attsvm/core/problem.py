@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.interop import Kind, to_numpy
+from attsvm.core.one_hot import OneHot
 from attsvm.core.paging import Pages, rows_in_chunk
 from attsvm.core.reading import (
     read_labels,
@@ -352,9 +353,13 @@ class SelectionProblem(Summarised):
         margins = np.empty((0, T) if W is None else (n, T))
         adjoint = np.empty((0 if dual is None else n, d))
         u = None if W is None else self.queries @ W.T  # (n, d)
-        if self._axes is not None:
-            self._evaluate_one_hot(*self._axes, u, dual, margins, adjoint, squares)
-        for rows, delta in self.differences() if self._axes is None else ():
+        one_hot = self._one_hot
+        if one_hot is not None:
+            margins = margins if u is None else one_hot.margins(u, self.reference, self.mask)
+            if dual is not None:
+                adjoint = one_hot.adjoint(np.where(self.constrained, dual, 0.0), self.reference, d)
+            squares = squares if squares is None else np.where(self.constrained, one_hot.squares(self.reference), 0.0)
+        for rows, delta in self.differences() if one_hot is None else ():
             if u is not None:
                 margins[rows] = np.matmul(delta, u[rows, :, None])[..., 0]
             if dual is not None:
@@ -366,40 +371,9 @@ class SelectionProblem(Summarised):
         return margins, adjoint.T @ self.queries if dual is not None else np.empty((0, dz))
 
     @cached_property
-    def _axes(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Axes and entries (T,) of one-hot tokens that all queries share; None for other tokens."""
-        tokens = self.tokens[0]
-        if len(self.tokens) > 1 or (tokens[0] != 0).sum() != 1 or len(tokens) > tokens.shape[1]:
-            return None
-        entries = tokens != 0
-        axes = entries.argmax(axis=1)
-        if (entries.sum(axis=1) != 1).any() or (entries.sum(axis=0) > 1).any():
-            return None
-        return axes, tokens[np.arange(len(tokens)), axes].astype(np.float64)
-
-    def _evaluate_one_hot(
-        self,
-        axes: np.ndarray,
-        entries: np.ndarray,
-        u: np.ndarray | None,
-        dual: np.ndarray | None,
-        margins: np.ndarray,
-        adjoint: np.ndarray,
-        squares: np.ndarray | None,
-    ) -> None:
-        """Evaluate differences of two entries without the zeros beside them."""
-        own, every = self.reference[:, None], np.arange(len(self.queries))
-        if u is not None:
-            scores = u[:, axes] * entries
-            np.subtract(np.take_along_axis(scores, own, axis=1), scores, out=margins, where=self.mask)
-            margins[~self.mask] = 0.0
-        if dual is not None:
-            weights = np.where(self.constrained, dual, 0.0)
-            adjoint[:] = 0.0
-            adjoint[:, axes] = -weights * entries
-            adjoint[every, axes[self.reference]] += weights.sum(axis=1) * entries[self.reference]
-        if squares is not None:
-            squares[:] = np.where(self.constrained, entries[own] ** 2 + entries**2, 0.0)
+    def _one_hot(self) -> OneHot | None:
+        """Entries of one-hot tokens that all queries share; None for other tokens."""
+        return OneHot.of(self.tokens[0]) if len(self.tokens) == 1 else None
 
     def scores(self, W: Any) -> Array:
         """Attention logits x_it^T W z_i, shape (n, T); -inf where the mask hides the token.
