@@ -91,6 +91,7 @@ def test_inspections_compile_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernels._MOMENT.depth == 0
 
 
+@pytest.mark.slow
 def test_a_comparison_calls_no_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """So that there is nothing to compile."""
     for name in ("one", "two"):

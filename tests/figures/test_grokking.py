@@ -114,6 +114,7 @@ def test_a_normalised_step_is_a_share_of_the_weights_whatever_the_gradient():
     torch.testing.assert_close(steps, torch.tensor([0.1, 0.1, 0.0], dtype=torch.float64), rtol=1e-12, atol=0)
 
 
+@pytest.mark.slow
 def test_orthogonal_gradients_generalise_where_adam_alone_does_not():
     size = {"width": 128, "steps": 120, "records": 3, "lr": 0.005, "trials": 2}
     cells = [Config("plain", optimiser=name, **size) for name in ("perpendicular", "Adam")]

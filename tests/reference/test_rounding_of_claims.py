@@ -156,6 +156,7 @@ def test_the_move_onto_ties_is_measured_in_the_norm() -> None:
 # --- infeasible means infeasible ---
 
 
+@pytest.mark.slow
 def test_near_the_hull_nothing_is_called_infeasible() -> None:
     """192 of 500 were, all feasible in exact arithmetic."""
     for seed in range(60):

@@ -197,6 +197,7 @@ def test_the_interpreter_and_machine_code_solve_alike() -> None:
         _agree(one, other, 1e-9)  # the certified gap is rounding, and W then within its root of the optimum
 
 
+@pytest.mark.slow
 def test_first_order_steps_in_numpy_are_the_compiled_ones() -> None:
     n, T, d = 5, 4, 6
     tokens, queries, selected, _ = _instance(n, T, d)

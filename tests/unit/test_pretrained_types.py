@@ -72,6 +72,7 @@ def test_a_model_trained_to_induction_shows_its_heads() -> None:
     assert len(best.shows) == 6
 
 
+@pytest.mark.slow
 def test_redrawing_the_weights_of_an_induction_head_ends_it() -> None:
     model, ids = _induction_model()
     fresh = tf.AutoModelForCausalLM.from_config(model.config)

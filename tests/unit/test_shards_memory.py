@@ -50,6 +50,7 @@ def no_method(*_: Any) -> Any:
     raise AssertionError
 
 
+@pytest.mark.slow
 def test_the_first_pass_holds_its_working_set_twice_however_many_shards_there_are(tmp_path: Path) -> None:
     problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 24_000, 8, 64, 8))
     runs = rounds_of(problem)

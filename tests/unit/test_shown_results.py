@@ -74,7 +74,7 @@ def _results() -> dict[str, Any]:
             margin_report(trace.W[-1], data.problem(trace.selected), ("frobenius", "max")), trial,
             theory.map_basins(trial, random.normal(size=(3, 50, 50)), landscape=landscape, steps=20),
             prediction.hypotheses["A"], landscape, landscape.ends[0], theory.local_constants(trial, direction),
-            theory.temperature_saving(small, max_iter=3), direction,
+            theory.temperature_saving(small, max_iter=3), direction, theory.relevance_ceiling(np.eye(3, dtype=bool)),
             theory.loss_constants("logistic", 1.0), theory.observe(trial, trace.W[-1]), prediction,
             theory.check_separability(trial), theory.smoothness(trial), graph_svm(np.eye(3), [[0, 1, 2]], [0]),
             joint_svm(tokens[:4, :5], tokens[:4, :5], [1, -1, 1, 1], [0, 0, 0, 0]),

@@ -103,4 +103,4 @@ def relevance_ceiling(labels: Any, *, tol: float = 1e-9, time_limit: float | Non
     # A quotient of correctly rounded numbers, one unit of rounding each for the product, the root and the quotient.
     rounding = 1.0 + 4.0 * np.finfo(float).eps
     bound = math.sqrt(N * m) / solution.lower_bound * rounding if solution.lower_bound > 0 else math.inf
-    return RelevanceCeiling(min(bound, 2.0), solution)  # scores of vectors of length one differ by two at most
+    return RelevanceCeiling(float(min(bound, 2.0)), solution)  # scores of vectors of length one differ by two at most
