@@ -102,8 +102,13 @@ def finished_run(name: str) -> FinishedRun:
 
 
 @cache
+def picture_of(name: str) -> Picture:
+    return finished_run(name).picture
+
+
+@cache
 def drawing(name: str, width: float) -> Figure:
-    figure = finished_run(name).picture.draw(width)
+    figure = picture_of(name).draw(width)
     with house_style():
         FigureCanvasAgg(figure).draw()
     figure.set_layout_engine("none")  # it is laid out
@@ -234,13 +239,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with the narrow figure of every experiment; the wide ones are left out, since nothing looks at them."""
     runs = [finished_run(name) for name in registry.names()]
     for one in runs:
-        name, picture_of_run = one.experiment.name, one.picture
-        picture = Picture(
-            picture_of_run.name,
-            lambda width, name=name: drawing(name, width),
-            picture_of_run.alt,
-            picture_of_run.caption,
-        )
+        name = one.experiment.name
+        whole = picture_of(name)
+        picture = Picture(whole.name, lambda width, name=name: drawing(name, width), whole.alt, whole.caption)
         picture.__dict__["wide"] = "data:,"
         one.__dict__["picture"] = picture
     page = tmp_path_factory.mktemp("page") / "index.html"

@@ -103,7 +103,7 @@ def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, s
     entries = M.size
     if not value < math.inf:
         return math.inf
-    if not M.any():
+    if value == 0.0 and not M.any():
         return 0.0
     image = norm.image(M, dual) if sharp else None
     if image is not None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -68,7 +69,7 @@ class Terms:
     upper: float
     shift: float
 
-    @property
+    @cached_property
     def hard(self) -> bool:
         """Whether a margin below one is forbidden rather than penalised."""
         return math.isinf(self.upper) and self.shift == 0.0
@@ -198,7 +199,7 @@ class Regularisation:
 
     def terms(self, problem: SelectionProblem | Reduced, norm: Norm) -> Terms:
         """Write the objective in the coordinates of the problem, which are the prior's."""
-        cost = np.where(problem.rejected, 1.0, 0.0)
+        cost = problem.rejected.astype(np.float64)
         if self.prior is not None:
             with np.errstate(**LENIENT):
                 cost = cost - problem.apply(self.prior)
