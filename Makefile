@@ -65,7 +65,6 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: $(VENV)/.core
 	@echo "Installing the tools of the tests into $(VENV) (once)"
 	@$(PIP) --editable '.[test,lint]'
-	@$(BIN)/python -m attsvm.compile
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.core
