@@ -11,7 +11,7 @@ import re
 import signal
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from typing import Any
@@ -141,10 +141,14 @@ def gathered(client: Any, futures: Sequence[Any], tasks: Sequence[Any]) -> list[
                     watch.look()
             return [wait_for_result(future, watch) for future in futures]
     except BaseException:
-        # Without a scheduler nothing runs, and a closed client would raise over what is being told.
-        with quiet(), suppress(_comm_error()):
-            client.cancel(list(tasks))
+        cancel(client, tasks)
         raise
+
+
+def cancel(client: Any, futures: Iterable[Any]) -> None:
+    """Stop what a cluster still computes; a closed client has nothing to stop, and says so by an error."""
+    with quiet(), suppress(_comm_error()):
+        client.cancel(list(futures))
 
 
 def wait_for_result(future: Any, watch: Watch) -> Any:

@@ -37,6 +37,7 @@ from numba.core.dispatcher import Dispatcher
 
 from attsvm.core import background
 from attsvm.core.environment import read_moment
+from attsvm.core.files import locked
 
 # Sums may be reordered so that they vectorise; nothing else is relaxed.
 FAST: Any = {"reassoc", "contract"}
@@ -330,7 +331,9 @@ class _Cache(FunctionCache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        with contextlib.suppress(OSError):  # a full disk, or a folder that has gone
+        # A disk may be full, and a folder gone. Numba reads the list of what there is, adds a line and writes it; no
+        # other process may do so meanwhile.
+        with contextlib.suppress(OSError), locked(self.cache_path, wait=True):
             super().save_overload(sig, data)
 
 

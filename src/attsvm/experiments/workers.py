@@ -16,7 +16,15 @@ from typing import Any
 
 from distributed import Client, Future
 
-from attsvm.core.cluster import POLL_SECONDS, Watch, local_client, losses_told, quiet, remote_client, wait_for_result
+from attsvm.core.cluster import (
+    POLL_SECONDS,
+    Watch,
+    cancel,
+    local_client,
+    losses_told,
+    remote_client,
+    wait_for_result,
+)
 from attsvm.core.meter import Meter
 from attsvm.experiments.compute import Batch, Result, compute, task_of
 from attsvm.experiments.experiment import Experiment
@@ -72,8 +80,7 @@ class DaskCrew:
                     ranges.appendleft((end, stop))
                 keep(start, end, result)
         finally:
-            with quiet():
-                self._client.cancel(list(under_way))
+            cancel(self._client, under_way)
 
     def _threads(self) -> int:
         info: dict[str, Any] = self._client.scheduler_info(n_workers=-1)
