@@ -191,7 +191,7 @@ def test_the_readings_that_were_searched_are_counted() -> None:
 
 def test_the_counts_of_verdicts_add_up() -> None:
     page = text(DOCS / "experiments.md")
-    (counts,) = re.findall(r"calls (\d+) numbers the same, (\d+) corrected, (\d+) different; of (\d+) the trials", page)
+    (counts,) = re.findall(r"calls (\d+) numbers the same, (\d+) corrected, (\d+) different; for (\d+) the trials", page)
     assert sum(map(int, counts)) == len(ledger().numbers)
     rows = table(DOCS / "experiments.md", "| figure | numbers | ours for theirs")
     assert sum(int(row[1]) for row in rows) == int(counts[2])
