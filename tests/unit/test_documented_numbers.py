@@ -193,7 +193,7 @@ def test_the_counts_of_verdicts_add_up() -> None:
     page = text(DOCS / "experiments.md")
     (counts,) = re.findall(r"calls (\d+) numbers the same, (\d+) corrected, (\d+) different; for (\d+) the trials", page)
     assert sum(map(int, counts)) == len(ledger().numbers)
-    rows = table(DOCS / "experiments.md", "| figure | numbers | ours for theirs")
+    rows = table(DOCS / "experiments.md", "| figure | numbers | ours for the printed")
     assert sum(int(row[1]) for row in rows) == int(counts[2])
     assert f"ledger of {len(ledger().numbers)} numbers" in text(ROOT / "README.md")
 
