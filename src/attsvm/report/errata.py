@@ -88,7 +88,7 @@ def page() -> str:
         "",
         HEAD,
         "",
-        "`python -m attsvm.report.errata` writes this page from `src/attsvm/report/errata.toml`; the suite has the tests.",
+        "Printed by `python -m attsvm.report.errata` from `src/attsvm/report/errata.toml`. The suite has the tests.",
         "",
         "| claim | kind | v1 | in the later abstract | v3 |",
         "|---|---|---|---|---|",
