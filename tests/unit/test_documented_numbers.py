@@ -215,14 +215,14 @@ def test_the_atlas_counts_its_predictions_and_the_baseline_first() -> None:
     reaching, never, every = ([int(part) for part in row[2:]] for row in rows[:3])
     assert [row[:2] for row in rows[:2]] == [["all", "a share tends to 1"], ["all", 'the baseline "never 1"']]
     first = (
-        f"Of {sum(reaching)} predictions that a share tends to 1, {reaching[0]} came out, {reaching[1]} did not and "
+        f"{sum(reaching)} predictions say that a share tends to 1: {reaching[0]} came out, {reaching[1]} did not and "
         f"{reaching[2]} are open."
     )
     baseline = (
         f'the baseline "never 1" is right in {never[0]} of {never[0] + never[1]} decided cells, all predictions '
         f"together in {every[0]}."
     )
-    assert page.index(first) < page.index(baseline) < page.index("## How a limit")
+    assert page.index(first) < page.index(baseline) < page.index("## Deciding whether")
     readme = text(ROOT / "README.md")
     assert readme.index(first) < readme.index(baseline[0].upper() + baseline[1:].removesuffix("."))
     hits, misses, undecided = every
