@@ -1,9 +1,9 @@
 r"""
-Heads that keep several tokens
-==============================
+Heads that select several tokens
+================================
 
-A concave head is best served by a mixture, so attention stays on several tokens. The trained W is then a finite part,
-which sets their shares, plus a max-margin part.
+A concave head has its smallest loss at a mixture, so attention stays on several tokens. The trained W is then the sum
+of a finite part, which sets their shares, and a max-margin part.
 """
 
 import matplotlib.pyplot as plt
