@@ -23,7 +23,7 @@ trace = train(
     record_every=10,
 )
 equivalent = svm_equivalent(data, trace.attention[-1], trace.W[-1], masked_below=1e-3)
-print(equivalent.status.name, "kept:", np.flatnonzero(equivalent.selected[0]).tolist())
+print(equivalent.status.name, "selected:", np.flatnonzero(equivalent.selected[0]).tolist())
 print("finite part:", np.asarray(equivalent.W_fin).ravel().round(3))
 print("max-margin part:", np.asarray(equivalent.W_mm).ravel().round(3))
 print("correlation of their sum with the trained W:", round(equivalent.correlation, 6))
