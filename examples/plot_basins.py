@@ -2,7 +2,7 @@ r"""
 Basins of attraction
 ====================
 
-Where training ends depends on where it starts. Every pixel is a start :math:`W(0) = w e_1^\top`; its colour is the
+The start decides where training ends. Every pixel is a start :math:`W(0) = w e_1^\top`. Its colour is the
 locally optimal direction that training ended in.
 """
 

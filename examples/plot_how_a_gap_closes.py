@@ -2,7 +2,7 @@ r"""
 How a gap closes
 ================
 
-A callback sees every iterate with its certified gap, so an answer can be stopped as soon as it is good enough.
+A callback sees every iterate with its certified gap, so it can stop the solver as soon as the answer is good enough.
 """
 
 import matplotlib.pyplot as plt

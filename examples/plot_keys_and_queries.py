@@ -2,8 +2,8 @@ r"""
 Keys and queries find low rank
 ==============================
 
-The same data trained as W and as :math:`W = K Q^\top`. The first turns into the Frobenius SVM, the second into the
-nuclear one.
+The same data are trained as W and as :math:`W = K Q^\top`. The first turns towards the SVM in the Frobenius norm, the
+second towards the SVM in the nuclear norm.
 """
 
 import matplotlib.pyplot as plt

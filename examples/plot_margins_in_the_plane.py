@@ -3,8 +3,8 @@ Margins in the plane
 ====================
 
 The attention SVM asks for the shortest :math:`w = W z` under which every rejected token scores at least one less than
-the selected one. Each solid line holds the points that score like the selected token, each dotted line those that score
-one less; support tokens lie on dotted lines.
+the selected one. Points on a solid line score like the selected token; points on the dotted line score one less.
+Support tokens lie on dotted lines.
 """
 
 import matplotlib.pyplot as plt
@@ -22,7 +22,7 @@ print(solution)
 print("support tokens:", np.argwhere(solution.support).tolist())
 
 # %%
-# The picture: one colour a sequence, filled where the token is selected, a ring around support tokens.
+# The picture: one colour per sequence, selected tokens filled, a ring around support tokens.
 fig, ax = plt.subplots(figsize=(5, 4.4), layout="constrained")
 along = np.array([-w[1], w[0]]) / np.linalg.norm(w)
 for i, colour in enumerate(("#0072b2", "#e69f00")):

@@ -2,8 +2,8 @@ r"""
 Multiclass classifiers
 ======================
 
-Classes as tokens, inputs as queries, labels as selections: a linear classifier is a selection problem, and its
-certified max-margin weights in any norm come from the same ``solve``.
+A linear classifier is a selection problem: classes are tokens, inputs are queries, and labels are selections. The same
+``solve`` gives its certified max-margin weights in any norm.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@ r"""
 One problem, many norms
 =======================
 
-Which W is smallest depends on how it is measured. The nuclear norm gives low rank, the entrywise :math:`l_1` norm few
-entries, the norm of rows few coordinates of tokens, the largest-entry norm entries of one size.
+Which W is smallest depends on the norm. The nuclear norm gives low rank, and the entrywise :math:`l_1` norm few
+entries. The norm of rows gives few coordinates of tokens, and the largest-entry norm entries of one size.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@ r"""
 Rank of the nuclear solution
 ============================
 
-Training keys and queries, :math:`W = K Q^\top`, is matched with the nuclear norm, whose solutions have low rank. The
-rank is certified: a singular value counts when the gap tells it from zero.
+Training of keys and queries, :math:`W = K Q^\top`, corresponds to the nuclear norm, whose solutions have low rank. The
+rank is certified: a singular value counts if the gap tells it from zero.
 """
 
 import matplotlib.pyplot as plt
@@ -22,6 +22,6 @@ ax.set(xlabel="number", ylabel="singular value", title="Singular values of the s
 ax.legend(frameon=False)
 
 # %%
-# Balanced factors of that rank: the smallest K and Q whose product is W.
+# Balanced factors of that rank are the smallest K and Q whose product is W.
 K, Q = solution.factors()
 print(K.shape, Q.shape, "largest error:", np.abs(K @ Q.T - solution.W).max())

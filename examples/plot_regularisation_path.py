@@ -2,7 +2,7 @@ r"""
 The regularisation path
 =======================
 
-Minimise the risk in balls that grow. The minimiser's direction goes to the SVM of the best tokens at rate
+The path minimises the risk in balls that grow. The minimiser's direction tends to the SVM of the best tokens at rate
 :math:`1/R`, which is a theorem in every norm.
 """
 

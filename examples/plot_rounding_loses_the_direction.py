@@ -2,8 +2,8 @@ r"""
 Rounding loses the direction
 ============================
 
-Softmax saturates, and the usual gradient is then a difference of equal numbers. With exact gradients training goes on
-towards the SVM; with plain float32 autograd it stops or turns away.
+When softmax saturates, the usual gradient is a difference of equal numbers. Training on exact gradients goes on
+towards the SVM. Training on plain float32 autograd stops or turns away.
 """
 
 import matplotlib.pyplot as plt

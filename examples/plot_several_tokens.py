@@ -1,9 +1,9 @@
 r"""
-Heads that keep several tokens
-==============================
+Heads that select several tokens
+================================
 
-A concave head is best served by a mixture, so attention stays on several tokens. The trained W is then a finite part,
-which sets their shares, plus a max-margin part.
+A concave head has its smallest loss at a mixture, so attention stays on several tokens. The trained W is then the sum
+of a finite part, which sets their shares, and a max-margin part.
 """
 
 import matplotlib.pyplot as plt
@@ -23,7 +23,7 @@ trace = train(
     record_every=10,
 )
 equivalent = svm_equivalent(data, trace.attention[-1], trace.W[-1], masked_below=1e-3)
-print(equivalent.status.name, "kept:", np.flatnonzero(equivalent.selected[0]).tolist())
+print(equivalent.status.name, "selected:", np.flatnonzero(equivalent.selected[0]).tolist())
 print("finite part:", np.asarray(equivalent.W_fin).ravel().round(3))
 print("max-margin part:", np.asarray(equivalent.W_mm).ravel().round(3))
 print("correlation of their sum with the trained W:", round(equivalent.correlation, 6))

@@ -2,8 +2,8 @@ r"""
 Soft margins
 ============
 
-Where no W meets every selection, shortfalls are priced: ``C`` is the price of one unit. As C grows, W grows and the
-shortfalls shrink, until they cannot shrink further.
+If no W makes every selection, constraints may fall short of margin one, and ``C`` is the penalty per unit of shortfall.
+As C grows, W grows and the shortfalls shrink, until they cannot shrink further.
 """
 
 import matplotlib.pyplot as plt

@@ -1,14 +1,14 @@
 r"""
-Where training ends depends on where it starts
-==============================================
+The start decides where training ends
+=====================================
 
 Two queries share one direction :math:`z = e_1`, so an attention matrix acts through the vector :math:`w = W e_1`. The
-first query keeps its token when :math:`w_1 > 0`, the second when :math:`w_2 > 2 w_1`. The attention SVM asks for both
+first query selects its token if :math:`w_1 > 0`, the second if :math:`w_2 > 2 w_1`. The attention SVM asks for both
 with margin one, and its answer is :math:`w = (1, 3)`.
 
-Gradient descent from zero turns into that direction. From :math:`W = 4 e_1 e_1^\top` it never does: the second query
-sits on its worse token, where its own pull is exponentially small, while the first pulls further along :math:`e_1`.
-Theorems 4 and 5 in version 1 of arXiv 2308.16898 say that this cannot happen.
+Gradient descent from zero turns towards that direction. Gradient descent from :math:`W = 4 e_1 e_1^\top` never does.
+There the second query puts its attention on its worse token, and its own gradient is exponentially small. The first
+query moves W further along :math:`e_1`. Theorems 4 and 5 in version 1 of arXiv 2308.16898 say that this cannot happen.
 """
 
 import matplotlib.pyplot as plt

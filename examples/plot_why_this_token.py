@@ -2,9 +2,10 @@ r"""
 Why this token rather than that
 ===============================
 
-A model of two layers learns to continue texts that repeat. Its second layer then holds an induction head: the query, a
-token seen before, attends to what followed it then. Contrastive attribution says what that rests on: on the side of the
-keys, heads of the first layer that told each token which one came before it; on that of the query, its embedding.
+A model of two layers learns to continue texts that repeat. Its second layer then has an induction head: the query, a
+token seen before, attends to the token that followed it there. Contrastive attribution says what this rests on. On the
+side of the keys these are heads of the first layer that told each token its previous token. On the side of the query it
+is the embedding.
 """
 
 import matplotlib.pyplot as plt
@@ -32,7 +33,7 @@ for _ in range(250):
     optimizer.step()
 print(f"loss {loss.item():.2f}, of a guess {np.log(40):.2f}")
 
-# Twelve words, twice: token 17 is the word of token 5, which token 6 followed.
+# Twelve words, twice: token 17 is the word of token 5, and token 6 follows token 5.
 text = {"input_ids": torch.from_numpy(rng.permutation(40)[:12]).repeat(2)[None]}
 splits = [attribute(model, 1, head, text, query=17, chosen=6, rival=8) for head in range(4)]
 split = max(splits, key=lambda one: one.margin)

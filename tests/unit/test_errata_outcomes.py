@@ -175,9 +175,11 @@ def test_no_rank_exceeds_the_smaller_of_n_and_d() -> None:
 def test_runs_called_not_local_had_not_ended_and_some_stay_so() -> None:
     """n = T = 5: the experiment's own trials; unsaturated runs become fewer with training, and not none."""
     title = "When a run"
-    d, share, stop = numbers(title, r"At d = (\d+), ([\d.]+) % of the runs of W .* not saturated after ([\d,]+) steps")
+    d, share, stop = numbers(
+        title, r"At d = (\d+), ([\d.]+) % of the runs of W .* not saturated after ([\d,]+) steps\."
+    )
     steps, rest, total, shared = numbers(
-        title, r"on for ([\d,]+), fewer remain: (\d+) of (\d+), of which (\d+) still share"
+        title, r"After ([\d,]+) steps fewer remain: (\d+) of (\d+), and (\d+) of these still share"
     )
     without, same_rest, without_all = numbers(title, r"no SVM in (\d+) of the (\d+), and in (\d+) of all")
     config = convergence_types.Config(int(d))
@@ -199,7 +201,7 @@ def test_runs_called_not_local_had_not_ended_and_some_stay_so() -> None:
 def test_figure_7_fits_a_score_gap_that_the_text_does_not_state() -> None:
     """Correlation of W with its own SVM after 200 steps, 100 trials of n = 6, T = 8, d = 10."""
     lead, step, reference, *stated = numbers(
-        "A score gap", r"leads by ([\d.]+): W at step (\d+) is (\.\d+) in print, (\.\d+) ± (\.\d+) with .* "
+        "A score gap", r"leads by ([\d.]+)\. W at step (\d+) is (\.\d+) in print, (\.\d+) ± (\.\d+) with .* "
         r"(\.\d+) ± (\.\d+) without"
     )  # fmt: skip
     assert printed("Fig. 7b: W, Frobenius SVM", int(step), 3) == reference
@@ -226,8 +228,8 @@ def test_figure_7_fits_a_score_gap_that_the_text_does_not_state() -> None:
 def test_few_draws_of_a_relu_head_end_decided() -> None:
     """Draws that the published filter accepts, in the published arithmetic, at every d of the figures."""
     title, draws = "How few draws", 300
-    dimensions = listed(title, r"at d = ([\d, and]+),")
-    shares = listed(title, r": ([\d, and]+) of a hundred draws")
+    dimensions = listed(title, r"at d = ([\d, and]+)\.")
+    shares = listed(title, r": ([\d, and]+) of a hundred at")
     assert tuple(dimensions) == multi_token.DIMENSIONS
     for d, share in zip(dimensions, shares, strict=True):
         rows = multi_token.trials(multi_token.Config(int(d)), np.arange(draws))
@@ -249,7 +251,7 @@ def test_the_minimiser_keeps_fewer_tokens_than_figure_9_prints() -> None:
     """Sparsemax of gamma / (2 lambda) against the counts of Fig. 9a; equal to rounding at lambda 0.4."""
     mean, lam, share, count = numbers(
         TOKENS,
-        r"keeps ([\d.]+) of ten tokens on average at λ = (\d), and all ten in (\d+) % of draws; ([\d.]+) is printed",
+        r"selects ([\d.]+) of ten tokens on average at λ = (\d), and all ten in (\d+) % of draws; ([\d.]+) is printed",
     )
     figure = "Fig. 9a: selected tokens"
     assert printed(figure, lam, 2) == count
@@ -272,9 +274,9 @@ def test_the_minimiser_keeps_fewer_tokens_than_figure_9_prints() -> None:
 def test_the_filter_of_figure_9_does_not_explain_its_counts() -> None:
     """As printed it keeps runs with all tokens and no other; fitted, it still gives fewer tokens than the figure."""
     full, none = numbers(
-        TOKENS, r"of our runs at λ = (\d) it leaves those that keep all ten tokens and no other, at λ = (\d) none"
+        TOKENS, r"At λ = (\d) it leaves only runs of ours that select all ten tokens; at λ = (\d) it leaves none"
     )
-    edge, ratio = numbers(TOKENS, r"An edge of (\d)·10⁻⁵ .* That edge is ([\d,]+) times the printed one")
+    edge, ratio = numbers(TOKENS, r"An edge of (\d)·10⁻⁵ .* The edge is ([\d,]+) times the printed one")
     assert lambda_verdicts.EDGE == pytest.approx(edge * 1e-5) == pytest.approx(ratio * lambda_head.MASKED)
     rows = lambda_head.trials(lambda_head.Config(full), np.arange(100))
     strict = [row["count"] for row in rows if lambda_verdicts.passes(row, lambda_head.MASKED)]
@@ -289,7 +291,7 @@ def test_the_filter_of_figure_9_does_not_explain_its_counts() -> None:
 
 
 def test_lemma_6_says_nothing_of_most_draws_at_lambda_2() -> None:
-    share, lam = numbers(TOKENS, r"speaks of (\d+) % of the draws at λ = (\d)")
+    share, lam = numbers(TOKENS, r"applies to (\d+) % of the draws at λ = (\d)")
     gamma = lambda_scores(20_000)
     gap = gamma[:, :-1] - gamma[:, 1:]
     tau = np.arange(1, 10)

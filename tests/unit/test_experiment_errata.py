@@ -99,9 +99,9 @@ def test_separate_normalisation_goes_where_joint_normalisation_goes_and_stalls(
     joint, separate = ([float(part) for part in row.split()] for row in re.findall(r"\[([^\]]+)\]", output))
     title = "K and Q normalised"
     early, median, late = numbers(
-        title, r"after ([\d,]+) steps \(median 1 − correlation ([\d.]+) .* at ([\d,]+) separate"
+        title, r"after ([\d,]+) steps \(median 1 − correlation ([\d.]+) .* At ([\d,]+) separate"
     )
-    stalled, lower = numbers(title, r"has stalled \(([\d.]+)\) where joint normalisation goes on \(([\d.]+)\)")
+    stalled, lower = numbers(title, r"has stalled \(([\d.]+)\), and joint normalisation goes on \(([\d.]+)\)")
     (command,) = (one.command for one in ERRATA if one.title.startswith(title))
     assert f"steps={late:,.0f}".replace(",", "_") in command
     assert f"record_every=[{early:,.0f}]".replace(",", "_") in command

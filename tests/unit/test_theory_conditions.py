@@ -37,7 +37,7 @@ def risk(trial: theory.Trial, W: np.ndarray) -> float:
 def test_strict_and_slack_b1_differ_as_measured() -> None:
     """The instances of docs/tables/theory.py: at d = 20 hardly any has strict B.1, at d = 40 more than a quarter."""
     n, d, slack, trials, strict, larger, slack_there, strict_there = numbers(
-        "Assumption B.1", r"n = T = (\d+), d = (\d+), (\d+) % of (\d+) .* first and (\d+) % the second; at d = (\d+), "
+        "Assumption B.1", r"n = T = (\d+), d = (\d+), (\d+) % of (\d+) .* test and (\d+) % satisfy B\.1; at d = (\d+), "
         r"(\d+) % and (\d+) %"
     )  # fmt: skip
     for dimension, stated in ((d, (strict, slack)), (larger, (strict_there, slack_there))):
@@ -271,7 +271,7 @@ def test_smoothness_bounds_what_finite_differences_see() -> None:
 def test_the_published_constant_of_k_is_too_small_for_large_q() -> None:
     """grad_K = grad_W(K Q^T) Q holds Q twice: its Lipschitz constant grows like ||Q||^2, Lemma 4 of v1 says ||Q||."""
     (exponent,) = {unicodedata.digit(mark) for mark in "⁰¹²³⁴⁵⁶⁷⁸⁹" if f"At Q = 10{mark} I" in LIPSCHITZ.holds}
-    assert "more than ten times what the first power allows" in LIPSCHITZ.holds
+    assert "more than ten times the bound with the first power" in LIPSCHITZ.holds
     trial, scale = trial_of(1, 3, 4, 4), 10.0**exponent
     Q, K = scale * np.eye(4), np.zeros((4, 4))
     bound = theory.smoothness(trial, K=K, Q=Q)

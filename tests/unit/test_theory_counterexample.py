@@ -19,7 +19,7 @@ from errata_numbers import numbers
 
 SCORES = np.array([1.0, 3.5])  # token scores (1, 0) and (1.5, 0)
 # The start and the limit that the erratum names.
-START, LIMIT = numbers("Global convergence", r"from (\d+) e₁e₁ᵀ .* = ([\d.]+)\.")
+START, LIMIT = numbers("Global convergence", r"from (\d+) e₁e₁ᵀ, .* = ([\d.]+)\.")
 TRAP = np.array([[START, 0.0], [0.0, 0.0]])
 
 

@@ -88,7 +88,7 @@ def page() -> str:
         "",
         HEAD,
         "",
-        "Written by `python -m attsvm.report.errata` from `src/attsvm/report/errata.toml`; the tests are in the suite.",
+        "Printed by `python -m attsvm.report.errata` from `src/attsvm/report/errata.toml`. The suite has the tests.",
         "",
         "| claim | kind | v1 | in the later abstract | v3 |",
         "|---|---|---|---|---|",
@@ -102,7 +102,7 @@ def page() -> str:
                 lines += ["", f"*The authors*: {one.stated}"] if one.stated else []
                 lines += ["", f"*For the reader*: {one.changes}", "", "```sh", one.command, "```", ""]
                 lines += [f"{one.shows} Asserted by `{one.test}`."]
-    lines += ["", "## Withdrawn", "", "Listed by earlier versions of this page:", ""]
+    lines += ["", "## Withdrawn", "", "Earlier versions of this page listed these:", ""]
     lines += [f"* **{one.title}.** {one.why} (`{one.test}`)" for one in WITHDRAWALS]
     return "\n".join(lines) + "\n"
 
