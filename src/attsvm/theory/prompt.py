@@ -101,7 +101,7 @@ class JointSVM(Listed):
     p : ndarray, shape (d,)
         The relaxed p-SVM; NaN when it has no solution.
     support : ndarray of bool, shape (n,)
-        Support vectors of v: their constraints on p stay at 1, those of the others relax to 0.
+        Support vectors of v: their constraints on p stay at 1, all other constraints relax to 0.
     gap : float
         Certified relative gap of p; infinite when there is none.
     v_solution : Solution

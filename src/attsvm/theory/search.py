@@ -22,7 +22,7 @@ from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial
 STARTS = 30
 STEPS = 2000
 # Frobenius norms of random starts, relative to the SVM of the optimal tokens: near zero, the start of the theory, and
-# up to the norm of a matrix that already selects.
+# the norm of a matrix that already selects.
 SIZES = (0.1, 1.0)
 
 
