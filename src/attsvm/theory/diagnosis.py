@@ -29,7 +29,7 @@ from attsvm.theory.verdict import Observation, Outcome, Prediction, agrees, obse
 
 # Attention above which a second token of a query counts as selected (the published threshold of Gen-SVM).
 ATTENTION_FLOOR = 1e-3
-# Rounding error of logits above which training may be off: attention changes by the same relative amount.
+# Rounding error of logits above which precision is a finding: attention changes by the same relative amount.
 LOGIT_ERROR = 0.1
 
 
