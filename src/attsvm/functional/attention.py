@@ -11,14 +11,14 @@ from torch.autograd import Function
 
 from attsvm.functional.softmax import centred_product, describe, exact_softmax
 
-# Scores of one chunk of queries stay below this many entries, 8 MB in float64; the backward pass holds about ten such.
+# Number of scores in one chunk of queries, at most: 8 MB in float64. The backward pass holds about ten such arrays.
 CHUNK_ENTRIES = 1 << 20
 
 
 def _masked_scores(
     query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, scale: float, first: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Return scores (..., l, S) of queries first, first + 1, ... and the rows that see nothing, (..., l, 1) or None."""
+    """Return scores (..., l, S) of queries from index `first`, and the rows that see nothing, (..., l, 1) or None."""
     scores = (query * scale) @ key.mT
     if causal:
         rows = torch.arange(first, first + query.shape[-2], device=query.device)
@@ -40,22 +40,21 @@ def _probabilities(softmax: Any, scores: Tensor, blind: Tensor | None) -> Tensor
 
 
 def _dropped(values: Tensor, kept: Tensor | None, unit: float) -> Tensor:
-    """Apply dropout, in which what is kept counts `unit` times, to probabilities or to their gradient."""
+    """Apply dropout to probabilities or their gradient; entries that remain are multiplied by `unit`."""
     return values if kept is None else (values * unit).masked_fill(~kept, 0.0)
 
 
 def _mask_rows(mask: Tensor | None, first: int, count: int) -> Tensor | None:
-    """Return the rows of a mask, of what is hidden or of what dropout keeps, that belong to a chunk of queries."""
+    """Return the rows of an attention or dropout mask that belong to a chunk of queries."""
     if mask is None or mask.shape[-2] == 1:
         return mask
     return mask[..., first : first + count, :]
 
 
 def _insert(whole: Tensor | None, rows: Tensor, first: int, length: int) -> Tensor:
-    """Write rows (..., l, m) into their place in a tensor (..., length, m), made from the first of them.
+    """Write rows (..., l, m) at their index into a tensor (..., length, m), which the first call makes.
 
-    Small tensors kept from every chunk would sit in the holes that the large ones leave, and the heap would grow by a
-    whole matrix of scores.
+    Small tensors kept from every chunk would fragment the heap, which would then grow by a whole matrix of scores.
     """
     if whole is None:
         whole = rows.new_empty((*rows.shape[:-2], length, rows.shape[-1]))
@@ -64,7 +63,7 @@ def _insert(whole: Tensor | None, rows: Tensor, first: int, length: int) -> Tens
 
 
 class _ChunkedAttention(Function):
-    """Attention a chunk of queries at a time, forward and backward; scores are computed again in the backward pass."""
+    """Attention by chunks of queries, forward and backward; the backward pass computes the scores again."""
 
     generate_vmap_rule = True
 
@@ -156,18 +155,19 @@ def exact_attention(
     attn_mask : tensor broadcastable to (..., L, S), optional
         Boolean (True = visible) or added to the scores. A row that sees nothing gives zeros.
     dropout_p : float
-        Probability with which a probability is set to zero, whether a module trains or not; the others are divided by
-        1 - dropout_p. On a CPU a seed drops what it drops in torch. The choice is kept for the backward pass, one byte
-        per score.
+        Probability of setting an attention probability to zero, in training and in evaluation; the others are divided
+        by 1 - dropout_p. On a CPU a seed drops the same entries as in torch. The mask is kept for the backward pass,
+        one byte per score.
     is_causal : bool
         Query l sees keys 0..l.
     scale : float, optional
         1/sqrt(E) by default.
     enable_gqa : bool
-        Let consecutive query heads (dimension -3) share a head of key and value, whose number divides theirs.
+        Let consecutive query heads (dimension -3) share a head of key and value. The number of these heads divides the
+        number of query heads.
     query_chunk : int, optional
-        Queries handled at a time. By default everything at once while the scores have at most CHUNK_ENTRIES entries,
-        and chunks of that size beyond; then the backward pass computes the scores again instead of keeping them.
+        Number of queries per chunk. By default all queries, if there are at most CHUNK_ENTRIES scores, and chunks of
+        that size otherwise. The backward pass of chunks computes the scores again instead of storing them.
 
     Returns
     -------
@@ -229,7 +229,7 @@ def exact_attention(
         kept = torch.empty((*batch, length, keys), dtype=torch.bool, device=query.device).bernoulli_(1.0 - dropout_p)
         unit = 1.0 / (1.0 - dropout_p) if dropout_p < 1.0 else 0.0
     if chunk < length:
-        # The compiler refuses one tensor in two places, as in self-attention; a view is another tensor.
+        # The compiler refuses one tensor as two arguments, as in self-attention; a view is another tensor.
         key, value = key.view_as(key), value.view_as(value)
         inputs = (query, key, value, attn_mask, kept, unit, is_causal, scale, chunk)
         return _ChunkedAttention.apply(*inputs)  # pyright: ignore
@@ -248,5 +248,5 @@ def _repeated(name: str, heads: Tensor, query: Tensor) -> Tensor:
 
 
 def _autocast(tensor: Tensor) -> Tensor:
-    """Cast as autocast does what goes into attention: all but float64."""
+    """Cast the inputs of attention as autocast does: all dtypes except float64."""
     return tensor if tensor.dtype == torch.float64 else tensor.to(torch.get_autocast_dtype(tensor.device.type))

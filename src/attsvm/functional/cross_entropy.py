@@ -1,10 +1,10 @@
 r"""Cross-entropy that neither rounds a small loss to zero nor cancels in its gradient.
 
 A row with logits a, probabilities P and target weights :math:`q\ge0` of sum Q has the loss
-:math:`\sum_c q_c(-\log P_c)` and the gradient :math:`QP_c - q_c`. One entry at most has more than half of all terms,
-:math:`QP_c + q_c > Q`: that of a label, or of the class of a nearly certain target. There the two terms cancel as the
-class is learned, so the entry is written as minus the sum of the others. The value is summed relative to the same
-class, whose :math:`-\log P_c` is log1p of the others.
+:math:`\sum_c q_c(-\log P_c)` and the gradient :math:`QP_c - q_c`. At most one entry has more than half of all terms,
+:math:`QP_c + q_c > Q`: the entry of a label, or of the class of a nearly certain target. Its two terms cancel as the
+class is learned, so the entry is written as minus the sum of the others. The value uses the same class as reference:
+its :math:`-\log P_c` is log1p of the sum of the others.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ IGNORED = -100
 
 
 def _surprise(logits: Tensor, reference: Tensor, heavy: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return b = logits - level (..., C) and log sum e^b (..., 1), of which no derivative cancels.
+    """Return b = logits - level (..., C) and log sum e^b (..., 1), whose derivatives do not cancel.
 
-    The level is the logit of the reference (..., 1), whose own b is zero without a derivative. Rows that are not heavy
-    have a constant as level and every derivative as it stands.
+    The level is the logit of the reference class (..., 1), so its b is the constant zero. Rows that are not heavy have
+    a constant level and the usual derivatives.
     """
 
     def but_reference(values: Tensor) -> Tensor:
@@ -178,8 +178,9 @@ def exact_cross_entropy(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Cross-entropy that neither rounds a small loss to zero nor cancels in its gradient.
 
-    Arguments mean what they mean to torch.nn.functional.cross_entropy, and values agree with it to rounding. Half
-    precision is computed in float32; the loss is float32 under autocast, as torch's, and else has the dtype given.
+    It takes the arguments of torch.nn.functional.cross_entropy, and its values agree with torch's to rounding. Half
+    precision is computed in float32. The loss is float32 under autocast, as torch's is; otherwise it has the dtype of
+    the logits.
 
     Parameters
     ----------
@@ -187,39 +188,39 @@ def exact_cross_entropy(
     target : tensor
         Integer labels from 0 to C - 1, of the shape of `logits` without C; or probabilities of the shape of `logits`.
     reduction : {"mean", "sum", "none"}
-        The mean is over the labels that count, by their weight, or over rows of probabilities.
+        The mean is the weighted mean over labels that are not ignored, or the mean over rows of probabilities.
     weight : tensor, shape (C,), optional
-        Of each class; constant.
+        Weight of each class; constant.
     ignore_index : int
-        The label of rows that do not count: their loss and their gradient are zero.
+        The label of ignored rows: their loss and their gradient are zero.
     label_smoothing : float
         The part of each target, from 0 to 1, that is spread evenly over all classes.
     dim : int, optional
-        Where the classes stand. Default: where the shape of labels leaves them, and 1 for probabilities of three
-        dimensions or more.
+        Dimension of the classes. Default: the dimension that the shape of the labels lacks, and 1 for probabilities of
+        three dimensions or more.
     scaled : bool
         Return the loss as a number of size one and an exponent, both float32 at least. An optimiser that ignores the
-        scale of its gradients can then be given those of the first, which do not underflow with the loss.
+        scale of its gradients can then use the gradients of the first, which do not underflow with the loss.
 
     Returns
     -------
     tensor, or pair of tensors if scaled
-        A scalar, or the shape of labels for "none"; NaN for the mean of no labels. Of a pair s, c the loss is e^c s,
+        A scalar, or the shape of labels for "none"; NaN for the mean of no labels. For a pair s, c the loss is e^c s,
         and gradients flow through s alone.
 
     Raises
     ------
     ValueError
-        If shapes or dtypes do not fit, an option is unknown or out of range, labels fit two dimensions of `logits`, or
-        `scaled` meets smoothing, probabilities or a single class, whose losses have no exponent to keep apart.
+        If shapes or dtypes do not fit, an option is unknown or out of range, or labels fit two dimensions of `logits`.
+        If `scaled` meets smoothing, probabilities or a single class, whose losses have no separate exponent.
 
     Notes
     -----
-    The gradient of a row is Q P - q, with probabilities P and target weights q of sum Q. With labels alone it vanishes
-    at saturation, and every entry keeps its digits however small it is. With smoothing or probabilities it vanishes at
-    P = q/Q, as a difference of numbers that are given rounded, and no formula keeps more than this: each entry is off
-    by rounding of its two terms, and the entry of a class with more than half of all terms by rounding of the terms of
-    the others. A smoothing of 1e-12 is therefore not lost to the 1 that it is taken from.
+    The gradient of a row is Q P - q, with probabilities P and target weights q of sum Q. For labels alone it vanishes
+    at saturation, and every entry keeps its digits however small it is. For smoothing or probabilities it vanishes at P
+    = q/Q, as a difference of rounded numbers, and no formula recovers the lost digits. Each entry has the rounding
+    error of its two terms. An entry with more than half of all terms has the rounding error of the others' terms
+    instead. So a smoothing of 1e-12 is not lost to the 1 that it is subtracted from.
 
     Examples
     --------
@@ -265,7 +266,7 @@ def exact_cross_entropy(
 
 
 def _class_dimension(logits: Tensor, target: Tensor, dim: int | None) -> int:
-    """Find where the classes stand, from the shape of the target where `dim` is None."""
+    """Find the dimension of the classes, from the shape of the target if `dim` is None."""
     shape = tuple(logits.shape)
     dims = {logits.ndim - 1, min(1, logits.ndim - 1)}
     if dim is not None:
@@ -297,7 +298,7 @@ def _loss_of_labels(
 ) -> Tensor:
     ignored = target == ignore_index
     compiling = torch.compiler.is_compiling()
-    # Eager gradients take nothing from the logit of the index; those that the compiler derives do.
+    # Eager gradients do not depend on the logit of the index; gradients that the compiler derives do.
     index = torch.where(ignored, logits.detach().argmax(-1), target) if compiling else target.masked_fill(ignored, 0)
     function: Any = _label_loss if compiling else _LabelLoss.apply
     loss = function(logits, index)
@@ -336,7 +337,7 @@ def _reduced(loss: Tensor, reduction: str, importance: Tensor) -> Tensor:
 def _scaled_loss(
     logits: Tensor, target: Tensor, reduction: str, weight: Tensor | None, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
-    """Return s and c with the loss e^c s; c is the largest logarithm of the losses that count."""
+    """Return s and c with the loss e^c s; c is the largest logarithm of the losses that are not ignored."""
     ignored = target == ignore_index
     index = target.masked_fill(ignored, 0)
     log = _log_cross_entropy(logits, index.unsqueeze(-1)).masked_fill(ignored, -torch.inf)

@@ -43,7 +43,7 @@ class _ExactSoftmax(Function):
 def _composed_softmax(scores: Tensor, dim: int) -> Tensor:
     """Softmax from operations whose own derivatives do not cancel, for the compiler, which fuses them.
 
-    The top entry is written as 1 minus the others, so that the others receive g_t - g_top and nothing else is summed.
+    The top entry is written as 1 minus the others, so the others receive g_t - g_top.
     """
     top = scores.argmax(dim, keepdim=True)
     others = (scores - scores.gather(dim, top)).exp().scatter(dim, top, 0.0)
@@ -52,12 +52,12 @@ def _composed_softmax(scores: Tensor, dim: int) -> Tensor:
 
 
 def describe(value: object) -> str:
-    """Name what an argument is, for a message that refuses it."""
+    """Describe an argument for an error message."""
     return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def at_least_single(value: Tensor) -> Tensor:
-    """Return half precision as float32, and anything wider as it is."""
+    """Return half precision as float32, and wider dtypes unchanged."""
     return value.float() if value.dtype.itemsize < torch.float32.itemsize else value
 
 
@@ -107,7 +107,7 @@ def exact_softmax(scores: Tensor, dim: int = -1) -> Tensor:
 def sparsemax(scores: Tensor, dim: int = -1) -> Tensor:
     """Euclidean projection onto the simplex (Martins and Astudillo 2016, arXiv 1602.02068, Algorithm 1).
 
-    What attention under a lambda-head tends to on orthonormal tokens (arXiv 2308.16898, Lemma 6).
+    The limit of attention under a lambda-head on orthonormal tokens (arXiv 2308.16898, Lemma 6).
 
     Parameters
     ----------

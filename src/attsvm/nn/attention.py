@@ -24,10 +24,10 @@ class Attention(nn.Module):
     dz : int, optional
         Query dimension; d by default.
     rank : int, optional
-        With a rank m the parameters are K (d, m) and Q (dz, m); without, W (d, dz).
+        A rank m gives the parameters K (d, m) and Q (dz, m). The default is one parameter W (d, dz).
     dtype, device : optional
-        As for torch modules: torch's default dtype where none is given. Take torch.float64 for limits, as the theory
-        does; :func:`attsvm.train` computes in float64 by itself.
+        As for torch modules; torch's default dtype if None. Take torch.float64 for limits, as the theory does;
+        :func:`attsvm.train` computes in float64 by itself.
 
     Attributes
     ----------

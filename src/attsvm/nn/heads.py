@@ -1,9 +1,9 @@
 """Prediction heads h: R^dv -> R that read the output of attention.
 
 The paper proves its theorems for the linear head h(x) = v^T x and asks in Section 6 what other heads do: a ReLU network
-keeps several tokens, and the concave "lambda-head" v^T x - lambda ||x||^2 keeps sparsemax(gamma / 2 lambda) of them
-(Lemma 6). Heads are torch modules that map (..., dv) to (...). A batch of trials may carry a head each: parameters then
-have the trials as leading dimensions.
+selects several tokens. Attention under the concave "lambda-head" v^T x - lambda ||x||^2 tends to sparsemax(gamma / 2
+lambda) (Lemma 6). Heads are torch modules that map (..., dv) to (...). A batch of trials may have one head per trial:
+parameters then have the trials as leading dimensions.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def _tensor(name: str, array: Any) -> Tensor:
 
 
 class PredictionHead(nn.Module, ABC):
-    """A head whose parameters may carry trial dimensions in front.
+    """A head whose parameters may have leading trial dimensions.
 
     Attributes
     ----------
     own_dims : dict
-        Number of dimensions each parameter has without trials.
+        Number of dimensions of each parameter, trials not counted.
 
     Examples
     --------
@@ -204,7 +204,7 @@ class ReLUHead(PredictionHead):
 
 
 class LambdaHead(PredictionHead):
-    """h(x) = v^T x - lam ||x||^2, concave, so that several tokens survive training (arXiv 2308.16898, Lemma 6).
+    """h(x) = v^T x - lam ||x||^2, concave, so that training selects several tokens (arXiv 2308.16898, Lemma 6).
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Losses of the margin u = Y h(x), with the logarithm of their slope.
 
 The training risk of arXiv 2308.16898 is 1/n sum_i l(Y_i h(X_i^T s_i)) with a decreasing l (Assumption A). Its gradient
-needs l'(u), and far beyond saturation only log|l'(u)| is representable, so every loss here offers both numbers:
+needs l'(u), and far beyond saturation only log|l'(u)| is representable. So every loss here has both numbers:
 
     logistic      l = log(1 + e^-u)     log|l'| = log sigmoid(-u)
     exponential   l = e^-u              log|l'| = -u
@@ -110,7 +110,7 @@ class NegativeLog:
 
 
 class CallableLoss:
-    """Any differentiable elementwise l(u); its slope is exact as long as l'(u) itself does not underflow.
+    """Any differentiable elementwise l(u); its slope is exact unless l'(u) itself underflows.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a solve returns: :class:`attsvm.Solution`, above the proofs that check it and below the solvers that make it."""
+"""The answer of a solve, :class:`attsvm.Solution`: above the proofs that check it, below the solvers that make it."""
 
 from attsvm.solution.regularised import RegularisedSolution
 

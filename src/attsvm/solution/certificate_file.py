@@ -1,8 +1,8 @@
-r"""A solution as a file of rational numbers that anyone can check: what :mod:`attsvm.check` reads.
+r"""A solution as a file of rational numbers, which :mod:`attsvm.check` reads and anyone can check.
 
-What is claimed is what the checker itself proves, rounded outward, so that a file which was written is one that holds.
-W, the multipliers and the data are the solution's own to the bit; what else a solution knows, and the checker does not
-need, is told in the part ``run``.
+The file claims what the checker itself proves, rounded outward, so every written file passes the check. W, the
+multipliers and the data are the solution's to the bit. The part ``run`` holds the rest of the solution, which the
+checker does not need.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from attsvm.proofs.words import norm_words, read_table, table
 
 # Claims are rounded outward to this many bits.
 BITS = 80
-# Statuses that promise an answer: a file of these is written when it is proven.
+# Statuses that promise an answer: their file is written only when the answer is proven.
 PROMISES = (Status.OPTIMAL, Status.INFEASIBLE)
 
 
@@ -65,7 +65,7 @@ def certificate_content(claim: Claim, run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _claims(claim: Claim, examination: Examination) -> dict[str, str]:
-    """Round what is proven outward; the tolerance covers the interval of an optimum, whose ends were rounded."""
+    """Round proven numbers outward; the tolerance covers the interval of an optimum, whose ends were rounded."""
     proven = examination.proven
     rounded = {name: _outward(proven[name], sign) for name, sign in check.CLAIMS.items() if name in proven}
     width = check.gap({name: Fraction(rounded[name]) for name in ("lower", "upper") if name in rounded})
@@ -96,7 +96,7 @@ def _dtype_name(kind: Kind) -> str:
 
 
 def table_or_none(array: np.ndarray) -> list[list[str]] | None:
-    """Write a finite matrix in rational numbers; None for others."""
+    """Write a finite matrix in rational numbers; None for a matrix that is not finite."""
     return table(array) if np.isfinite(array).all() else None
 
 
@@ -111,7 +111,7 @@ def read_hex(rows: list[list[str]]) -> np.ndarray:
 
 
 def read_certified(content: dict[str, Any]) -> Certified:
-    """Read W, multipliers, margins and what was said of them."""
+    """Read W, multipliers, margins and the statements about them."""
     witness, run = content["witness"], content["run"]
     names = ("W", "dual", "margins")
     arrays = {
@@ -124,7 +124,7 @@ def read_certified(content: dict[str, Any]) -> Certified:
 
 
 def write_certificate(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Write a certificate beside its place and rename it."""
+    """Write a certificate under a temporary name in the same folder, then rename it."""
     with replacing_file(path) as beside:
         beside.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
 
@@ -151,7 +151,7 @@ def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_problem(content: dict[str, Any]) -> SelectionProblem:
-    """Read tokens, queries, selection, mask and sequences, with the dtypes they had."""
+    """Read tokens, queries, selection, mask and sequences, with their dtypes."""
     data, run = content["data"], content["run"]
     problem = SelectionProblem(
         np.array([read_table(rows) for rows in data["tokens"]]).astype(np.dtype(run["tokens"])),

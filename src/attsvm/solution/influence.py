@@ -5,28 +5,29 @@ W and the multipliers :math:`\lambda` (nonnegative on rejected tokens, where the
 
 .. math:: \gamma = \max_{\|W\|\le1}\;\min_\lambda\; \sum_{it} \lambda_{it}\,(x_{i\alpha_i}-x_{it})^\top W z_i ,
 
-and its derivative is that of the payoff at the solutions: in every direction it exists and equals :math:`\max_W
-\min_\lambda` of the payoff's over the two solution sets (Golshtein, *Theory of Convex Programming*, 1972; the envelope
-theorem of Milgrom and Segal, Econometrica 70, 2002, theorem 4). When both solutions are unique that is the gradient
+and its derivative follows from the payoff's at the solutions. In every direction it exists and equals
+:math:`\max_W \min_\lambda` of the payoff's derivative over the two solution sets (Golshtein, *Theory of Convex
+Programming*, 1972; the envelope theorem of Milgrom and Segal, Econometrica 70, 2002, theorem 4). If both solutions are
+unique, the gradient is
 
 .. math:: \frac{\partial\gamma}{\partial x_{it}} = -\lambda_{it} W z_i, \qquad
           \frac{\partial\gamma}{\partial x_{i\alpha_i}} = \sum_t \lambda_{it} W z_i, \qquad
           \frac{\partial\gamma}{\partial z_i} = W^\top \sum_t \lambda_{it} (x_{i\alpha_i}-x_{it}) .
 
-**Where there is none.** A second :math:`\lambda` always changes the gradient, since :math:`W z_i \ne 0` for support
-tokens: two copies of a support token share its multiplier in any proportion, and moving one of them raises nothing but
-moving both does. A second W changes it where it has another :math:`W z_i` or :math:`W^\top\sum_t\lambda_{it}
-\delta_{it}`; what W does outside the data does not matter. With J the constraints of margin one, S those with a
-multiplier (ties always), and the faces of :mod:`attsvm.core.norms.faces`,
+**No derivative.** A second :math:`\lambda` always changes the gradient, since :math:`W z_i \ne 0` for support tokens.
+For example, two copies of a support token share its multiplier in any proportion: moving one of them raises nothing,
+moving both does. A second W changes the gradient only if it has another :math:`W z_i` or
+:math:`W^\top\sum_t\lambda_{it} \delta_{it}`. Let J be the constraints of margin one, S the constraints with a
+multiplier (ties always), and take the faces of :mod:`attsvm.core.norms.faces`:
 
 * :math:`\lambda` is unique if the constraints J are independent of each other and of the directions in which
-  :math:`A^\top\lambda` may move, and in a smooth norm also if the constraints S are independent and no combination of
-  J that is nonnegative on J without S vanishes (the strict Mangasarian-Fromovitz condition; Kyparisis, Math. Program.
-  32, 1985);
-* W can only move in the directions of its face that leave the margins of S alone.
+  :math:`A^\top\lambda` may move. In a smooth norm the strict Mangasarian-Fromovitz condition suffices: the constraints
+  S are independent, and no combination of J that is nonnegative on J without S vanishes (Kyparisis, Math. Program. 32,
+  1985).
+* W can only move in the directions of its face that do not change the margins of S.
 
-Both are decided for the certified solution: an entry counts as zero within the square root of its gap, since of two
-numbers whose product is at most the gap one is.
+Both are decided for the certified solution. An entry counts as zero within the square root of the gap: if the product
+of two numbers is at most the gap, one of them is.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ from attsvm.core.summary import MARKED, Summarised, Summary, bars
 if TYPE_CHECKING:
     from attsvm.solution.solution import Solution
 
-# Rows of length one count as dependent when a combination of length one is this short: multipliers of less independent
-# ones are known to less than eight digits.
+# Length of a combination, with coefficients of length one, below which rows of length one count as dependent. Their
+# multipliers are known to less than eight digits.
 INDEPENDENT = 1e-8
-# Squares of singular values above this are no rounding of a Gram matrix of thousands of rows of length one.
+# Square of a singular value above which it is not the rounding of a Gram matrix of thousands of rows of length one.
 SURELY_INDEPENDENT = 1e-10
-# A gap that was proven to be smaller is still that of numbers rounded some tens of times.
+# Smallest gap that is relied on: the numbers behind a smaller one were rounded some tens of times.
 SMALLEST_GAP = 400 * EPS
-# Entries of the largest array that the tests may hold.
+# Number of entries of the largest array in the tests of uniqueness.
 LARGEST = 1 << 26
 MOST_TOKENS = 12
 
@@ -71,10 +72,10 @@ class InfluenceRow(NamedTuple):
     position : int or None
         Place in the sequence; None for a query.
     influence : float
-        Length of the gradient: the most that the largest margin changes for each unit that the vector moves.
+        Length of the gradient: the largest change of the margin per unit that the vector moves.
     multiplier : float
-        Sum of the multipliers (n, T), scaled to sum to one, of the constraints in which it is the rejected (or tied)
-        token, or of those of the query; zero for a token that is selected or no support.
+        For a token, the sum of its multipliers as a rejected (or tied) token; zero if it is selected or no support. For
+        a query, the sum of its multipliers. All multipliers sum to one.
     """
 
     kind: str
@@ -183,10 +184,10 @@ def margin_gradient(
     Parameters
     ----------
     solution : Solution
-        Optimal, of a hard margin without a prior, in any norm that has derivatives
+        An optimum with a hard margin and no prior, in any norm that has derivatives
         (:func:`attsvm.functional.max_margin`).
     for_tokens, for_queries : bool
-        Which derivative is wanted; one that is not may not exist.
+        Which derivatives are requested; the others need not exist.
 
     Raises
     ------
@@ -226,7 +227,7 @@ def _refuse_several(solution: Solution, W: np.ndarray, dual: np.ndarray, for_tok
     Raises
     ------
     ValueError
-        If multipliers or W are not unique, or the problem is too large to tell.
+        If multipliers or W are not unique, or the problem is too large to decide that.
     """
     problem, norm = solution.problem, solution.norm
     tolerance = float(np.sqrt(max(solution.gap, SMALLEST_GAP)))
@@ -266,7 +267,7 @@ def _refuse_several(solution: Solution, W: np.ndarray, dual: np.ndarray, for_tok
 
 
 def _constraints(problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Active constraints delta z^T as rows of length one, (k, d dz); a constraint that is zero stays so."""
+    """Active constraints delta z^T as rows of length one, (k, d dz); a zero constraint stays zero."""
     sequence = problem.sequence[rows]
     tokens = problem.tokens
     delta = np.asarray(tokens[sequence, problem.reference[rows]] - tokens[sequence, columns], dtype=np.float64)
@@ -295,7 +296,7 @@ def _independent(rows: np.ndarray) -> bool:
     if count > rows.shape[1]:
         return False
     try:
-        # Where this succeeds the smallest singular value is 1e-6 at least; a decomposition takes ten times as long.
+        # If this succeeds, the smallest singular value is at least 1e-6; a decomposition takes ten times as long.
         np.linalg.cholesky(rows @ rows.T - SURELY_INDEPENDENT * np.eye(count))
         return True
     except np.linalg.LinAlgError:

@@ -63,7 +63,7 @@ class ProblemBatch(Listed):
         visible = None if self.mask is None else to_numpy("mask", self.mask)
         if visible is not None and visible.shape != (B, n, T):
             raise ValueError(f"mask has shape {visible.shape}; {(B, n, T)} was expected.")
-        # All instances side by side are one problem, which checks every value in one pass.
+        # All instances together form one problem, whose constructor checks every value in one pass.
         whole = SelectionProblem(
             tokens.reshape(B * n, T, d),
             queries.reshape(B * n, -1),
@@ -97,7 +97,8 @@ class BatchSolution(Summarised):
     W : array, shape (B, d, dz)
         NaN where no W was found.
     dual, margins : array, shape (B, n, T)
-        Of an infeasible instance, ``dual`` is its certificate's, which sums to one, and margins are zero.
+        For an infeasible instance, ``dual`` holds the certificate's multipliers, which sum to one, and margins are
+        zero.
     objective, gap : ndarray, shape (B,)
     status : ndarray of Status, shape (B,)
     seconds : float
@@ -136,7 +137,7 @@ class BatchSolution(Summarised):
         return (self[b] for b in range(len(self)))
 
     def to_frame(self) -> Any:
-        """List the instances in a pandas DataFrame: status, objective and certified gap, one row an instance.
+        """List the instances in a pandas DataFrame: status, objective and certified gap, one row per instance.
 
         Examples
         --------

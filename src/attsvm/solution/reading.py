@@ -16,7 +16,7 @@ from attsvm.proofs.claim import interval_words
 if TYPE_CHECKING:
     from attsvm.solution.solution import Solution
 
-# What a user may do with each answer.
+# The user's next step for each status.
 NEXT = {
     Status.OPTIMAL: "verify(exact=True) proves it in exact arithmetic; margins and support say which tokens decide.",
     Status.INFEASIBLE: "A soft margin always exists: solve(problem, C=1.0). certificate holds the proof.",
@@ -29,7 +29,7 @@ NEXT = {
 
 
 def constraint_lengths(problem: SelectionProblem, q: float = 2.0) -> np.ndarray:
-    """Return the l_q length of each token difference times that of its query, (n, T)."""
+    """Return the product of the l_q lengths of each token difference and its query, (n, T)."""
     lengths = np.empty(problem.mask.shape)
     for rows, delta in problem.differences():
         lengths[rows] = _lengths(delta, q)
@@ -45,7 +45,7 @@ def _lengths(rows: np.ndarray, q: float) -> np.ndarray:
 
 
 def constraint_table(solution: Solution) -> dict[str, Any]:
-    """List the constraints, one a rejected token, in columns."""
+    """List the constraints, one per rejected token, in columns."""
     query, token = np.nonzero(solution.problem.rejected)
     return {
         "query": query,
@@ -58,7 +58,7 @@ def constraint_table(solution: Solution) -> dict[str, Any]:
 
 
 def status_sentence(solution: Solution) -> str:
-    """Say in words what the status means: with the data, the ties or the interval it holds for."""
+    """Explain the status in a sentence, with the data, the ties or the interval for which it holds."""
     parts = [solution.status.sentence]
     certified = solution.certified
     if solution.certificate is not None and solution.certificate.perturbation > 0:

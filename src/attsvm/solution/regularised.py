@@ -1,13 +1,12 @@
-r"""The answer with a soft margin, for selections that cannot all be kept, or with a prior to stay near.
+r"""The answer with a soft margin, for selections that no W realises, or with a prior.
 
 .. math:: \min_W \; f(W - W_0) + C\sum_{it} \ell\big(1 - A(W)_{it}\big), \qquad \ell(u) = \max(0, u) \text{ or }
    \max(0, u)^2,
 
-over rejected tokens, with f half the square of a Euclidean norm (Frobenius, or Mahalanobis over it; the convention of
-support vector machines, so that C means what it means in scikit-learn) or any other norm itself; equal scores of
-several selected tokens stay exact. Without C the margin is hard and :math:`\|W - W_0\|` is minimised. The certified
-gap compares the objective at W itself with the dual bound of :mod:`attsvm.proofs.objective` at the multipliers, both
-recomputed in the original coordinates.
+over rejected tokens. f is half the square of a Euclidean norm (Frobenius, or Mahalanobis over it), so that C means what
+it means in scikit-learn; for any other norm f is the norm itself. Equal scores of several selected tokens stay exact.
+If C is None, the margin is hard and :math:`\|W - W_0\|` is minimised. The certified gap compares the objective at W
+with the dual bound of :mod:`attsvm.proofs.objective` at the multipliers, both recomputed in the original coordinates.
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ class RegularisedSolution(Solution):
 
     @cached_property
     def margin_tolerance(self) -> np.ndarray:
-        r"""How far each margin may be from that of the exact solution, (n, T); an estimate but for Frobenius.
+        r"""Largest distance of each margin from the exact solution's, (n, T); proven for Frobenius, else an estimate.
 
-        Strong convexity: :math:`\|W - W^\star\|^2/2` is at most the difference of primal and dual value when half the
-        square is minimised, and :math:`gap \|W - W_0\|^2` when the norm is.
+        By strong convexity :math:`\|W - W^\star\|^2/2` is at most the difference of primal and dual value if half the
+        square is minimised, and at most :math:`gap \|W - W_0\|^2` if the norm is minimised.
         """
         if not np.isfinite(self.gap):
             return np.zeros(self.problem.mask.shape)

@@ -1,4 +1,4 @@
-"""Solutions back from their files."""
+"""Solutions read from their files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attsvm.solution.certificate_file import PROMISES, read_certificate, read_ce
 def load_solution(path: str | os.PathLike[str], kinds: Mapping[bool, Any]) -> Any:
     """Read a solution that :meth:`attsvm.Solution.save` wrote; see :meth:`attsvm.Solution.load`.
 
-    ``kinds`` are the classes by whether the norm alone is minimised.
+    ``kinds`` maps True to the class for a norm alone, False to the class for a soft margin or a prior.
     """
     content = read_certificate(path)
     try:

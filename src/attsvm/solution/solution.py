@@ -34,7 +34,8 @@ from attsvm.solution.unsolved import UnsolvedError
 class Solution(Summarised):
     """The answer to :func:`attsvm.solve`, with its proof.
 
-    Everything but the status and the run's statistics is recomputed from W and the multipliers.
+    Only the status and the run's statistics are taken from the solver; everything else is recomputed from W and the
+    multipliers.
 
     Attributes
     ----------
@@ -48,11 +49,11 @@ class Solution(Summarised):
     method : str
         The method (or chain of methods) that gave the answer.
     tol : float
-        The relative gap that was asked for.
+        The requested relative gap.
     note : str
-        What else is known, a sentence; empty for nothing.
+        A sentence with further information, or the empty string.
     regularisation : Regularisation
-        The C, the loss and the prior that were asked for.
+        The requested C, loss and prior.
 
     Examples
     --------
@@ -84,7 +85,7 @@ class Solution(Summarised):
 
     @property
     def sentence(self) -> str:
-        """What the status means for this answer, in words: with the data, the ties or the interval it holds for."""
+        """The status explained in a sentence, with the data, the ties or the interval for which it holds."""
         return status_sentence(self)
 
     @property
@@ -105,7 +106,7 @@ class Solution(Summarised):
 
     @property
     def objective(self) -> float:
-        """The norm of W, less the prior where there is one; infinite when no feasible W was found."""
+        """The norm of W (of W less the prior, if there is one); infinite when no feasible W was found."""
         return self.certified.objective
 
     @property
@@ -120,15 +121,15 @@ class Solution(Summarised):
 
     @cached_property
     def margin_tolerance(self) -> np.ndarray:
-        r"""How far each margin may be from that of the exact solution, (n, T).
+        r"""Largest distance of each margin from the exact solution's, (n, T).
 
-        W lies within the norm's ``distance_bound`` of the solution in some l_p, and by Hoelder's inequality
-        a margin moves by at most that times the dual length of :math:`x_{i\alpha}-x_{it}` and of :math:`z_i`. Norms
-        with several solutions (nuclear, spectral, l_1, largest entry) have no such bound; theirs is an estimate.
+        W lies within the norm's ``distance_bound`` of the solution in some l_p. By Hoelder's inequality a margin moves
+        by at most this distance times the dual lengths of :math:`x_{i\alpha}-x_{it}` and :math:`z_i`. Norms with
+        several solutions (nuclear, spectral, l_1, largest entry) have no such bound; their value is an estimate.
         """
         if not np.isfinite(self.gap):
             return np.zeros(self.problem.mask.shape)
-        # A gap below rounding says no more than rounding does: 4 eps is what the gap itself is computed to.
+        # The gap itself is computed to 4 eps, so a smaller gap counts as 4 eps.
         distance, p = self.norm.distance_bound(max(self.gap, 4 * EPS))
         q = min(p / (p - 1.0), 8.0)  # a smaller exponent is a longer length, and its powers do not underflow
         return constraint_lengths(self.problem, q) * (distance * entrywise(self.certified.W, p))
@@ -142,9 +143,9 @@ class Solution(Summarised):
 
     @property
     def rank(self) -> int:
-        """Number of singular values of W that the certified gap tells from zero (see :attr:`margin_tolerance`).
+        """Number of singular values of W that the certified gap separates from zero (see :attr:`margin_tolerance`).
 
-        Without an optimum no gap tells any: what counts is then above rounding, in the W that there is.
+        If there is no optimum, it is the number of singular values of the best W above rounding.
         """
         if not np.isfinite(self.objective):
             return 0
@@ -155,13 +156,13 @@ class Solution(Summarised):
 
     @property
     def _distance(self) -> float:
-        """How far W is from the solution, in the Frobenius norm, as the gap has it."""
+        """Bound on the Frobenius distance of W from the solution, from the gap."""
         return float(np.sqrt(2 * max(self.gap, 4 * EPS))) * frobenius(self.certified.W)
 
     def factors(self, rank: int | None = None) -> tuple[Array, Array]:
         r"""Split W into K Q^T with balanced factors, :math:`K = U\sqrt{S}` and :math:`Q = V\sqrt{S}`.
 
-        Of all factorisations these have the smallest :math:`\|K\|_F^2 + \|Q\|_F^2`, twice the nuclear norm of W.
+        They have the smallest :math:`\|K\|_F^2 + \|Q\|_F^2` of all factorisations, twice the nuclear norm of W.
 
         Parameters
         ----------
@@ -207,15 +208,15 @@ class Solution(Summarised):
         Returns
         -------
         Influence
-            The gradient, and a table of its lengths: how much the margin changes at most for each unit that a token or
-            query moves. See :mod:`attsvm.solution.influence` for the derivation.
+            The gradient, and a table of its lengths: the largest change of the margin per unit that a token or query
+            moves. See :mod:`attsvm.solution.influence` for the derivation.
 
         Raises
         ------
         UnsolvedError
             If there is no optimum.
         ValueError
-            If the margin has no derivative there: multipliers (or W, where it meets the data) are not unique.
+            If the margin has no derivative, because the multipliers (or W on the data) are not unique.
 
         Examples
         --------
@@ -237,8 +238,8 @@ class Solution(Summarised):
         Parameters
         ----------
         exact : bool
-            Prove it in exact rational and interval arithmetic, which takes milliseconds to seconds, instead of floats
-            with every rounding counted.
+            Use exact rational and interval arithmetic, which takes milliseconds to seconds. Otherwise use floats with
+            every rounding counted.
 
         Returns
         -------
@@ -264,8 +265,8 @@ class Solution(Summarised):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the solution as a certificate: a JSON file of rational numbers that ``attsvm check`` proves or rejects.
 
-        The file holds the data, W, the multipliers and what they prove in exact arithmetic; its checker is one file
-        that needs nothing but Python. Every bit comes back, tensors as arrays of their dtype.
+        The file holds the data, W, the multipliers and the claims that they prove in exact arithmetic. Its checker is
+        one file that needs only Python. Every bit comes back, tensors as arrays of their dtype.
 
         Parameters
         ----------
@@ -274,8 +275,8 @@ class Solution(Summarised):
         Raises
         ------
         ValueError
-            If the norm is none of :mod:`attsvm.norms`, exact arithmetic does not prove what the solution claims, or
-            the path ends in .npz, which would be taken for arrays.
+            If the norm is not in :mod:`attsvm.norms`, exact arithmetic does not prove the solution's claims, or the
+            path ends in .npz, the suffix of arrays.
         OSError
             If the file cannot be written.
 
@@ -301,7 +302,7 @@ class Solution(Summarised):
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Solution:
-        """Read a solution that :meth:`save` wrote; it verifies as the one that was saved.
+        """Read a solution that :meth:`save` wrote; it verifies as the saved one does.
 
         Parameters
         ----------
@@ -312,7 +313,7 @@ class Solution(Summarised):
         OSError
             If the file cannot be read.
         ValueError
-            If it is no certificate, was changed, or says of an optimum what its W and multipliers do not show.
+            If it is no certificate, was changed, or claims an optimum that its W and multipliers do not show.
 
         Examples
         --------
@@ -346,12 +347,12 @@ class Solution(Summarised):
         return self
 
     def to_frame(self) -> Any:
-        """List the constraints, one a rejected token.
+        """List the constraints, one per rejected token.
 
         Returns
         -------
         pandas.DataFrame
-            With columns query, token, selected (the token it is held against), margin, multiplier and support.
+            With columns query, token, selected (the token it is compared with), margin, multiplier and support.
 
         Raises
         ------
@@ -404,5 +405,5 @@ class Solution(Summarised):
         return one_line("Solution", parts)
 
 
-# By whether the norm alone is minimised, the class of the answer; a class of another module adds itself.
+# Class of the answer by whether the norm alone is minimised; a class of another module adds itself.
 KINDS: dict[bool, type[Solution]] = {True: Solution}

@@ -1,14 +1,15 @@
-r"""How far a matrix is from the SVM solutions of a problem, where there may be more than one.
+r"""Distance of a matrix from the SVM solutions of a problem, if there may be more than one.
 
-In the Frobenius and the l_p norms, 1 < p < infinity, the solution is unique. In the others the smallest norm
-:math:`\nu` may be attained by a convex set. Scaled to norm one it is
+The solution is unique in the Frobenius and the l_p norms, 1 < p < infinity. In other norms a convex set may attain the
+smallest norm :math:`\nu`. Scaled to norm one it is
 
 .. math:: S = \{X : \|X\| \le 1,\ A(X)_{it} \ge 1/\nu \text{ for rejected},\ A(X)_{it} = 0 \text{ for tied tokens}\},
 
-and the distance of U to it is the projection problem :math:`\min\tfrac12\|X - U\|_F^2` over S. Its dual function, with
-multipliers :math:`\lambda \ge 0` on the rejected and free on the tied tokens, takes one projection on the ball,
+and the distance of U to S comes from the projection problem :math:`\min\tfrac{1}{2}\|X - U\|_F^2` over S. Its dual
+function, with multipliers :math:`\lambda \ge 0` on the rejected and free on the tied tokens, takes one projection on
+the ball,
 
-.. math:: g(\lambda) = \min_{\|X\|\le1} \tfrac12\|X-U\|_F^2 - \langle\lambda, A(X) - c\rangle,\qquad
+.. math:: g(\lambda) = \min_{\|X\|\le1} \tfrac{1}{2}\|X-U\|_F^2 - \langle\lambda, A(X) - c\rangle,\qquad
           X(\lambda) = \Pi(U + A^\top\lambda),
 
 is concave with gradient :math:`c - A(X(\lambda))`, and is maximised by L-BFGS-B. S has no interior, so margins are met
@@ -24,9 +25,9 @@ from scipy.optimize import minimize
 
 from attsvm.solution.solution import Solution
 
-# The certified gap of a solution is rarely below 1e-12; the set must hold it with room to spare.
+# Default slack: the set must contain the solution, whose certified gap is rarely below 1e-12.
 SLACK = 1e-9
-# Norms with several solutions on whose ball there is a projection.
+# Norms with several solutions and a known projection on the ball.
 
 
 def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLACK) -> float:
@@ -39,12 +40,12 @@ def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLAC
     solution : Solution
         Of the problem, in any norm.
     slack : float
-        Relative excess of the norm up to which a matrix counts as a solution; the solution's own gap when larger.
+        Relative excess of the norm up to which a matrix counts as a solution; twice the solution's gap if larger.
 
     Raises
     ------
     ValueError
-        If the problem has no solution, W has another shape, is zero, or is not finite, or the norm has several
+        If the problem has no solution. If W has another shape, is zero, or is not finite. If the norm has several
         solutions and no projection on its ball is known.
     """
     norm, problem = solution.norm, solution.problem
@@ -79,5 +80,5 @@ def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLAC
         negative, np.zeros(len(target)), jac=True, method="L-BFGS-B", bounds=bounds,
         options={"maxiter": 5000, "maxfun": 20000, "ftol": 0.0, "gtol": 1e-12, "maxcor": 30},
     )  # fmt: skip
-    # Any multipliers bound the distance from below: what is returned is never more than the distance.
+    # Any multipliers bound the distance from below, so the returned value never exceeds it.
     return math.sqrt(2 * max(-float(outcome.fun), 0.0))

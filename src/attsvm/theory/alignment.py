@@ -1,4 +1,4 @@
-r"""Whether the data have common singular spaces, which the theorem on gradient flow of K and Q asks for.
+r"""Whether the data have common singular spaces, which the theorem on gradient flow of K and Q requires.
 
 arXiv 2403.08699 extends its result from diagonal K and Q to general ones "given proper alignment of the weight
 matrices' singular spaces with the data features at initialization" (abstract; the full text was not at hand). K and Q
@@ -14,8 +14,8 @@ import numpy as np
 from attsvm.core.problem import SelectionProblem
 from attsvm.theory.conditions import Condition
 
-# Share of a squared norm that rounding may put off the diagonal: squares of errors of 1e-8, the worst that close
-# singular values of a generic combination leave.
+# Share of a squared norm off the diagonal that counts as rounding. Close singular values of a generic combination leave
+# errors of 1e-8, which enter squared.
 _NEGLIGIBLE = 1e-12
 
 
@@ -26,7 +26,7 @@ def singular_spaces(problem: SelectionProblem, seed: int = 0) -> tuple[np.ndarra
     ----------
     problem : SelectionProblem
     seed : int
-        Of the coefficients.
+        Seed of the coefficients.
     """
     coefficients = np.random.default_rng(seed).uniform(1.0, 2.0, problem.mask.shape)
     U, _, Vh = np.linalg.svd(problem.adjoint(np.where(problem.rejected, coefficients, 0.0)), full_matrices=False)
@@ -46,7 +46,7 @@ def condition_alignment(problem: SelectionProblem, seed: int = 0) -> Condition:
     ----------
     problem : SelectionProblem
     seed : int
-        Of the combination whose singular vectors are tried.
+        Seed of the combination whose singular vectors are tried.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-r"""Which start goes where, by training from each of them.
+r"""The locally optimal direction that each start ends in, by training from each of them.
 
-The theory names the directions gradient descent can end in (:mod:`attsvm.theory.landscape`) but hardly ever the one it
-does end in. On small instances that can be seen: all starts are trained together, as trials of one batch, and each is
-assigned to the locally optimal direction whose tokens it ends on.
+The theory lists the directions in which gradient descent can end (:mod:`attsvm.theory.landscape`), but hardly ever
+predicts one. On small instances training shows it. All starts are trained together, as trials of one batch. Each is
+assigned to the locally optimal direction whose tokens it selects at the end.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from attsvm.theory.landscape import Landscape, explore
 from attsvm.theory.search import train_starts
 from attsvm.theory.tokens import SELECTED, Trial
 
-# Directions in a card.
+# Number of directions shown in a summary.
 _MOST_LINES = 6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Basins(Summarised):
-    """Where each start went.
+    """The locally optimal direction that each start ended in.
 
     Attributes
     ----------
     landscape : Landscape
-        Its `directions` are what destinations count.
+        A destination is an index into its `directions`.
     starts, ends : ndarray, shape (B, d, dz)
     selected : ndarray of int, shape (B, n)
         The token each query attends to most at the end.
     destination : ndarray of int, shape (B,)
-        Position among `landscape.directions`; -1 where attention is still shared or the tokens are none of them.
+        Index into `landscape.directions`; -1 if attention is still shared or the selection is none of them.
     correlation : ndarray, shape (B,)
-        Of the end with that direction; NaN where there is none.
+        Correlation of the end with that direction; NaN if there is none.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class Basins(Summarised):
 
     @property
     def share(self) -> np.ndarray:
-        """Share of the starts that went to each direction; the last entry is that of none."""
+        """Share of the starts that ended in each direction; the last entry is the share that ended in none."""
         count = len(self.landscape.directions)
         return np.bincount(self.destination % (count + 1), minlength=count + 1) / len(self.destination)
 

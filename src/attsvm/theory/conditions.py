@@ -14,8 +14,8 @@ E      a nonlinear head keeps the order: :math:`Y h(X^\top s) \le \gamma_\alpha 
        convex combinations of the selected token with lower-scored ones
 =====  =====================================================================================================
 
-(arXiv 2308.16898, Assumptions A to E.) A condition is exact, enumerated or sampled, and says which: a sample can refute
-but not prove.
+(arXiv 2308.16898, Assumptions A to E.) Each condition says whether it is exact, enumerated or sampled: a sample can
+refute but not prove.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SLACK = 1.1
 
 @dataclass(frozen=True, repr=False)
 class Condition(Listed):
-    """One hypothesis and what became of it.
+    """One hypothesis and the result of its check.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Condition(Listed):
     detail : str
         The numbers behind it, in words.
     value : float
-        The number that decides; NaN where there is none.
+        The number that decides; NaN if there is none.
     how : {"exact", "enumerated", "sampled"}
 
     Examples
@@ -75,7 +75,7 @@ class Condition(Listed):
 def condition_a(trial: Trial, loss: str | Callable[..., Any] = "logistic") -> Condition:
     """Check that the loss decreases strictly on the scores' range, with bounded Lipschitz slope.
 
-    A callable is looked at on a grid: that can refute the condition and not prove it, so `holds` is False or None.
+    A callable is evaluated on a grid. That can refute the condition but not prove it, so `holds` is False or None.
 
     Examples
     --------
@@ -169,8 +169,8 @@ def initial_gradient(trial: Trial, loss: str | Callable[..., Any] = "logistic", 
 def condition_c(trial: Trial, loss: str | Callable[..., Any] = "logistic") -> Condition:
     """Check that minus the gradient at zero gives every optimal token a positive margin.
 
-    Then a large first step along it lands in the region where the optimal tokens lead; that the iterates stay there is
-    to be monitored, without a guarantee.
+    Then a large first step along it reaches the region where the optimal tokens lead. There is no guarantee that the
+    iterates stay there.
 
     Examples
     --------

@@ -1,20 +1,20 @@
 r"""Cones around a direction, and the constants of smoothness and local convergence.
 
-*Smoothness.* With :math:`g(a) = l'(\gamma^\top s)\,(\mathrm{diag}(s) - ss^\top)\gamma` the gradient in the logits of
-one sequence, :math:`\|s(a)-s(b)\| \le \|a-b\|`, :math:`|\mathrm{diag}(s)-ss^\top| \le 1` and
+*Smoothness.* Let :math:`g(a) = l'(\gamma^\top s)\,(\mathrm{diag}(s) - ss^\top)\gamma` be the gradient in the logits of
+one sequence. The bounds :math:`\|s(a)-s(b)\| \le \|a-b\|`, :math:`|\mathrm{diag}(s)-ss^\top| \le 1` and
 :math:`\|J(a)-J(b)\| \le 3\|a-b\|` give :math:`\|g(a)-g(b)\| \le (M_0\|\gamma\|^2 + 3M_1\|\gamma\|)\|a-b\|`. Logits are
 :math:`a = XWz` and :math:`\|\gamma\| \le \|v\|\|V\|`, so the gradient in W is Lipschitz with
 
 .. math:: L_W = \frac1n\sum_i \|X_i\|^2\|z_i\|^2\,\|v\|\|V_i\|\,(M_0\|v\|\|V_i\| + 3M_1)
 
 (arXiv 2308.16898, Lemma 4, where V = X). For factors, :math:`\nabla_K = \nabla_W(KQ^\top)\,Q`, and Q enters twice, once
-in the argument: :math:`L_K = \|Q\|^2 L_W`, :math:`L_Q` likewise. Version 1 of Lemma 4 prints the first power, which is
-false for large Q: scaling Q by c multiplies the true constant by :math:`c^2`.
+in the argument. So :math:`L_K = \|Q\|^2 L_W` and :math:`L_Q = \|K\|^2 L_W`. Version 1 of Lemma 4 prints the first
+power, which is false for large Q: scaling Q by c multiplies the true constant by :math:`c^2`.
 
-Descent is certain beyond the step 2/L_W that the paper prints: the second derivative along a direction is at most
-:math:`\frac14M_0\|\gamma\|^2 + \frac1{\sqrt2}M_1\|\gamma\|` times :math:`\|X\|^2\|z\|^2`, at most a quarter of the
-sequence's share of L_W, so that :math:`L(W - \eta\nabla L) - L(W) \le -\frac\eta2\|\nabla L\|^2` for :math:`\eta \le
-4/L_W` (docs/theory.md).
+Descent is certain beyond the step 2/L_W that the paper prints. The second derivative along a direction is at most
+:math:`\frac{1}{4}M_0\|\gamma\|^2 + \frac{1}{\sqrt{2}}M_1\|\gamma\|` times :math:`\|X\|^2\|z\|^2`, at most a quarter of
+the sequence's share of L_W. So :math:`L(W - \eta\nabla L) - L(W) \le -\frac{\eta}{2}\|\nabla L\|^2` for
+:math:`\eta \le 4/L_W` (docs/theory.md).
 
 *Local convergence* (Theorem 7 and Lemma 13). For a locally optimal :math:`\alpha` with SVM :math:`W^{mm}_\alpha`,
 
@@ -26,16 +26,16 @@ sequence's share of L_W, so that :math:`L(W - \eta\nabla L) - L(W) \le -\frac\et
    R = \frac{\max(2,1/\delta)}{\Theta}\log\frac{64\,T\,\Gamma A}{\gamma^{gap}_{min}},
 
 with :math:`\Gamma = \sup|\gamma_{it} - \gamma_{i\tau}|` and :math:`\gamma^{gap}_{min}` the smallest lead of a selected
-token over its neighbours. The minimum in :math:`\delta` runs over all non-neighbours, those of sequences without
-neighbours included. Where every sequence has a neighbour, :math:`C_{\mu,R}(W^{mm}_\alpha)` holds no stationary point:
-that is what Lemma 13 proves. The radius from which Theorem 7 keeps descent in the cone, :math:`R_\epsilon` of Lemma 14,
-is not given explicitly, and the proof of that lemma compares sequences one by one, which fails. docs/theory.md proves
-the theorem anew, without either restriction, for steps up to 1/L_W and the radius
+token over its neighbours. The minimum in :math:`\delta` runs over all non-neighbours, also in sequences without
+neighbours. Lemma 13 proves that :math:`C_{\mu,R}(W^{mm}_\alpha)` holds no stationary point if every sequence has a
+neighbour. Theorem 7 keeps descent in the cone from a radius :math:`R_\epsilon` of Lemma 14, which is not explicit. The
+proof of that lemma compares sequences one by one, which fails. docs/theory.md proves the theorem without either
+restriction, for steps up to 1/L_W and the radius
 
 .. math:: \frac{4\log(4JK/e)}{\Theta\,\mu(2-\mu)},
    \qquad K = \frac{4\,\Gamma\max|l'|}{\gamma^{gap}_{min}\min|l'|},
 
-where J is the number of rejected tokens and the slopes are those on the scores' range.
+where J is the number of rejected tokens and the slopes are taken on the scores' range.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ class Smoothness(Listed):
     Attributes
     ----------
     L_W : float
-        Of the gradient in W. The descent inequality holds for steps up to 4/L_W (version 1 of the paper: 2/L_W).
+        Constant of the gradient in W. The descent inequality holds for steps up to 4/L_W (version 1 of the paper:
+        2/L_W).
     L_K, L_Q : float or None
-        Of the gradients in K with Q fixed, and in Q with K fixed, at the factors given.
+        Constants of the gradients in K with Q fixed, and in Q with K fixed, at the given factors.
 
     Examples
     --------
@@ -107,7 +108,7 @@ def smoothness(
     if trial.v is None:
         raise ValueError(f"head has type {type(trial.head).__name__}; a linear head was expected.")
     constants = loss_constants(loss, float(np.abs(trial.gamma[trial.mask]).max()))
-    # A hidden token has probability zero whatever W is, so its row counts as zero.
+    # A hidden token has probability zero for every W, so its row counts as zero.
     keys = np.linalg.norm(trial.tokens * trial.mask[..., None], ord=2, axis=(1, 2))  # (n,)
     averaged = np.linalg.norm(trial.values * trial.mask[..., None], ord=2, axis=(1, 2))
     score = averaged * np.linalg.norm(trial.v)
@@ -124,12 +125,12 @@ class LocalConstants(Listed):
     Attributes
     ----------
     Theta, delta, A, mu, R : float
-        Of Lemma 13. C_{mu,R} of the direction holds no stationary point when every sequence has a neighbour.
+        Constants of Lemma 13. C_{mu,R} of the direction holds no stationary point when every sequence has a neighbour.
     Gamma, gap : float
         Largest difference of two scores of a sequence, and smallest lead of a selected token over a neighbour.
     radius : float
-        Norm from which gradient descent on W, started within cosine 1 - mu, is proved to stay there and to converge to
-        the direction, for every constant step up to 1/L_W.
+        Norm of a start from which convergence is proved. Gradient descent on W from a cosine of at least 1 - mu stays
+        there and converges to the direction, for every constant step up to 1/L_W.
 
     Examples
     --------
@@ -163,7 +164,7 @@ def local_constants(
     direction : LocalOptimality
         In the Frobenius norm.
     loss : str or callable
-        Enters the radius only. The slopes of a callable are measured on a grid, and the radius is no bound then.
+        Affects the radius only. The slopes of a callable are measured on a grid, and the radius is then no bound.
 
     Returns
     -------
@@ -231,10 +232,10 @@ def in_cone(W: Any, direction: Any, mu: float, R: float = 0.0) -> bool:
 
 
 def relative_margin(trial: Trial, W: Any) -> float:
-    """Largest mu with W in S_mu: smallest margin of the optimal tokens under W/||W||, as a share of the best possible.
+    """Largest mu with W in S_mu: smallest margin of the optimal tokens under W/||W||, as a share of the largest.
 
     W belongs to S_mu = {W : <(x_opt - x_t) z^T, W/||W||> >= mu / ||W^mm|| for all t, i} when this is at least mu. It is
-    one for W^mm and for nothing else; NaN when the optimal tokens have no SVM.
+    one only for W^mm; NaN when the optimal tokens have no SVM.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""What to expect of training on given data, what was observed, and the name of what went wrong.
+"""Diagnosis of training on given data: the theory's prediction, the observation, and names for failures.
 
-A :class:`Diagnosis` puts the theory's answers side by side: which hypotheses hold, what they predict, where the trained
-matrix stands. Five failure signatures have a name, a sentence and a remedy; a finding is *certain* when it is proved by
-the data or seen in the trained matrix, and *possible* when the data merely allow it.
+A :class:`Diagnosis` has the theory's answers side by side: the hypotheses that hold, their prediction, and the
+selection of the trained matrix. Five failure signatures have a name, a sentence and a remedy. A finding is *certain*
+when the data prove it or the trained matrix shows it, and *possible* when the data merely allow it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from attsvm.theory.separability import Separability, check_separability
 from attsvm.theory.tokens import Trial
 from attsvm.theory.verdict import Observation, Outcome, Prediction, agrees, observe, predict
 
-# A second token of a query with more attention than this counts as kept (the published threshold of Gen-SVM).
+# Attention above which a second token of a query counts as selected (the published threshold of Gen-SVM).
 ATTENTION_FLOOR = 1e-3
-# Logits rounded by this much change attention by as much, relatively.
+# Rounding error of logits above which precision is a finding: attention changes by the same relative amount.
 LOGIT_ERROR = 0.1
 
 
@@ -60,7 +60,7 @@ class Finding:
     ----------
     signature : Signature
     certain : bool
-        Proved or seen, as opposed to merely possible.
+        Proved or observed, not merely possible.
     detail : str
         The numbers behind it.
     """
@@ -71,7 +71,7 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """The remedy, a sentence."""
         return REMEDIES[self.signature]
 
     def __str__(self) -> str:

@@ -9,24 +9,23 @@ If some V makes every covariance nonnegative, and one positive, for *all* strict
 stationary; gradient descent with steps up to :math:`1/L_W` drives the gradient to zero, so its norm diverges. Three
 ways to such a V:
 
-* *B.1 or B.2 in every sequence* (arXiv 2308.16898, Theorem 3): with V = W^mm of the optimal tokens, the covariance is
-  :math:`s_{opt}(\gamma_{opt}-\bar\gamma)` in the first case and the gap times :math:`s_{opt}(a_{opt}-\bar a)` in the
+* *B.1 or B.2 in every sequence* (arXiv 2308.16898, Theorem 3): V = W^mm of the optimal tokens. The covariance is
+  :math:`s_{opt}(\gamma_{opt}-\bar\gamma)` in the first case, and the gap times :math:`s_{opt}(a_{opt}-\bar a)` in the
   second.
 * *the order of the scores is realisable*: by Chebyshev's sum inequality,
-  :math:`\mathrm{Cov} = \frac12\sum_{t\tau}s_ts_\tau(\gamma_t-\gamma_\tau)(a_t-a_\tau)`, so any V whose logits order the
-  tokens as the scores do will do. That is a selection problem of its own: each token against those of the next lower
-  score.
-* In particular, where values are tokens, :math:`V = vw^\top` with :math:`Y_i w^\top z_i > 0` for all i: queries that
-  predict their labels linearly, hence almost all data with :math:`d_z \ge n`.
+  :math:`\mathrm{Cov} = \frac{1}{2}\sum_{t\tau}s_ts_\tau(\gamma_t-\gamma_\tau)(a_t-a_\tau)`, so any V works whose logits
+  order the tokens as the scores do. That is a selection problem: each token against the tokens of the next lower score.
+* In particular, if values are tokens, :math:`V = vw^\top` with :math:`Y_i w^\top z_i > 0` for all i. The queries then
+  predict their labels linearly, which holds for almost all data with :math:`d_z \ge n`.
 
 The last two are not in the paper; the argument is the one above.
 
-**It cannot.** Along a sequence with :math:`\|W_k\|\to\infty`, :math:`W_k/\|W_k\|\to V`, attention leaves every token
-outside the top face of V, so :math:`\liminf L \ge \frac1n\sum_i l(\gamma_{i\beta_i})` with :math:`\beta_i` the best
-token of that face, and :math:`\beta` has nonnegative margins under V. If no selection :math:`\beta` with hard loss at
-most L(W(0)) has a V with nonnegative margins, other than the V with constant logits, then the sublevel set of L(W(0))
-is bounded, and descent stays in it. That :math:`\beta` has no such V is certified by strictly positive multipliers with
-:math:`A^\top\lambda=0` (Stiemke).
+**It cannot.** Take a sequence with :math:`\|W_k\|\to\infty`, :math:`W_k/\|W_k\|\to V`. The attention on every token
+outside the top face of V tends to zero, so :math:`\liminf L \ge \frac{1}{n}\sum_i l(\gamma_{i\beta_i})` with
+:math:`\beta_i` the best token of that face. The selection :math:`\beta` has nonnegative margins under V. Suppose that
+no selection :math:`\beta` with hard loss at most L(W(0)) has a V with nonnegative margins and logits that are not
+constant. Then the sublevel set of L(W(0)) is bounded, and descent stays in it. Strictly positive multipliers with
+:math:`A^\top\lambda=0` certify that :math:`\beta` has no such V (Stiemke).
 """
 
 from __future__ import annotations
@@ -99,9 +98,9 @@ def _each_b1_or_b2(trial: Trial) -> bool:
 
 
 def order_problem(trial: Trial) -> SelectionProblem:
-    """Ask for a matrix whose logits order the tokens of every sequence strictly as their scores do.
+    """Return the problem of a matrix whose logits order the tokens of every sequence strictly as their scores do.
 
-    One row for each token that has a lower-scored one: it is to beat every token of the next lower score.
+    It has one row for each token with a lower-scored one: the token must beat every token of the next lower score.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-r"""The SVM equivalent of a trained attention matrix that keeps several tokens.
+r"""The SVM equivalent of a trained attention matrix that selects several tokens per query.
 
-When a head is not linear, or its scores tie, attention settles on a *set* :math:`O_i` of tokens for each query: softmax
-mass stays on them in fixed proportions and leaves all others. Then (arXiv 2308.16898, Section 6)
+If a head is not linear, or its scores tie, each query selects a *set* :math:`O_i` of tokens. Softmax mass stays on them
+in fixed proportions and tends to zero on all others. Then (arXiv 2308.16898, Section 6)
 
 .. math:: W(k) \approx W^{fin} + \frac{\|W(k)\|_F}{\|W^{mm}\|_F} W^{mm},
 
@@ -13,7 +13,7 @@ The SVM equivalent is :math:`W^{fin} + c\,W^{mm}`.
 least-squares :math:`c = \langle W^{mm}, W - W^{fin}\rangle / \|W^{mm}\|^2`. In the Frobenius norm they are the same
 number. Proof: :math:`W^{fin}` lies in the span of the tied :math:`\delta_{it}z_i^\top`, on which :math:`W^{mm}`
 vanishes, so the two are orthogonal; and W meets the equations of :math:`W^{fin}` itself, so :math:`\langle W,
-W^{fin}\rangle = \|W^{fin}\|^2`. With :math:`m = \langle W, W^{mm}\rangle`, the correlation of :math:`W^{fin} + cW^{mm}`
+W^{fin}\rangle = \|W^{fin}\|^2`. Let :math:`m = \langle W, W^{mm}\rangle`. The correlation of :math:`W^{fin} + cW^{mm}`
 with W is stationary at :math:`c = m\|W^{fin}\|^2 / (\langle W, W^{fin}\rangle\|W^{mm}\|^2) = m/\|W^{mm}\|^2`. In the
 nuclear norm neither identity holds and the choices differ.
 
@@ -62,7 +62,7 @@ class Equivalence(Listed):
     ----------
     status : EquivalenceStatus
     selected : ndarray of bool, shape (n, T)
-        Tokens that keep attention, undecided ones not among them.
+        The selected tokens, without undecided ones.
     undecided : int
         Number of tokens with probability between masked and selected.
     W_fin, W_mm, W : arrays, shape (d, dz)
@@ -75,7 +75,7 @@ class Equivalence(Listed):
     finite : FinitePart or None
         The finite part with its residual and gap.
     correlation : float
-        Of W (the equivalent) with the trained matrix.
+        Correlation of W (the equivalent) with the trained matrix.
     """
 
     status: EquivalenceStatus
@@ -101,7 +101,7 @@ def svm_equivalent(
     selected_above: float = SELECTED,
     masked_below: float = MASKED,
 ) -> Equivalence:
-    """Build W_fin + c W_mm from the attention a trained W ended with.
+    """Build W_fin + c W_mm from the attention of a trained W.
 
     Parameters
     ----------
@@ -114,8 +114,8 @@ def svm_equivalent(
     norm : {"frobenius", "nuclear"}
         Of both parts: Frobenius for training W, nuclear for K and Q.
     coefficient : {"correlation", "least-squares"}
-        The paper's choice or the official code's; see the module. Where no coefficient attains the largest correlation
-        (the trained W points away from W_fin) least squares is used, and `choice` says so.
+        The paper's choice or the official code's; see the module. If no coefficient attains the largest correlation
+        (the trained W points away from W_fin), least squares is used, and `choice` says so.
     selected_above, masked_below : float
         Probabilities from which a token is selected and up to which it is masked (1e-8 for the lambda-head).
 

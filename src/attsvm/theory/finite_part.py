@@ -1,14 +1,14 @@
 r"""The finite part of a trained W: the smallest matrix with prescribed score differences.
 
-Where several tokens of a query keep attention, their logits differ by :math:`\log(s_{it}/s_{i\tau})` for good. The part
-of W that says so is the smallest matrix with
+If a query selects several tokens, their logits keep the differences :math:`\log(s_{it}/s_{i\tau})`. The finite part of
+W is the smallest matrix with
 
 .. math:: (x_{i\alpha_i} - x_{it})^\top W z_i = r_{it} \quad\text{for every tied token t of query i}
 
 (arXiv 2308.16898, Section 6, W^fin). In the Frobenius norm that is a least-squares solve: W is the minimum-norm
 solution of linear equations, and lies in the span of the tied :math:`\delta_{it}z_i^\top`.
 
-In the nuclear norm it is a hard margin without rejected tokens and with a prior: the smallest V = W - W_0, where
+In the nuclear norm it is a hard margin without rejected tokens and with a prior. It is the smallest V = W - W_0, where
 :math:`W_0` has the prescribed differences with the opposite sign and W has none (:mod:`attsvm.proofs.objective`).
 """
 
@@ -31,7 +31,7 @@ from attsvm.solvers.schedule import finish
 
 NORMS = ("frobenius", "nuclear")
 
-# Gap of the nuclear norm aimed at: Newton on the face ends at rounding.
+# Requested gap of the nuclear norm: Newton on the face ends at rounding level.
 AIM = 1e-12
 
 
@@ -83,7 +83,7 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: Factor
         sequence=problem.sequence,
     )
     reduced = reduce(ties)
-    # All of them: those that follow from others, which the reduction may leave out, may contradict these.
+    # All equations are needed: one that follows from others on the left may contradict them on the right.
     place = reduced.rows[:, None], reduced.columns
     where = np.nonzero(ties.tied[place])
     target = differences[place][where]  # (m,)
@@ -92,7 +92,7 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: Factor
     residual = float(np.abs(system @ start - target).max())
     if norm == "frobenius" or not start.any():
         return FinitePart(reduced.lift(start.reshape(reduced.shape)), residual, 0.0)
-    # Equations that the data cannot meet exactly are met as well as least squares meets them.
+    # Inconsistent equations are met in the least-squares sense.
     prior = -start.reshape(reduced.shape)
     cost = np.where(reduced.tied, reduced.apply(-prior), 0.0)
     setting = Setting(reduced, replace(PLAIN.terms(reduced, NUCLEAR), cost=cost), prior, 0.0)

@@ -1,7 +1,7 @@
 r"""The Graph-SVM of next-token prediction (arXiv 2403.08081).
 
 Tokens are words of a vocabulary with embeddings :math:`e_1..e_K`; the query is the last token k of a sequence, the
-label y the token that follows. With a head that reads the label off the attended tokens, the loss of a sequence is
+label y the token that follows. The head reads the label off the attended tokens, so the loss of a sequence is
 :math:`-\log\sum_{t:\,x_t=y} s_t`. For each k the *next-token graph* has an edge from the label of every sequence that
 ends in k to each of its tokens. In its strongly connected components tokens are each other's labels: none wins, and
 their scores settle at finite differences. Between components the order is strict. Training W therefore behaves like
@@ -13,11 +13,11 @@ with :math:`i\sim j` in one component and :math:`i\Rightarrow j` when a path lea
 :math:`W^{fin}` the minimiser, over the span of :math:`(e_i-e_j)e_k^\top` with :math:`i\sim j`, of the loss restricted
 to the tokens in the component of each label. That loss is a convex log-likelihood, strictly convex there.
 
-An edge between components implies every path through it (margins add up along a path), so the edges alone are asked
-for. They are a selection problem over one shared sequence, the vocabulary: for each k and each component with edges to
-others, one query that ties the component's tokens and rejects one token of each component it points to (the rest of
-that component has the same score); components without such edges but with several tokens give a query that only ties. A
-graph without cycles has no ties: then :math:`W^{fin} = 0`.
+Margins add up along a path, so constraints for the edges between components suffice. They form a selection problem over
+one shared sequence, the vocabulary. For each k, each component with edges to others gives one query. It ties the
+component's tokens and rejects one token of each component that an edge leads to (the other tokens of that component
+have the same score). A component of several tokens without such edges gives a query that only ties. A graph without
+cycles has no ties: then :math:`W^{fin} = 0`.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class TokenGraph:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GraphSVM(Listed):
-    """The two parts of W that next-token prediction tends to.
+    """The two parts of W in the limit of next-token prediction.
 
     Attributes
     ----------
     graphs : tuple of TokenGraph
-        One for each last token that occurs.
+        One per last token that occurs.
     problem : SelectionProblem
-        Over the vocabulary; one query for each component that ties or beats something.
+        The problem over the vocabulary; one query per component with ties or edges to others.
     solution : Solution
         Its certified solution; INFEASIBLE when the graphs contradict the embeddings.
     W_fin : ndarray, shape (d, d)

@@ -1,4 +1,4 @@
-r"""How far K and Q are from a KKT point of margin maximisation in an optimiser's own norm on the parameters.
+r"""Distance of K and Q from a KKT point of margin maximisation in an optimiser's own norm on the parameters.
 
 For smooth homogeneous models arXiv 2602.16340 proves that momentum steepest descent with decaying steps is biased
 towards KKT points of
@@ -7,16 +7,16 @@ towards KKT points of
 
 in the norm that the optimiser descends by: spectral for Muon, Euclidean for gradient descent with momentum, the largest
 entry for Signum and Adam (abstract; the full text was not at hand). The margins :math:`A_{it}(KQ^\top)` are homogeneous
-of degree two in :math:`\theta = (K, Q)`. With multipliers :math:`\lambda \ge 0` and
-:math:`g = \sum\lambda_{it}\nabla_\theta A_{it} = (GQ, G^\top K)`, :math:`G = A^\top\lambda`, a KKT point has
+of degree two in :math:`\theta = (K, Q)`. Take multipliers :math:`\lambda \ge 0` and
+:math:`g = \sum\lambda_{it}\nabla_\theta A_{it} = (GQ, G^\top K)`, :math:`G = A^\top\lambda`. A KKT point has
 
 .. math:: \langle g, \theta\rangle = \|g\|_* \|\theta\|, \qquad \lambda_{it} = 0 \text{ where } A_{it} > \min A.
 
-Both are one statement: since :math:`\langle g, \theta\rangle = 2\sum\lambda A`, the ratio
-:math:`2\min A\sum\lambda/(\|g\|_*\|\theta\|)` is at most one and equals one there only. Its largest value over the
-multipliers is that of a concave problem, the dual of the max-margin problem linearised at :math:`\theta`; one less
-that value is the residual, and any multipliers bound it from above. Over layers the norm is the maximum, the Euclidean
-one a root of squares.
+Both are one statement. Since :math:`\langle g, \theta\rangle = 2\sum\lambda A`, the ratio
+:math:`2\min A\sum\lambda/(\|g\|_*\|\theta\|)` is at most one, and one only at a KKT point. The residual is one minus
+its largest value over the multipliers. This is a concave problem, the dual of the max-margin problem linearised at
+:math:`\theta`; any multipliers bound the residual from above. The norm over layers is their maximum; for the Euclidean
+norm it is the root of the sum of squares.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
 
 _NORMS = ("frobenius", "max", "spectral")
-# Smoothing of the dual norm, over its size, from coarse to fine; a bound needs no exact minimiser.
+# Smoothing of the dual norm relative to its size, from coarse to fine; a bound needs no exact minimiser.
 _SMOOTHINGS = (1e-2, 1e-3, 1e-4)
 _ITERATIONS = 150
 
@@ -38,19 +38,19 @@ _ITERATIONS = 150
 def kkt_residual(
     problem: SelectionProblem, K: Any, Q: Any, norm: Literal["frobenius", "max", "spectral"] = "frobenius"
 ) -> float:
-    """Bound from above how far K and Q are from a KKT point of their largest margin.
+    """Bound the distance of K and Q from a KKT point of their largest margin from above.
 
     Parameters
     ----------
     problem : SelectionProblem
-        Of the tokens that K and Q select.
+        The problem of the tokens that K and Q select.
     K, Q : array, shapes (d, m) and (dz, m)
     norm : {"frobenius", "max", "spectral"}
 
     Returns
     -------
     float
-        In [0, 1]: zero at a KKT point, one minus the ratio of the module's derivation at the best multipliers found.
+        In [0, 1], zero at a KKT point: one minus the ratio of the module's derivation at the best multipliers found.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def kkt_residual(
     least = float(problem.apply(K @ Q.T)[rejected].min(initial=np.inf))
     if not 0 < least < np.inf:
         raise ValueError(f"K and Q have a least margin of {least:.3g}; a positive, finite one was expected.")
-    # Every quantity is homogeneous: margins of one.
+    # Every quantity is homogeneous, so margins are scaled to one.
     K, Q = K / np.sqrt(least), Q / np.sqrt(least)
     best = 0.0
     weights = np.exp(-4 * (problem.apply(K @ Q.T)[rejected] - 1))
@@ -107,7 +107,7 @@ def _slopes(problem: SelectionProblem, K: np.ndarray, Q: np.ndarray, weights: np
 
 
 def _dual(parts: tuple[np.ndarray, np.ndarray], norm: str, mu: float) -> tuple[float, list[np.ndarray]]:
-    """Return the dual norm of a pair, smoothed by mu, and its gradient; without smoothing no gradient is to be used."""
+    """Return the dual norm of a pair, smoothed by mu, and its gradient, which is valid only with smoothing."""
     if norm == "frobenius":
         whole = _length(parts)
         return whole, [part / max(whole, np.finfo(float).tiny) for part in parts]
@@ -127,7 +127,7 @@ def _dual(parts: tuple[np.ndarray, np.ndarray], norm: str, mu: float) -> tuple[f
 def _best(
     problem: SelectionProblem, K: np.ndarray, Q: np.ndarray, norm: str, start: np.ndarray, smoothing: float
 ) -> np.ndarray:
-    """Minimise the log of the smoothed dual norm of g less that of the sum of multipliers, over multipliers >= 0."""
+    """Minimise log(smoothed dual norm of g) - log(sum of multipliers) over multipliers >= 0."""
     from scipy.optimize import minimize
 
     rejected = problem.rejected

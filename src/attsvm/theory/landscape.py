@@ -1,11 +1,11 @@
 r"""Every selection of a small instance: which are realisable, and which are locally optimal.
 
-A sequence of T tokens can settle on any of them, so n sequences have :math:`T^n` selections. Each has an SVM of its own
-or none. Enumerating them answers three questions at once: whether *every* selection is realisable (separability in the
-sense of arXiv 2308.16898, Theorem 1), which are locally optimal (where gradient descent can end), and whether condition
-D holds (whether the optimal tokens block every other selection). Where :math:`T^n` is large they are searched: the
-selections that training from many starts ends in, those one swap away from any locally optimal one (from the optimal
-tokens first), and random ones. A violation found that way is a violation, the absence of one is evidence only.
+Each of n sequences selects one of T tokens, so there are :math:`T^n` selections. Each has its SVM or none. Enumerating
+them answers three questions: Is *every* selection realisable (separability in the sense of arXiv 2308.16898, Theorem
+1)? Which are locally optimal, so that gradient descent can end there? Does condition D hold, so that the optimal tokens
+block every other selection? If :math:`T^n` is large, a search replaces the enumeration. It takes the selections that
+training from many starts ends in, selections one swap away from any locally optimal one (from the optimal tokens
+first), and random ones. A violation that it finds is certain; finding none is evidence only.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.theory.search import STARTS, STEPS, End, random_starts, swaps, train_starts
 from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
 
-# Half a millisecond a selection: about two seconds.
+# Number of selections up to which all are enumerated: about two seconds, at half a millisecond per selection.
 ENUMERATE = 4096
 SAMPLES = 512
 
-# Ends of training in a card.
+# Number of ends of training shown in a summary.
 _MOST_LINES = 5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Landscape(Summarised):
-    """What is known of the selections of a trial.
+    """The enumerated or searched selections of a trial.
 
     Attributes
     ----------
     trial : Trial
     selections : ndarray of int, shape (m, n)
-        The selections looked at; the globally optimal one is the first.
+        The examined selections; the globally optimal one is the first.
     statuses : tuple of Status, length m
-        How the SVM of each ended.
+        Status of the SVM of each.
     blocked_somewhere, blocked_everywhere : ndarray of bool, shape (m,)
         Whether the optimal token is an SVM-neighbour of the selected one in some, or in every, sequence that does not
         select it. False for infeasible selections, and for the optimal one.
     directions : tuple of LocalOptimality
         The locally optimal ones among them, shortest W first.
     total : int
-        Number of selections there are.
+        Number of all selections.
     exhaustive : bool
-        Whether all were looked at.
+        Whether all were examined.
     ends : tuple of End
-        Where training ended from random starts, most frequent first; empty where no start was trained.
+        Ends of training from random starts, most frequent first; empty if no start was trained.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class Landscape(Summarised):
 
     @cached_property
     def feasible(self) -> np.ndarray:
-        """Selections some matrix realises, bool (m,)."""
+        """Selections that some matrix realises, bool (m,)."""
         return np.array([status is Status.OPTIMAL for status in self.statuses])
 
     @cached_property
@@ -93,7 +93,7 @@ class Landscape(Summarised):
 
     @property
     def how(self) -> str:
-        """How the selections were gone through, in words."""
+        """How the selections were examined, in words."""
         if self.exhaustive:
             return f"all {self.total} selections enumerated"
         count = sum(end.count for end in self.ends)
@@ -108,7 +108,7 @@ class Landscape(Summarised):
         return sentence if self.exhaustive else f"{sentence} of those searched ({self.how})"
 
     def table(self) -> str:
-        """Write the ends of training as a table, a line each: share of the starts, which selection, correlation.
+        """Write the ends of training as a table, one line each: share of the starts, selection, correlation.
 
         Examples
         --------
@@ -144,7 +144,7 @@ class Landscape(Summarised):
         return -1
 
     def to_frame(self) -> Any:
-        """List the selections that were looked at.
+        """List the examined selections.
 
         Returns
         -------

@@ -1,17 +1,17 @@
-r"""What share of the largest possible margin a matrix reaches, norm by norm.
+r"""The share of the largest possible margin that a matrix reaches, norm by norm.
 
 Steepest descent in a norm is matched with the max-margin problem in that norm (arXiv 2308.16898, section 5.3;
 2502.04664 for multiclass linear models), so the share
 
 .. math:: \frac{\min A(W)}{\|W\|} \cdot \|W^\star\|, \qquad \|W^\star\| = \min\{\|V\| : A(V) \ge 1\},
 
-tells which norm's margin a trained W maximises: one in that norm, less in the others. The smallest norm is known by
-certified bounds, and so is the share.
+shows which norm's margin a trained W maximises: it is one in that norm, less in the others. The smallest norm has
+certified bounds, and so has the share.
 
 A W that gives tied tokens different scores satisfies the constraints for no margin. Matrices that need not tie reach
-larger margins, so the ratio above may exceed one and says nothing: such a W has no share. How far a tie is broken is
-counted in smallest margins of W, as in a certificate (:mod:`attsvm.proofs.certified`). That ratio changes with neither
-the length of W nor the units of tokens and queries.
+larger margins, so the ratio above may exceed one and means nothing: such a W has no share. The violation of a tie is
+divided by the smallest margin of W, as in a certificate (:mod:`attsvm.proofs.certified`). This quotient does not depend
+on the length of W or the units of tokens and queries.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ TOL = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class MarginShare:
-    """Where W stands in one norm.
+    """The share of W in one norm.
 
     Attributes
     ----------
     norm : str
     margin : float
-        Smallest margin of W over its norm; negative when W breaks a constraint.
+        Smallest margin of W divided by its norm; negative when W violates a constraint.
     low, high : float
         Certified bounds on the share of the largest possible margin; NaN when no W satisfies the constraints, or this
         W breaks a tie.
@@ -67,17 +67,17 @@ class MarginShare:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MarginReport(Summarised):
-    """Shares of the largest margins, one a norm.
+    """Shares of the largest margins, one per norm.
 
     Attributes
     ----------
     shares : tuple of MarginShare
-        In the order of the norms asked for.
+        In the order of the requested norms.
     tie_residual : float
         Largest difference of tied scores beyond rounding, divided by the smallest margin of W; infinite when a tie is
         broken and that margin is not positive.
     tol : float
-        What `tie_residual` may be for W to have a share.
+        Largest `tie_residual` for which W has a share.
 
     Examples
     --------
@@ -104,7 +104,7 @@ class MarginReport(Summarised):
 
     @property
     def nearest(self) -> str:
-        """Name of the norm with the largest share; the first one where W has no share."""
+        """Name of the norm with the largest share; the first norm if W has no share."""
         return self._best.norm
 
     @property
@@ -182,13 +182,13 @@ def margin_report(
     Parameters
     ----------
     W : array_like, shape (d, dz)
-        Of any length: shares do not depend on it.
+        Its length does not matter.
     problem : SelectionProblem
     norms : iterable of norms, optional
         As for :func:`attsvm.solve`.
     tol : float
-        Certified relative gap of each max-margin problem, and the part of the smallest margin by which scores of tied
-        tokens may differ, in addition to what rounding W to its dtype moves them by.
+        Certified relative gap of each max-margin problem. Scores of tied tokens may differ by this part of the smallest
+        margin, in addition to the effect of rounding W to its dtype.
     time_limit : float, optional
         In seconds, for each norm.
 
@@ -250,7 +250,7 @@ def _tie_residual(
 
 
 def _smallest_norm(solution: Solution) -> tuple[float, float]:
-    """Certified bounds on the smallest norm; NaN when there is none or nothing is known from above."""
+    """Certified bounds on the smallest norm; NaN when there is none or no upper bound is known."""
     if solution.status is Status.INFEASIBLE or not np.isfinite(solution.certified.upper_bound):
         return np.nan, np.nan
     return solution.certified.lower_bound, solution.certified.upper_bound

@@ -6,14 +6,14 @@ The model is :math:`f(X) = v^\top X^\top \mathrm{softmax}(K p)` with keys :math:
   :math:`\min\|p\|` subject to :math:`p^\top(k_{i\alpha_i} - k_{it}) \ge 1`.
 * **v-SVM**: for fixed attention on :math:`\alpha`, logistic regression on the selected tokens separates the labels,
   :math:`\min\|v\|` subject to :math:`Y_i v^\top x_{i\alpha_i} \ge 1`.
-* **joint**: when v and p grow together, an input that is not a support vector of v has a loss that vanishes faster than
-  those that are, so nothing asks its attention to be as sharp: its constraints on p relax from 1 to 0.
+* **joint**: v and p grow together. The loss of an input that is not a support vector of v vanishes faster than the loss
+  of a support vector, so its attention need not be as sharp. Its constraints on p relax from 1 to 0.
 
-The first two are selection problems with the constant query 1 and inherit their certificates. The relaxed problem has
-right-hand sides 0 and 1. It is a least-distance problem, solved through its dual, nonnegative least squares (Lawson and
-Hanson, *Solving Least Squares Problems*, chapter 23): with :math:`G p \ge h`, minimise :math:`\|Eu - f\|`, u >= 0, for
-:math:`E = (G, h)^\top` and f the last unit vector; the residual r gives :math:`p = -r_{1..d}/r_{d+1}`, and r = 0 means
-that there is no p. The gap is measured on p itself: its length, scaled to margin one, against the dual bound
+The first two are selection problems with the constant query 1 and inherit their certificates. The relaxed problem
+:math:`G p \ge h` has right-hand sides 0 and 1. It is a least-distance problem, solved through its dual, nonnegative
+least squares (Lawson and Hanson, *Solving Least Squares Problems*, chapter 23). Minimise :math:`\|Eu - f\|`, u >= 0,
+for :math:`E = (G, h)^\top` and f the last unit vector. The residual r gives :math:`p = -r_{1..d}/r_{d+1}`, and r = 0
+means that there is no p. The gap compares the length of p, scaled to margin one, with the dual bound
 :math:`h^\top u / \|G^\top u\|`.
 """
 
@@ -31,7 +31,7 @@ from attsvm.core.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
-# The residual's last entry is 1/(1 + ||p||^2): below this p would be longer than the data can tell from infinity.
+# Smallest last entry of the residual, 1/(1 + ||p||^2): below it rounding cannot separate ||p|| from infinity.
 VANISHING = 1e-14
 
 
@@ -101,7 +101,7 @@ class JointSVM(Listed):
     p : ndarray, shape (d,)
         The relaxed p-SVM; NaN when it has no solution.
     support : ndarray of bool, shape (n,)
-        Support vectors of v: their constraints on p stay at 1, those of the others relax to 0.
+        Support vectors of v: their constraints on p stay at 1, all other constraints relax to 0.
     gap : float
         Certified relative gap of p; infinite when there is none.
     v_solution : Solution

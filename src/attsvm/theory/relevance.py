@@ -1,15 +1,15 @@
-r"""How large a margin embeddings of any dimension can have on given relevance labels.
+r"""The largest margin that embeddings of any dimension can have on given relevance labels.
 
 Queries u_i and documents v_j are vectors of length at most one. The margin is the least score
 :math:`u_i^\top(v_r - v_s)` of a relevant document r above an irrelevant one s. Any scores :math:`S = UV^\top` of such
-embeddings have :math:`\|S\|_* \le \|U\|_F\|V\|_F \le \sqrt{Nm}` for N queries and m documents. Scores divided by
-their margin are feasible for the attention SVM of one-hot queries and documents. With its smallest nuclear norm
-:math:`\nu`,
+embeddings have :math:`\|S\|_* \le \|U\|_F\|V\|_F \le \sqrt{Nm}` for N queries and m documents. Scores divided by their
+margin are feasible for the attention SVM of one-hot queries and documents. Let :math:`\nu` be its smallest nuclear
+norm. Then
 
 .. math:: \text{margin} \le \sqrt{Nm}/\nu .
 
-The bound is attained where all k-subsets of the documents are relevant sets: :math:`m/\sqrt{k(m-1)(m-k)}`
-(arXiv 2601.20844).
+The bound is attained if all k-subsets of the documents are relevant sets: :math:`m/\sqrt{k(m-1)(m-k)}` (arXiv
+2601.20844).
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ class RelevanceCeiling(Worded):
 def relevance_ceiling(labels: Any, *, tol: float = 1e-9, time_limit: float | None = None) -> RelevanceCeiling:
     """Bound the largest margin that unit embeddings of any dimension can have on relevance labels.
 
-    The bound holds for every embedding model. That labels lie below it proves neither that a dimension suffices nor
-    that a model generalises to other queries.
+    The bound holds for every embedding model. A large bound proves neither that a dimension suffices nor that a model
+    generalises to other queries.
 
     Parameters
     ----------
     labels : array_like of bool, shape (N, m)
-        True where the document is relevant to the query. Queries with no relevant or no irrelevant document are left
-        out: they constrain nothing.
+        True where the document is relevant to the query. Queries with no relevant or no irrelevant document are
+        ignored: they give no constraint.
     tol : float
-        Relative gap of the nuclear norm, and so of the bound above the best one that this norm gives.
+        Relative gap of the nuclear norm. The bound exceeds the best bound from this norm by at most this part.
     time_limit : float, optional
         Seconds. The bound is proven whenever the solve ends.
 

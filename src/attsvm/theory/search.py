@@ -1,9 +1,9 @@
-"""Selections to examine where there are too many: those that training ends in, and those one swap away.
+"""Selections to examine when there are too many: the ends of training, and selections one swap away.
 
-Drawn at random, a selection of a large instance is hardly ever one that training could end in: of 1.7 million
-selections of eight sequences of six tokens, 512 draws find one locally optimal direction where training from thirty
-starts ends in several. Locally optimal selections lie close together, because each keeps most sequences on a good
-token, so the neighbourhood of those already known is where others are.
+Training hardly ever ends in a random selection of a large instance. Eight sequences of six tokens have 1.7 million
+selections: 512 draws find one locally optimal direction, and training from thirty starts ends in several. Locally
+optimal selections lie close together, because each selects a good token in most sequences. So the neighbours of known
+ones are searched for others.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial
 
 STARTS = 30
 STEPS = 2000
-# Frobenius norms of random starts, relative to that of the SVM of the optimal tokens: near zero, where the theory
-# starts, and as large as a matrix that already selects.
+# Frobenius norms of random starts, relative to the SVM of the optimal tokens: near zero, the start of the theory, and
+# the norm of a matrix that already selects.
 SIZES = (0.1, 1.0)
 
 
@@ -33,17 +33,17 @@ class End(Listed):
     Attributes
     ----------
     locality : LocalOptimality
-        Of the selection, with its SVM.
+        The selection with its SVM.
     count : int
-        Starts that ended here.
+        Number of starts that ended here.
     share : float
-        Of all starts.
+        Share of all starts.
     swaps : int
-        Sequences whose token is not the optimal one.
+        Number of sequences whose selected token is not the optimal one.
     shared : int
-        Starts whose attention was still shared among tokens, so that the selection need not be their last.
+        Number of starts whose attention was still shared among tokens, so that the selection may still change.
     correlation : float
-        Of the trained matrices with the SVM, mean over the starts; NaN where there is none.
+        Correlation of the trained matrices with the SVM, mean over the starts; NaN if there is no SVM.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class End(Listed):
 
 @dataclass(frozen=True, eq=False)
 class TrainedStarts:
-    """Where training went from several starts.
+    """The ends of training from several starts.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class TrainedStarts:
 
 
 def random_starts(trial: Trial, count: int, seed: int) -> np.ndarray:
-    """Draw starts: zero first, then Gaussian matrices of the norms :data:`SIZES` in turn.
+    """Draw starts: zero first, then Gaussian matrices whose norms cycle through :data:`SIZES`.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def random_starts(trial: Trial, count: int, seed: int) -> np.ndarray:
     """
     shape = (trial.tokens.shape[2], trial.queries.shape[1])
     norm = trial.optimal_solution.objective
-    if not 0 < norm < np.inf:  # no SVM to measure by: logits of size one
+    if not 0 < norm < np.inf:  # without an SVM, logits have size one
         lengths = np.linalg.norm(trial.tokens, axis=2)[trial.mask].mean() * np.linalg.norm(trial.queries, axis=1).mean()
         norm = np.sqrt(shape[0] * shape[1]) / (lengths or 1.0)
     starts = np.random.default_rng((seed, 1)).standard_normal((count, *shape))

@@ -2,11 +2,11 @@ r"""Whether selections can be realised at all.
 
 Theorems 1 and 8 of arXiv 2308.16898: if :math:`d \ge \max(T-1, n)`, then for almost all data *every* selection is
 realisable. The reason is short. If the queries are linearly independent, the vectors :math:`W z_i` can be prescribed
-one by one, so a selection is realisable exactly when each selected token is an exposed point of the convex hull of its
-sequence; if the tokens of each sequence are affinely independent, every token is one. Both hold for almost all data
-when :math:`d \ge n` and :math:`d \ge T-1`. The two independences are checked on the data themselves, so the condition
-can be told from what it implies. It is sufficient only: docs/theory.md measures how often the optimal tokens of random
-data are realisable in fewer dimensions.
+one by one. A selection is then realisable exactly when each selected token is an exposed point of the convex hull of
+its sequence. If the tokens of each sequence are affinely independent, every token is an exposed point. Both hold for
+almost all data when :math:`d \ge n` and :math:`d \ge T-1`. The two independences are checked on the data themselves, in
+addition to the dimension condition. The condition is sufficient only: docs/theory.md measures how often the optimal
+tokens of random data are realisable in fewer dimensions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from attsvm.theory.tokens import EPS, Trial
 
 @dataclass(frozen=True, repr=False)
 class Separability(Listed):
-    """What is known about whether selections are realisable.
+    """Results on whether selections are realisable.
 
     Attributes
     ----------
@@ -36,12 +36,12 @@ class Separability(Listed):
         Whether the queries are linearly independent, and the visible tokens of every sequence affinely independent.
         Together they prove that every selection is realisable.
     optimal : Status
-        How the SVM of the optimal tokens ended.
+        Status of the SVM of the optimal tokens.
     every : bool or None
         Whether every selection is realisable: proved by independence or by enumeration, disproved by one infeasible
         selection, None when not known.
     how : str
-        What `every` rests on.
+        Basis of `every`.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def check_separability(trial: Trial, landscape: Landscape | None = None) -> Sepa
     ----------
     trial : Trial
     landscape : Landscape, optional
-        The selections gone through; without it `every` rests on independence alone.
+        The enumerated or searched selections; if None, `every` rests on independence alone.
 
     Examples
     --------

@@ -1,21 +1,21 @@
-r"""How much norm a temperature for each query saves.
+r"""How much a temperature per query lowers the norm of W.
 
 Selective attention (arXiv 2411.12892) gives every query an inverse temperature, so that the logits are
-:math:`\tau_i x_{it}^\top W z_i`. Free ones would make any W as small as one likes, so they are given a budget here, a
-mean of one, which plain attention meets as well (the budget is ours, not the paper's):
+:math:`\tau_i x_{it}^\top W z_i`. Unlimited temperatures would make W arbitrarily small, so their mean is one here, as
+in plain attention. (This budget is ours, not the paper's.) The smallest norm is
 
 .. math:: \nu = \min\{\|W\| : \tau_i A_{it}(W) \ge 1,\ \tau \ge 0,\ \textstyle\sum_i\tau_i = m\}
 
-over the m queries that have a rejected token. With :math:`r_i = 1/\tau_i` this is convex in (W, r). For multipliers
-:math:`\lambda \ge 0` with :math:`\|A^\top\lambda\|_* \le 1` and :math:`\lambda_i = \sum_t\lambda_{it}`, by Cauchy's
-inequality,
+over the m queries that have a rejected token. This is convex in W and :math:`r_i = 1/\tau_i`. Take multipliers
+:math:`\lambda \ge 0` with :math:`\|A^\top\lambda\|_* \le 1`, and let :math:`\lambda_i = \sum_t\lambda_{it}`. By
+Cauchy's inequality,
 
 .. math:: \|W\| \ge \langle A^\top\lambda, W\rangle \ge \sum_i \frac{\lambda_i}{\tau_i}
    \ge \frac{1}{m}\Big(\sum_i\sqrt{\lambda_i}\Big)^2,
 
-with equality for :math:`\tau_i \propto \sqrt{\lambda_i}`. The problem is solved by cutting planes: temperatures are
-scaled queries, so :func:`attsvm.solve` gives W and multipliers for given ones; the best mixture of all multipliers so
-far gives the bound, and the next temperatures.
+with equality for :math:`\tau_i \propto \sqrt{\lambda_i}`. The problem is solved by cutting planes. Temperatures scale
+queries, so :func:`attsvm.solve` gives W and multipliers for given temperatures. The best mixture of all multipliers so
+far gives the bound and the next temperatures.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
 _MIXING = 300
-# Temperatures below this share of the mean would cost their queries all accuracy.
+# Smallest temperature, as a share of the mean: queries with a smaller one would lose all accuracy.
 _COLDEST = 1e-6
-# Sums of n products and roots in double precision, n below a million.
+# Relative rounding of sums of n products and roots in double precision, n below a million.
 _ROUNDING = 1e-10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TemperatureSaving(Worded):
-    """Temperatures of mean one that let W be smallest.
+    """Temperatures of mean one with the smallest W.
 
     Attributes
     ----------
     temperatures : ndarray, shape (n,)
         Inverse temperatures tau; one for queries without a rejected token.
     solution : Solution
-        Of the problem whose queries are scaled by them; its W is the smallest found.
+        Solution of the problem whose queries are scaled by the temperatures; its W is the smallest found.
     plain : Solution
-        Of the problem itself.
+        Solution of the original problem.
     lower_bound : float
-        No W does with less norm, whatever the temperatures of mean one; up to rounding of the multipliers.
+        Lower bound on the norm of W for all temperatures of mean one, up to rounding of the multipliers.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class TemperatureSaving(Worded):
 
     @property
     def high(self) -> float:
-        """Certified upper bound on it."""
+        """Certified upper bound on the share of the norm that the best temperatures save."""
         return 1 - self.lower_bound / self.plain.objective if self.plain.objective else 0.0
 
     @property
@@ -91,7 +91,7 @@ class TemperatureSaving(Worded):
 def temperature_saving(
     problem: SelectionProblem, norm: str | float | Norm = "frobenius", *, tol: float = 1e-4, max_iter: int = 200
 ) -> TemperatureSaving:
-    """Find the temperatures of mean one that let W be smallest, and bound what they save.
+    """Find the temperatures of mean one with the smallest W, and bound the share of the norm that they save.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def temperature_saving(
     tol : float
         Relative gap between the norm of W and the bound at which to stop.
     max_iter : int
-        Temperatures tried.
+        Largest number of temperatures tried.
 
     Returns
     -------

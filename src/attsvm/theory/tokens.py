@@ -1,15 +1,15 @@
-r"""Token scores, optimal tokens, SVM-neighbours and local optimality: the words the theory is written in.
+r"""Token scores, optimal tokens, SVM-neighbours and local optimality: the notions of the theory.
 
-With scores :math:`\gamma_{it} = Y_i h(v_{it})` (values :math:`v_{it}`, the tokens themselves unless keys and values
-differ), the *optimal* token of sequence i is :math:`\mathrm{opt}_i = \arg\max_t \gamma_{it}`. For selected tokens
-:math:`\alpha` with attention SVM :math:`W^{mm}_\alpha`, the *SVM-neighbours* of :math:`\alpha_i` are the tokens whose
-margin is exactly one, and :math:`\alpha` is *locally optimal* when every neighbour scores strictly lower than the token
-it neighbours (arXiv 2308.16898, Section 3 and Definition 2). The optimal tokens are always locally optimal, because
-nothing scores higher than they do.
+Scores are :math:`\gamma_{it} = Y_i h(v_{it})`, with values :math:`v_{it}` (the tokens themselves unless keys and values
+differ). The *optimal* token of sequence i is :math:`\mathrm{opt}_i = \arg\max_t \gamma_{it}`. Let :math:`\alpha` be
+selected tokens with attention SVM :math:`W^{mm}_\alpha`. The *SVM-neighbours* of :math:`\alpha_i` are the tokens whose
+margin is exactly one. The selection :math:`\alpha` is *locally optimal* when every neighbour scores strictly lower than
+the token it neighbours (arXiv 2308.16898, Section 3 and Definition 2). The optimal tokens are always locally optimal,
+because nothing scores higher than they do.
 
-A computed margin is never exactly one. :attr:`attsvm.Solution.support` counts a token as a neighbour when its margin is
-one to within what the certified gap allows, and scores are called equal when they agree to within the rounding of the
-products they come from.
+A computed margin is never exactly one. :attr:`attsvm.Solution.support` counts a token as a neighbour when its margin
+differs from one by at most what the certified gap allows. Scores are equal when they differ by at most the rounding of
+their products.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
 EPS = float(np.finfo(float).eps)
-# Attention on one token from which a query counts as having selected it.
+# Attention on a token above which its query selects it.
 SELECTED = 0.99
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trial(Listed):
-    """One trial as the theory sees it: arrays in float64, and a score for every token.
+    """One trial: arrays in float64, and a score for every token.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Trial(Listed):
     gamma : ndarray, shape (n, T)
         Scores Y_i h(v_it); -inf where the mask hides the token.
     score_error : float
-        Scores closer than this are equal as far as float64 can tell.
+        Scores that differ by less are equal in float64.
 
     Examples
     --------
@@ -84,7 +84,7 @@ class Trial(Listed):
         data : TokenData
             One trial: without leading dimensions.
         head : array (dv,), module or callable
-            v of a linear head v^T x, or anything that maps a tensor (..., dv) to (...).
+            v of a linear head v^T x, or a callable that maps a tensor (..., dv) to (...).
 
         Raises
         ------

@@ -1,18 +1,18 @@
-r"""What the theory predicts for gradient descent on W, on which theorem, and whether that is what happened.
+r"""The theory's prediction for gradient descent on W, its theorem, and whether training agreed with it.
 
 Only proved statements set the outcome:
 
 * **norm stays finite**: the sublevel set of the start is bounded (:mod:`attsvm.theory.divergence`).
-* **global, n = 1**: under B.2 the gradient of a single sequence is a positive multiple of that of
-  :math:`\log(1+\sum_{t\ne opt}e^{-\mathrm{margin}_t})`, multinomial logistic regression, whose descent turns into the
-  max-margin direction from any start. This is what remains of Theorems 4 and 5 of version 1 of arXiv 2308.16898, which
-  claim it for every n and are false for n >= 2.
+* **global, n = 1**: under B.2 the gradient of a single sequence is a positive multiple of the gradient of
+  :math:`\log(1+\sum_{t\ne opt}e^{-\mathrm{margin}_t})`. This is multinomial logistic regression, whose descent turns
+  into the max-margin direction from any start. Theorems 4 and 5 of version 1 of arXiv 2308.16898 claim it for every n,
+  but are false for n >= 2.
 * **one local direction** (global if it is the optimal one): the start lies in the cone of Theorem 7, with the radius
-  for which docs/theory.md proves it (:attr:`attsvm.theory.LocalConstants.radius`; that of Lemma 13 is too small).
+  for which docs/theory.md proves it (:attr:`attsvm.theory.LocalConstants.radius`; the radius of Lemma 13 is too small).
 
-Otherwise there is no guarantee, and :attr:`Prediction.expected` says what the experiments and the overparameterisation
-conjecture suggest: the optimal direction when nothing else is locally optimal, one of the local directions when there
-are several.
+Otherwise there is no guarantee, and :attr:`Prediction.expected` has the outcome that the experiments and the
+overparameterisation conjecture suggest. It is the optimal direction when nothing else is locally optimal, and one of
+the local directions when there are several.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial, local_optimal
 
 
 class Outcome(Enum):
-    """Where training ends; each member's value is its phrase.
+    """End of training; each member's value is its phrase.
 
     Examples
     --------
@@ -61,22 +61,22 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction(Listed):
-    """What is predicted, and what it rests on.
+    """A prediction and its basis.
 
     Attributes
     ----------
     outcome : Outcome
-        What is proved: GLOBAL, LOCAL, FINITE or NO_GUARANTEE.
+        The proved outcome: GLOBAL, LOCAL, FINITE or NO_GUARANTEE.
     rests_on : str
         The theorem.
     expected : Outcome
-        What is conjectured where nothing is proved; the outcome itself otherwise.
+        The conjectured outcome if nothing is proved; otherwise the proved outcome.
     conjecture : str
-        What that rests on; empty when the outcome is proved.
+        Basis of the conjecture; empty when the outcome is proved.
     hypotheses : dict of str to Condition
-        Every hypothesis looked at, by name.
+        Every hypothesis that was checked, by name.
     directions : tuple of LocalOptimality
-        The directions meant: one for GLOBAL, one or more for LOCAL.
+        The predicted directions: one for GLOBAL, one or more for LOCAL.
 
     Examples
     --------
@@ -104,12 +104,12 @@ class Prediction(Listed):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Observation(Listed):
-    """Where a trained W stands.
+    """The selection of a trained W, compared with the theory.
 
     Attributes
     ----------
     outcome : Outcome
-        GLOBAL, LOCAL or NOT_LOCAL when every query selects a token; SHARED while some attention is not on one token.
+        GLOBAL, LOCAL or NOT_LOCAL when every query selects a token; SHARED while a query attends to several tokens.
     selected : ndarray of int, shape (n,)
         The token each query attends to most.
     least_attention : float
@@ -137,7 +137,7 @@ class Observation(Listed):
 
 
 def observe(trial: Trial, W: Any, norm: AnyNorm = "frobenius", *, selected_above: float = SELECTED) -> Observation:
-    """Say where a trained W stands.
+    """Compare the selection of a trained W with the theory.
 
     Parameters
     ----------
@@ -173,15 +173,15 @@ def observe(trial: Trial, W: Any, norm: AnyNorm = "frobenius", *, selected_above
 
 
 def agrees(prediction: Prediction, observation: Observation) -> bool | None:
-    """Compare a prediction with what was observed.
+    """Compare a prediction with an observation.
 
-    Predictions concern the limit. Shared attention is what a finite norm looks like, and what unfinished training looks
-    like: it confirms a predicted finite norm and says nothing against a predicted direction.
+    Predictions concern the limit. A finite norm and unfinished training both show shared attention. So shared attention
+    confirms a predicted finite norm and does not contradict a predicted direction.
 
     Returns
     -------
     bool or None
-        None when nothing was predicted, or the observation does not bear on it.
+        None when nothing was predicted, or the observation cannot decide it.
 
     Examples
     --------
@@ -208,7 +208,7 @@ def predict(
     loss: str | Callable[..., Any] = "logistic",
     landscape: Landscape | None = None,
 ) -> Prediction:
-    """Predict where gradient descent on W goes, with steps up to 1/L_W.
+    """Predict the limit of gradient descent on W with steps up to 1/L_W.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def predict(
         W(0); zero by default.
     loss : str or callable
     landscape : Landscape, optional
-        The selections gone through. Without it only the optimal direction is considered, and D is not checked.
+        The enumerated or searched selections. If None, only the optimal direction is considered, and D is not checked.
 
     Returns
     -------
