@@ -34,8 +34,7 @@ class TieEquations:
 
     @classmethod
     def of(cls, problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray, W: Dyadic) -> TieEquations:
-        """Collect the equations of ties (rows, columns), queries and tokens, each (k,), k >= 1, and their margins at W.
-        """
+        """Collect the equations of ties (rows, columns), queries and tokens, each (k,), k >= 1, and their margins."""
         left, right = [], []
         for i, t in zip(rows.tolist(), columns.tolist(), strict=True):
             tokens = Dyadic.of(problem.tokens[problem.sequence[i], [problem.reference[i], t]])
