@@ -247,7 +247,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     exact = points(having(rows, numerics="exact"), lambda row: True)
     partner = {one.place[0]: _swap(one.place[0]) for one in main}
     alternatives = {
-        "d off by one notch": notches(main),
+        "d at the next grid value": notches(main),
         "W and (K, Q) swapped": swap(main, partner),
         "training to its end": by_key(exact),
     }
@@ -258,10 +258,10 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
             reading=f"published arithmetic, ended at a mean top probability of {STOP_ATTENTION} by step {STOP_STEP}",
         ),
         joint_test(
-            NAME, FIGURE, exact, {"d off by one notch": notches(exact)}, reading="exact arithmetic, trained to the end"
+            NAME, FIGURE, exact, {"d at the next grid value": notches(exact)}, reading="exact arithmetic, trained to the end"
         ),
         joint_test(
-            NAME, FIGURE, slack, {"d off by one notch": notches(slack)}, reading="B.1 as an average margin of 1.1"
+            NAME, FIGURE, slack, {"d at the next grid value": notches(slack)}, reading="B.1 as an average margin of 1.1"
         ),
     ]  # fmt: skip
     return [test for test in tests if test is not None]

@@ -168,7 +168,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     main = points(gap_rows)
     partner = {one.place[0]: _swap(one.place[0]) for one in main}
     alternatives = {
-        "d off by one notch of 5": notches(main),
+        "d at the next grid value (5 further)": notches(main),
         "d off by one": by_key(points(gap_rows, beside=1)),
         "W and (K, Q) swapped": swap(main, partner),
     }

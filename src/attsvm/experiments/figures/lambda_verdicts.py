@@ -283,20 +283,20 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     tests = [
         joint_test(
             NAME, "Fig. 9a", within,
-            {"lambda off by one notch": notches(within), "no filter": by_key(whole)},
+            {"lambda at the next grid value": notches(within), "no filter": by_key(whole)},
             reading=FILTER_NAME,
         ),
-        joint_test(NAME, "Fig. 9a", whole, {"lambda off by one notch": notches(whole)}, reading="no filter"),
+        joint_test(NAME, "Fig. 9a", whole, {"lambda at the next grid value": notches(whole)}, reading="no filter"),
         *(
             joint_test(
-                NAME, "Fig. 9b", points, {"iteration off by one notch": notches(points)},
+                NAME, "Fig. 9b", points, {"iteration at the next grid value": notches(points)},
                 reading=f"{numerics} arithmetic, no filter",
             )
             for numerics, points in errors.items()
         ),
         *(
             joint_test(
-                NAME, "Fig. 9c", points, {"iteration off by one notch": notches(points)},
+                NAME, "Fig. 9c", points, {"iteration at the next grid value": notches(points)},
                 reading=f"runs of every lambda, {FILTER_NAME if edge else 'no filter'}", note=POOLED_NOTE,
             )
             for edge, points in numbers.items()

@@ -230,7 +230,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     plain = having(rows, numerics="published", start="torch", n=SIZE[0], T=SIZE[1])
     gap_rows, open_ = (having(plain, gap=gap, d=SIZE[2]) for gap in (GAP, 0.0))
     main, without = points(gap_rows), points(open_)
-    caption, late = points(gap_rows, notebook=False), "iteration off by one notch of 100"
+    caption, late = points(gap_rows, notebook=False), "iteration at the next grid value (100 further)"
     alternatives = {
         late: notches(main),
         "W and (K, Q) swapped": swap(main, {one.place[0]: _swap(one.place[0]) for one in main}),

@@ -190,20 +190,20 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
         joint_test(
             NAME, FIGURE, main,
             {
-                "d off by one notch of 2": swap(main, next_d),
-                "iteration off by one notch": notches(main),
+                "d at the next grid value (2 further)": swap(main, next_d),
+                "iteration at the next grid value": notches(main),
                 "W^SVMeq and W^mm exchanged": swap(main, other),
             },
             reading="published arithmetic and filter",
         ),
         joint_test(
-            NAME, "Fig. 11b", by_threshold, {"threshold off by one notch": notches(by_threshold)},
+            NAME, "Fig. 11b", by_threshold, {"threshold at the next grid value": notches(by_threshold)},
             reading="published arithmetic and filter",
             note="The trials below a threshold are those of the scatter of Fig. 8.",
         ),
         joint_test(
             NAME, "Fig. 8, lower", masked,
-            {"d off by one notch of 2": swap(masked, dense), "threshold off by one notch": notches(masked)},
+            {"d at the next grid value (2 further)": swap(masked, dense), "threshold at the next grid value": notches(masked)},
             reading="published arithmetic and filter",
         ),
     ]  # fmt: skip

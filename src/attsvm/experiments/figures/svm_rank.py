@@ -204,7 +204,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     without = [one for one in points(open_) if one.values]
 
     def notch(points: list[Point]) -> dict[str, dict[str, Point]]:
-        return {"d off by one notch": notches(points)}
+        return {"d at the next grid value": notches(points)}
 
     alternatives = {
         **notch(main),
