@@ -79,7 +79,7 @@ def _classes(seed: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _contexts(seed: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw contexts (n, d), two words (n, 2) that may follow each, and probabilities: (1, 0) for every other context."""
+    """Draw contexts (n, d), two words (n, 2) for each, and their probabilities: (1, 0) for every other context."""
     rng = np.random.default_rng(seed)
     contexts = _unit(rng.standard_normal((sizes.n, sizes.d)))
     words = np.stack([rng.permutation(sizes.T)[:2] for _ in range(sizes.n)])

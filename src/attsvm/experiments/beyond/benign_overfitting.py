@@ -70,7 +70,7 @@ def sweep(effort: Effort) -> list[Config]:
 
 
 def labels_of(rng: np.random.Generator, n: int, flip_rate: float) -> tuple[np.ndarray, np.ndarray]:
-    """Draw n classes, half each, and labels, a share of which is flipped."""
+    """Draw n classes, half each, and labels, with a share of them flipped."""
     classes = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
     wrong = rng.permutation(n) < round(flip_rate * n)
     return classes, np.where(wrong, -classes, classes)
