@@ -28,7 +28,7 @@ def test_the_figure_agrees_and_notices_what_is_changed(rows):
     assert test.verdict in ("agrees", "too weak to tell")
     assert test.values == 2 * len(DIMENSIONS)
     power = {one.alternative: one.power for one in test.powers}
-    assert power["d off by one notch of 5"] > 0.99
+    assert power["d at the next grid value (5 further)"] > 0.99
     assert not [v for v in check_report("global-probability", rows).values() if v.verdict == "differs"]
 
 

@@ -48,7 +48,7 @@ def test_the_score_gap_is_likelier_than_none(rows):
     with_gap, open_ = (tests[f"{gap}, curves as the notebook draws them"] for gap in ("score gap 0.1", "no score gap"))
     assert with_gap.p > open_.p
     power = {one.alternative: one.power for one in with_gap.powers}
-    assert power["iteration off by one notch of 100"] > 0.99
+    assert power["iteration at the next grid value (100 further)"] > 0.99
     assert power["W and (K, Q) swapped"] > 0.99
 
 

@@ -1,9 +1,9 @@
-"""The command line. Each command is a module of its own, imported only when it is called.
+"""The command line. Each command is a separate module, imported only when it is called.
 
 Exit codes: 0 done, 1 a certificate is rejected, 2 bad input, 3 infeasible, 4 undecided or a limit reached, 130
-interrupted, 141 when the reader of the output went away.
+interrupted, 141 the reader of the output closed it.
 
-Nothing is imported here, so that Ctrl-C gets its sentence from the first moment on.
+Nothing is imported here, so that Ctrl-C is handled from the start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def main(arguments: list[str] | None = None) -> int:
     Parameters
     ----------
     arguments : list of str, optional
-        Default: those of the process.
+        Default: the arguments of the process.
     """
     try:
         from attsvm.cli.commands import run

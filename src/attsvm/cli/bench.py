@@ -15,12 +15,12 @@ SCRIPT = Path("benchmarks", "solvers.py")
 
 
 def find_script() -> Path:
-    """Look for the benchmarks beside the package, then in the current directory.
+    """Look for the benchmarks next to the package, then in the current directory.
 
     Raises
     ------
     BadInput
-        Where neither is a checkout.
+        If neither is a checkout.
     """
     for root in (Path(__file__).parents[3], Path.cwd()):
         if (root / SCRIPT).is_file() and (root / "src" / "attsvm").is_dir():
@@ -36,14 +36,14 @@ def bench(
     large: Annotated[bool, Parameter(help="Add a million constraints from a memory map, and other long runs.")] = False,
     out: Path | None = None,
 ) -> int:
-    """Time attsvm beside other solvers: seconds, memory and certified accuracy on the same instances.
+    """Time attsvm and other solvers: seconds, memory and certified accuracy on the same instances.
 
-    About ten minutes on two cores; a solver that is not installed becomes an entry of the table.
+    About ten minutes on two cores; a solver that is not installed is listed as missing.
 
     Parameters
     ----------
     quick
-        Small instances only, under a minute; prints, and writes nothing but what --out names.
+        Small instances only, under a minute; prints, and writes only a file named by --out.
     large
         Add the long runs.
     out
@@ -61,6 +61,6 @@ def bench(
         try:
             return process.wait()
         except KeyboardInterrupt:
-            # The benchmarks were interrupted by the same key, keep what is done and say so.
+            # The benchmarks receive the same Ctrl-C, keep their results and say so.
             process.wait()
             return Exit.INTERRUPTED

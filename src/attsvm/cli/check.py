@@ -1,4 +1,4 @@
-"""`attsvm check`: a certificate in, what it proves out."""
+"""`attsvm check`: verify a certificate."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from attsvm.proofs.witness import data_content
 
 
 def check(file: Path, data: Path | None = None, /, *, tol: float = checker.TOLERANCE) -> int:
-    """Check a certificate in exact arithmetic, with nothing of the solvers.
+    """Check a certificate in exact arithmetic, independently of the solvers.
 
-    Exits with 0 when everything claimed is proven and the interval is no wider than --tol, 1 when it is not, 2 when a
-    file cannot be read. The checker is one file that needs nothing but Python: `python -m attsvm.check FILE` does the
-    same.
+    Exits with 0 if every claim is proven and the interval is no wider than --tol, 1 if not, 2 if a file cannot be read.
+    The checker is one file that needs only Python: `python -m attsvm.check FILE` does the same.
 
     Parameters
     ----------
     file
         The certificate, as written by `attsvm solve --certificate` or Solution.save.
     data
-        The .npz file whose problem the certificate is to be about; by default the problem it holds itself.
+        The .npz file with the problem that the certificate must be about; by default the problem in the certificate.
     tol
-        Largest width of the interval of an optimum, in parts of its lower end.
+        Largest width of the interval of an optimum, relative to its lower end.
     """
     with refusing():
         if not 0 <= tol < float("inf"):
@@ -50,12 +49,12 @@ def check(file: Path, data: Path | None = None, /, *, tol: float = checker.TOLER
 
 
 def _read_json(file: Path) -> Any:
-    """Read JSON.
+    """Read a JSON file.
 
     Raises
     ------
     BadInput
-        If the file holds something else.
+        If the file is not JSON.
     """
     try:
         return json.loads(file.read_text(encoding="utf-8"))

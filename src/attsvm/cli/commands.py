@@ -1,4 +1,4 @@
-"""The commands by name, and what holds for all of them: the environment, the terminal, refusals."""
+"""The commands by name, and checks that hold for all of them: environment, terminal, refusals."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ app = App(
     name="attsvm",
     help="Attention as a support vector machine: certified solvers, exact training, and a verdict on your data.",
     version=__version__,
-    default_parameter=Parameter(negative=()),  # --no-quick and its like turn off what is off already
-    suppress_keyboard_interrupt=False,  # main says that it was interrupted
+    default_parameter=Parameter(negative=()),  # --no-quick and the like would turn off what is off already
+    suppress_keyboard_interrupt=False,  # main reports the interruption
 )
 app.command("attsvm.cli.solve:solve", name="solve", help="Find the smallest W that selects given tokens, certified.")
 app.command("attsvm.cli.check:check", name="check", help="Check a certificate in exact arithmetic.")
-app.command("attsvm.cli.study:study", name="study", help="Train attention on a data set and hold it against its SVM.")
-app.command("attsvm.cli.compare:compare", name="compare", help="Lay two studies beside each other on one page.")
-app.command("attsvm.cli.reproduce:reproduce", name="reproduce", help="Run the published experiments, and ours.")
-app.command("attsvm.cli.list:list_experiments", name="list", help="List the experiments that reproduce runs.")
+app.command("attsvm.cli.study:study", name="study", help="Train attention on a data set and compare it with its SVM.")
+app.command("attsvm.cli.compare:compare", name="compare", help="Compare two studies on one page.")
+app.command("attsvm.cli.reproduce:reproduce", name="reproduce", help="Run the published experiments and new ones.")
+app.command("attsvm.cli.list:list_experiments", name="list", help="List the experiments of `attsvm reproduce`.")
 app.command("attsvm.cli.inspect:inspect", name="inspect", help="Report on the heads of a pretrained model.")
 app.command("attsvm.cli.play:play", name="play", help="Drag tokens in a browser and see the SVM follow.")
-app.command("attsvm.cli.bench:bench", name="bench", help="Time attsvm beside other solvers (in a checkout).")
+app.command("attsvm.cli.bench:bench", name="bench", help="Time attsvm and other solvers (in a checkout).")
 app.register_install_completion_command(name="--install-completion")
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit code; an output that cannot be written is told like any bad input.
+    """Run a command and return its exit code; output that cannot be written is reported like bad input.
 
     Parameters
     ----------
     arguments : list of str, optional
-        Default: those of the process.
+        Default: the arguments of the process.
     """
     _open_streams()
     for stream in (sys.stdout, sys.stderr):
@@ -46,7 +46,7 @@ def run(arguments: list[str] | None = None) -> int:
         code = _command(arguments)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader, such as `head -1`, has what it wanted
+    except BrokenPipeError:  # the reader, such as `head -1`, has closed the output
         discard(sys.stdout)
         return Exit.PIPE_CLOSED
     except OSError as error:
@@ -61,7 +61,7 @@ def _command(arguments: list[str] | None) -> int:
         code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except (BadInput, CycloptsError) as error:
         return _refuse(str(error))
-    except SystemExit as error:  # so rich, which writes the help, answers a reader that left
+    except SystemExit as error:  # rich, which writes the help, exits this way if the reader closed the output
         if isinstance(error.__context__, BrokenPipeError):
             return Exit.PIPE_CLOSED
         raise
@@ -69,7 +69,7 @@ def _command(arguments: list[str] | None) -> int:
 
 
 def _refuse(message: str) -> int:
-    """Say why, if stderr takes it."""
+    """Print the reason, if stderr can be written."""
     try:
         return refuse(message)
     except OSError:
@@ -78,19 +78,19 @@ def _refuse(message: str) -> int:
 
 
 def _open_streams() -> None:
-    """Give output a place to go where the shell closed it, as `>&-` does."""
+    """Give standard streams a target if the shell closed them, as `>&-` does."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (for the process)
 
 
 def _check_arguments(arguments: list[str]) -> None:
-    """Refuse an argument without characters, such as a variable of the shell that is not set: a path would be ".".
+    """Refuse an empty argument, such as an unset shell variable: as a path it would be ".".
 
     Raises
     ------
     BadInput
-        If there is one; the sentence names its option or its position.
+        If there is one; the message names its option or its position.
     """
     for place, argument in enumerate(arguments):
         if argument == "" or (argument.startswith("--") and argument.endswith("=")):
@@ -100,12 +100,12 @@ def _check_arguments(arguments: list[str]) -> None:
 
 
 def _check_environment() -> None:
-    """Refuse settings that the libraries below would answer with a traceback.
+    """Refuse settings on which the libraries would fail with a traceback.
 
     Raises
     ------
     BadInput
-        If a variable does not hold what it should.
+        If a variable has an invalid value.
     """
     os.environ["MPLBACKEND"] = "agg"  # figures are written, never shown, whatever backend is installed
     try:

@@ -13,16 +13,16 @@ from attsvm.study.comparison import read_record
 
 
 def compare(first: Path, second: Path, /, *, out: Path = Path("attsvm-compare")) -> int:
-    """Lay two studies beside each other: settings that differ, claims, numbers with intervals, curves.
+    """Compare two studies: settings that differ, claims, numbers with intervals, curves.
 
-    Writes compare.html and compare.json, in place of an earlier comparison there. Differences are second less first.
+    Writes compare.html and compare.json, replacing an earlier comparison there. Differences are second minus first.
 
     Parameters
     ----------
     first
-        A directory that attsvm study has written.
+        A directory written by `attsvm study`.
     second
-        Another one.
+        Another such directory.
     out
         The directory to write.
     """

@@ -1,4 +1,4 @@
-"""What commands share: exit codes, refusals in one sentence, progress, and Ctrl-C that keeps what is done."""
+"""Parts shared by commands: exit codes, one-sentence refusals, progress, and Ctrl-C that keeps finished work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Exit(IntEnum):
     PIPE_CLOSED = 141
 
 
-# What stands for a character that the terminal cannot show.
+# Replacements for characters that the terminal cannot show.
 PLAIN = {
     "×": "x",
     "–": "-",
@@ -52,9 +52,9 @@ _POWER = re.compile("[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """Write what an encoding lacks in ASCII: 7×10⁻¹⁵ as 7x10^-15, an unknown character as ?."""
+    """Replace characters that an encoding lacks by ASCII: 7×10⁻¹⁵ by 7x10^-15, an unknown character by ?."""
     assert isinstance(error, UnicodeEncodeError)
-    power = _POWER.match(error.object, error.end - 1)  # Latin-1 has ¹ and lacks ⁻: a power is plain as a whole
+    power = _POWER.match(error.object, error.end - 1)  # Latin-1 has ¹ but not ⁻: the whole power is replaced
     plain, end = "", error.end if power is None else power.end()
     for place, character in enumerate(error.object[error.start : end], error.start):
         digit = character.translate(_SUPERSCRIPTS)
@@ -70,9 +70,9 @@ codecs.register_error("attsvm.plain", _plain)
 
 
 def prepare_stream(stream: object) -> None:
-    """Make a standard stream show a plain sign, where its encoding has no other, instead of failing.
+    """Make a standard stream replace characters that its encoding lacks, instead of failing.
 
-    Under an explicit C or POSIX locale, for which Python itself writes UTF-8, output is ASCII.
+    Under an explicit C or POSIX locale, where Python itself would write UTF-8, output is ASCII.
     """
     if not isinstance(stream, io.TextIOWrapper):
         return
@@ -85,7 +85,7 @@ def prepare_stream(stream: object) -> None:
 
 
 class BadInput(Exception):
-    """Something the user can mend; the message is one sentence."""
+    """An error that the user can correct; the message is one sentence."""
 
 
 def refuse(message: str) -> int:
@@ -95,13 +95,13 @@ def refuse(message: str) -> int:
 
 
 def tell(line: str, stream: TextIO | None = None) -> None:
-    """Print a line in the middle of work, which neither a reader that left nor a full disk may cost.
+    """Print a line during work; a closed reader or a full disk does not stop the work.
 
     Parameters
     ----------
     line : str
     stream : file, optional
-        Default: stdout. What cannot be written goes nowhere from then on.
+        Default: stdout. After a failure, further output is discarded.
     """
     target = sys.stdout if stream is None else stream
     try:
@@ -115,7 +115,7 @@ def tell(line: str, stream: TextIO | None = None) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Point a stream nowhere, so that the interpreter's own flush at exit cannot fail."""
+    """Redirect a stream to nowhere, so that the interpreter's flush at exit cannot fail."""
     try:
         descriptor = stream.fileno()
     except (OSError, ValueError):  # captured, not a file
@@ -129,7 +129,7 @@ def discard(stream: TextIO) -> None:
 def refusing(*, values: bool = True) -> Iterator[None]:
     """Turn the ValueError and OSError of the block into :class:`BadInput`; an error of linear algebra stays a bug.
 
-    Without `values` a ValueError stays a bug as well: nothing the user gave can cause it.
+    If `values` is False, a ValueError also stays a bug: no input can cause it.
     """
     try:
         yield
@@ -151,19 +151,19 @@ def _sentence(error: OSError) -> str:
 
 
 def check_writable(target: Path, *, directory: bool, option: str = "--out") -> None:
-    """Refuse an output that could not be written, before any work is done.
+    """Refuse an output that cannot be written, before any work is done.
 
     Raises
     ------
     BadInput
-        If the file's directory, or the directory itself, cannot be made or written.
+        If the file's directory, or the directory itself, cannot be created or written.
     """
     parent = target if directory else target.parent
     try:
         if not directory and target.is_dir():
             raise BadInput(f"{target} is a directory; the name of a file was expected for {option}.")
         parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=parent):  # without a name where the system has such files: nothing to leave behind
+        with TemporaryFile(dir=parent):  # unnamed where the system supports it: leaves nothing behind
             pass
     except OSError as error:
         if Path(str(error.filename)).parent == parent:
@@ -172,15 +172,15 @@ def check_writable(target: Path, *, directory: bool, option: str = "--out") -> N
 
 
 class Progress:
-    """A bar on a terminal, plain lines in a log, and the first Ctrl-C as a wish to stop.
+    """A bar on a terminal, plain lines in a log; the first Ctrl-C requests a stop.
 
-    Call it with the sentence of the stage under way and the share done; it returns True once Ctrl-C was pressed. A
+    Call it with the sentence of the current stage and the fraction done; it returns True once Ctrl-C was pressed. A
     second Ctrl-C interrupts at once.
 
     Parameters
     ----------
     outcome : str, optional
-        What a second Ctrl-C leaves, a sentence. Default: nothing is.
+        A sentence about the state after a second Ctrl-C. Default: nothing was written.
     """
 
     def __init__(self, outcome: str = "nothing was written.") -> None:
@@ -195,7 +195,7 @@ class Progress:
 
     @property
     def interval(self) -> float:
-        """Seconds between two sentences of counted progress: a log should not fill with them."""
+        """Seconds between two progress sentences, so that logs stay short."""
         return 0.5 if self._terminal else 15.0
 
     def __enter__(self) -> Progress:
@@ -221,7 +221,7 @@ class Progress:
             signal.signal(signal.SIGINT, self._before)
 
     def __call__(self, stage: str, share: float) -> bool:
-        """Show where the work is; tell whether to stop."""
+        """Show the progress; return whether to stop."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=stage, completed=share)
         elif stage != self._stage:

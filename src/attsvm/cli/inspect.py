@@ -1,4 +1,4 @@
-"""`attsvm inspect`: what the heads of a pretrained model select, on a text of yours."""
+"""`attsvm inspect`: report what the heads of a pretrained model select on a text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attsvm.pretrained.media import MediaKind
 
 
-# Finished heads, in the report's directory while there are others.
+# Folder of finished heads in the report's directory, while others are unfinished.
 RESUME = "unfinished"
 
 
@@ -37,36 +37,36 @@ def inspect(
 ) -> int:
     """Report what every attention head of a pretrained model selects, by what margin, and whether that is chance.
 
-    Writes index.html, a page a head and inspect.json. Ctrl-C keeps the heads that are done, and the same command goes
-    on from there.
+    Writes index.html, one page per head and inspect.json. Ctrl-C keeps finished heads, and the same command continues
+    from there.
 
     Parameters
     ----------
     model
         Folder of a transformers model, or its name on the Hugging Face hub.
     text
-        A text file, one text a line.
+        A text file, one text per line.
     images
-        A folder of images, for a model that reads those.
+        A folder of images, for a model that reads images.
     audio
         A folder of WAV files, for a model that reads sound.
     layers
         Layers to inspect, such as 0-2,5. By default all of them.
     out
         The directory to write.
-    texts
+    Largest number of lines, images or sounds to read.
         Most lines, images or sounds to read.
     queries
-        Queries that each SVM is solved for.
+        Number of queries in each SVM.
     seed
         Root of all randomness.
     memory
-        GiB for attention patterns, beside the model. As many texts as fit are kept for the SVMs, at least two; the
-        others are read once, for hardness and places.
+        GiB for attention patterns, in addition to the model. As many texts as fit, at least two, are kept for the SVMs;
+        the others are read once, for hardness and places.
     dtype
-        What the model computes in: float32, bfloat16, float16, float64, or auto for what its weights are stored in.
+        Dtype of the computation: float32, bfloat16, float16, float64, or auto for the dtype of the stored weights.
     device
-        Where the model runs, such as cuda. By default the CPU.
+        Device of the model, such as cuda. By default the CPU.
     """
     with refusing():
         for name, value, least in (("texts", texts, 2), ("queries", queries, 2), ("seed", seed, 0)):
@@ -118,7 +118,7 @@ def inspect(
 
 
 def _only_one(text: Path | None, images: Path | None, audio: Path | None) -> tuple[Path, MediaKind | None]:
-    """Tell what there is to read.
+    """Return the input that was given, and its kind.
 
     Raises
     ------
@@ -139,18 +139,18 @@ def short_name(model: str) -> str:
 
 
 def read_lines(path: Path, most: int) -> list[str]:
-    """Read the lines of a text file that are not blank.
+    """Read the non-blank lines of a text file.
 
     Raises
     ------
     ValueError
-        If fewer than two are left, or the file is no text.
+        If fewer than two are left, or the file is not text.
     """
     try:
         content = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         content = "\0"
-    if "\0" in content:  # no text has one, and the bytes of most other files do
+    if "\0" in content:  # never in text, but in the bytes of most other files
         raise ValueError(f"{path} is no UTF-8 text; a text file with one text a line was expected.")
     lines = [line.strip() for line in content.splitlines()]
     texts = [line for line in lines if line][:most]
@@ -167,7 +167,7 @@ def read_layers(text: str) -> list[int]:
     Raises
     ------
     ValueError
-        If it is anything else.
+        If it has another form.
     """
     numbers: list[int] = []
     for part in text.split(","):

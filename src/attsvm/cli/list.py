@@ -1,4 +1,4 @@
-"""`attsvm list`: which experiments there are."""
+"""`attsvm list`: list the experiments."""
 
 from __future__ import annotations
 

@@ -8,14 +8,14 @@ from attsvm.cli.console import BadInput, Exit
 def play(*, port: int | None = None, no_browser: bool = False) -> int:
     """Open a page on which tokens, scores and settings can be dragged and the SVM follows. Ctrl-C ends it.
 
-    The page is served on 127.0.0.1, and nothing it needs comes from anywhere else.
+    The page is served on 127.0.0.1 and needs nothing from elsewhere.
 
     Parameters
     ----------
     port
-        Port to listen on; by default 8377, so that a page left open finds the next server.
+        Port to listen on; by default 8377, so that an open page finds the next server.
     no_browser
-        Print the address and leave opening it to you.
+        Print the address and do not open it.
     """
     import webbrowser
 

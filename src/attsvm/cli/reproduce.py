@@ -1,4 +1,4 @@
-"""`attsvm reproduce`: the published experiments and ours, with a verdict on every number."""
+"""`attsvm reproduce`: run published and new experiments, with a verdict on every number."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ def reproduce(
     fresh: bool = False,
     explain: bool = False,
 ) -> int:
-    """Run the published experiments and those beyond, and hold every number against what was published.
+    """Run the published experiments and new ones, and compare every number with the published one.
 
-    Writes index.html, verdicts.json and a folder an experiment. What is done is kept through Ctrl-C and worse: the same
+    Writes index.html, verdicts.json and a folder per experiment. Finished work survives Ctrl-C and crashes: the same
+    command continues from there. The report shows every finished experiment in the directory.
     command continues there. The report shows every experiment that is finished in the directory.
 
     Parameters
@@ -48,11 +49,11 @@ def reproduce(
     quick
         Fewer trials, wider intervals; about ten minutes for all on two cores. The default.
     full
-        As many trials as published.
+        The published number of trials.
     out
-        The directory to write and to continue.
+        The directory to write, or to continue in.
     workers
-        Local worker processes, one thread each. Default: none, the work is done by this process.
+        Number of local worker processes, one thread each. Default: none; this process does the work.
     scheduler
         Address of a running dask scheduler to use, such as tcp://10.0.0.5:8786.
     seed
@@ -60,9 +61,9 @@ def reproduce(
     set_
         FIELD=VALUE sets a parameter in all cells, such as trials=20 or numerics=published.
     fresh
-        Discard what the directory holds of these experiments instead of continuing it.
+        Discard the directory's rows of these experiments instead of continuing from them.
     explain
-        Search what a paper leaves open of its protocol, and say which reading explains its figure.
+        Search the choices that a paper leaves open in its protocol, and report which reading explains its figure.
     """
     if quick and full:
         raise BadInput("--quick and --full exclude each other; one of them was expected.")
@@ -95,7 +96,7 @@ def reproduce(
 
 
 def _explain(names: tuple[str, ...], out: Path, seed: int) -> int:
-    """Search the readings of each protocol, print them, and write them beside the rows."""
+    """Search the readings of each protocol, print them, and write them next to the rows."""
     from attsvm.experiments.readings import explain as search
     from attsvm.report.finished import read_explanation, write_explanation
 
@@ -125,7 +126,7 @@ def _open() -> str:
 
 
 def _lines(explanation: Sequence[Mapping[str, Any]], path: Path) -> list[str]:
-    """Say which readings explain each figure: what follows, and the likeliest one by one."""
+    """List the readings that explain each figure: a conclusion, then the likeliest readings."""
     from attsvm.report.tally import MOST_READINGS, by_figure, conclusion, likelihood, number
 
     lines = []
@@ -163,7 +164,7 @@ def _check_extras(distributed: bool) -> None:
 
 
 def _work(runs: list[Preparation], workers: int | None, scheduler: str | None, progress: Progress) -> list[Preparation]:
-    """Compute the runs one after the other; return those that Ctrl-C left undone."""
+    """Compute the runs one after the other; return those interrupted by Ctrl-C."""
     weights = [run.experiment.minutes[run.effort] for run in runs]
     total_rows = 0
     with _crew(workers, scheduler) as crew:
@@ -176,7 +177,7 @@ def _work(runs: list[Preparation], workers: int | None, scheduler: str | None, p
             except Interruption:
                 return runs[k:]
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-                # Parameters that the user chose may be wrong in ways that only the experiment knows.
+                # Parameters chosen by the user may be wrong in ways that only the experiment detects.
                 if not run.overrides:
                     raise
                 raise BadInput(f"{run.experiment.name} cannot be run with these --set: {error}") from error
@@ -210,7 +211,7 @@ def _crew(workers: int | None, scheduler: str | None) -> Iterator[Crew | None]:
 
 
 def _report(out: Path, missing: list[str], command: str, progress: Progress) -> tuple[Path | None, list[str]]:
-    """Write the report of every experiment that is finished in the directory; say which of them cannot be shown."""
+    """Write the report of every finished experiment in the directory; return the ones that cannot be shown."""
     from attsvm.core.threads import one_thread
     from attsvm.report.finished import finished_in
     from attsvm.report.reproduction import write_reproduction

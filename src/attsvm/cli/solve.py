@@ -1,4 +1,4 @@
-"""`attsvm solve`: a selection problem in, a certified solution out."""
+"""`attsvm solve`: solve a selection problem, with a certificate."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_problem(path: Path) -> SelectionProblem:
     Raises
     ------
     FileNotFoundError, ValueError
-        If the file or an array in it is not as expected.
+        If the file or an array in it is invalid.
     """
     arrays = read_arrays(path, ("tokens", "queries", "selected"), ("mask", "sequence"))
     mask = as_mask(arrays.get("mask"))
@@ -66,45 +66,45 @@ def solve(
 ) -> int:
     """Find the smallest W that selects given tokens, with a certificate.
 
-    Exits with 0 when solved, 2 on bad input, 3 when no W exists, 4 when undecided or a limit was reached.
+    Exits with 0 if solved, 2 on bad input, 3 if no W exists, 4 if undecided or a limit was reached.
 
     Parameters
     ----------
     file
         A .npz file with tokens (n, T, d), queries (n, dz), selected (n,) or (n, T), and optionally mask (n, T) and
-        sequence (n,); or a folder of shards, each with such arrays.
+        sequence (n,); or a folder of shards with such arrays.
     norm
         The norm of W to minimise: frobenius, nuclear, spectral, max, a number p >= 1 for the entrywise l_p norm, or
         one of schatten:p, ky-fan:k, rows:p:q, columns:p:q.
     out
         The .npz file to write: W, dual, margins, support, certificate and the numbers printed.
     certificate
-        The .json file to write: the problem, W, multipliers and what they prove, as rational numbers that `attsvm
-        check` verifies without the solvers; exits with 4 where exact arithmetic does not prove the result.
+        The .json file to write: the problem, W, multipliers and what they prove, as rational numbers. `attsvm check`
+        verifies it without the solvers. Exits with 4 if exact arithmetic does not prove the result.
     C
-        Soft margin: the price of a margin that falls short. By default every selection must be met.
+        Soft margin: weight of a margin that falls short of one. By default every constraint must hold.
     loss
-        How a shortfall is priced, with --C.
+        Loss of a shortfall, with --C.
     prior
-        A .npz file with W (d, dz), such as one written by --out: the distance from it is minimised instead of the norm.
+        A .npz file with W (d, dz), such as one written by --out: the distance from it replaces the norm.
     method
-        The solver's method; by default it chooses.
+        The solver's method; chosen automatically by default.
     exact
-        Prove the result in exact arithmetic too; exits with 4 where the proof fails.
+        Also prove the result in exact arithmetic; exits with 4 if the proof fails.
     tol
         Certified relative gap to reach.
     max_iter
-        Limit on iterations.
+        Largest number of iterations.
     time_limit
-        Limit on time.
+        Time limit in seconds.
     json
         Print one line of JSON instead of a table.
     workers
-        For a folder: processes that look at the shards.
+        For a folder: number of processes that evaluate the shards.
     scheduler
-        For a folder: address of a running dask scheduler, whose workers look at the shards.
+        For a folder: address of a running dask scheduler whose workers evaluate the shards.
     checkpoint
-        For a folder: the file to go on from and to write after every round; by default beside the folder.
+        For a folder: the file to continue from and to write after every round; by default next to the folder.
     """
     with refusing():
         is_folder = file.is_dir()
@@ -144,7 +144,7 @@ def solve(
     lines = [dumps(numbers(solution, proof)) if json else summary(solution, "norm" if prior is None else "distance")]
     if proof is not None and not json:
         lines.append(f"{'exact':8} {'proven: ' if proof.proven else ''}{proof.statement}")
-    try:  # files first: a reader of the output may leave; the output still comes where a disk is full
+    try:  # files first: the reader of the output may close it; if a disk is full, the output still comes
         if out is not None:
             with refusing():
                 write_arrays(out, solution_arrays(solution))
@@ -162,7 +162,7 @@ def solve(
 
 
 def _check_targets(out: Path | None, certificate: Path | None, sources: Sequence[Path]) -> None:
-    """Refuse outputs that are inputs, or one another, or whose names end otherwise than what they are written as."""
+    """Refuse outputs that equal an input or each other, or whose names have the wrong suffix."""
     if out is not None:
         check_npz(out)
         check_apart(out, "--out", sources)
@@ -173,7 +173,7 @@ def _check_targets(out: Path | None, certificate: Path | None, sources: Sequence
 
 
 def _save(solution: Solution, certificate: Path) -> bool:
-    """Write the certificate, or say why there is none."""
+    """Write the certificate, or report why there is none."""
     with refusing(values=False):
         try:
             solution.save(certificate)
@@ -184,7 +184,7 @@ def _save(solution: Solution, certificate: Path) -> bool:
 
 
 def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:
-    """Collect what --json prints; null where there is no finite number, or none that was settled."""
+    """Collect the values that --json prints; null for infinite or undecided numbers."""
 
     def finite(value: float) -> float | None:
         return float(value) if np.isfinite(value) else None
@@ -211,7 +211,7 @@ def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:
 
 
 def summary(solution: Solution, objective: str = "norm") -> str:
-    """Describe a solution in a few aligned lines; `objective` is what its objective is called."""
+    """Describe a solution in a few aligned lines; `objective` is the label of the objective."""
     n, T, d, dz = solution.problem.shape
     queries, iterations = counted(n, "query", "queries"), counted(solution.iterations, "iteration")
     lines = [
@@ -219,7 +219,7 @@ def summary(solution: Solution, objective: str = "norm") -> str:
         ("status", f"{solution.status.name.lower()}: {solution.sentence}"),
     ]
     if np.isfinite(solution.objective):
-        # Of a W short of the optimum the gap tells bounds only.
+        # The gap of a W that is not optimal gives only bounds.
         least, most = ("", "") if solution.status is Status.OPTIMAL else ("at least ", "at most ")
         support = counted(int(np.sum(solution.support)), "token")
         lines += [
@@ -238,7 +238,7 @@ def summary(solution: Solution, objective: str = "norm") -> str:
 
 
 def _pricing_lines(solution: Solution) -> list[tuple[str, str]]:
-    """Say what a soft margin minimises, which is not the norm alone."""
+    """Describe the objective of a soft margin."""
     if not isinstance(solution, RegularisedSolution) or solution.regularisation.C is None:
         return []
     size = "half the squared norm" if solution.norm.euclidean else "the norm"
@@ -246,7 +246,7 @@ def _pricing_lines(solution: Solution) -> list[tuple[str, str]]:
 
 
 def solution_arrays(solution: Solution) -> dict[str, np.ndarray]:
-    """Collect what the output file holds."""
+    """Collect the arrays of the output file."""
     arrays = {
         "W": solution.W,
         "dual": solution.dual,

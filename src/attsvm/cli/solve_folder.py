@@ -1,4 +1,4 @@
-"""`attsvm solve` for a folder of shards: many machines, and a checkpoint to go on from."""
+"""`attsvm solve` for a folder of shards: many machines, and a checkpoint to continue from."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CODES = {Status.OPTIMAL: Exit.DONE, Status.INFEASIBLE: Exit.INFEASIBLE, Status.C
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of shards, where its checkpoint is, and who looks at it."""
+    """A folder of shards, its checkpoint, and the processes that evaluate it."""
 
     path: Path
     checkpoint: Path
@@ -41,12 +41,12 @@ class Folder:
 def solve_folder(
     folder: Folder, norm: str, out: Path | None, prior: Path | None, options: dict[str, Any], *, json: bool
 ) -> int:
-    """Solve, print and write; returns the exit code.
+    """Solve, print and write; return the exit code.
 
     Raises
     ------
     BadInput
-        If the folder, the checkpoint or an option is not as expected, or the cluster went away; a sentence.
+        If the folder, the checkpoint or an option is invalid, or the cluster is lost.
     """
     with refusing():
         problem = ShardedProblem.from_folder(folder.path)
@@ -82,7 +82,7 @@ def solve_folder(
             except (ClusterLost, ImportError) as error:
                 raise BadInput(str(error)) from error
     lines = [dumps(numbers(solution)) if json else summary(solution)]
-    try:  # the file first: a reader of the output may leave; the output still comes where a disk is full
+    try:  # the file first: the reader of the output may close it; if a disk is full, the output still comes
         if out is not None:
             with refusing():
                 write_arrays(out, solution_arrays(solution))
@@ -95,13 +95,13 @@ def solve_folder(
 
 
 def check_npz(out: Path) -> None:
-    """Refuse an output that is no .npz file by name."""
+    """Refuse an output whose name does not end in .npz."""
     if out.suffix != ".npz" and not out.is_dir():
         raise BadInput(f"--out {out} would be written as .npz; a name that ends in .npz was expected.")
 
 
 def numbers(solution: ShardedSolution) -> dict[str, Any]:
-    """Collect what --json prints; null where there is no finite number."""
+    """Collect the values that --json prints; null for infinite numbers."""
 
     def finite(value: float) -> float | None:
         return float(value) if np.isfinite(value) else None
@@ -153,7 +153,7 @@ def summary(solution: ShardedSolution) -> str:
 
 
 def solution_arrays(solution: ShardedSolution) -> dict[str, np.ndarray]:
-    """Collect what the output file holds: multipliers are those of the constraints listed beside them."""
+    """Collect the arrays of the output file: multipliers, with the constraints that they belong to."""
     supports = solution.supports
     return {
         "W": solution.W,

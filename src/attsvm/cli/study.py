@@ -1,4 +1,4 @@
-"""`attsvm study`: a data set in, a verdict out."""
+"""`attsvm study`: from a data set to a verdict."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def study(
     label: str | None = None,
     model: str | None = None,
 ) -> int:
-    """Train attention on a data set and hold it against the SVM of the tokens it selects.
+    """Train attention on a data set and compare it with the SVM of the tokens it selects.
 
-    Writes report.html, verdict.json and figures/. Ctrl-C keeps what is done.
+    Writes report.html, verdict.json and figures/. Ctrl-C keeps finished work.
 
     Parameters
     ----------
@@ -55,17 +55,17 @@ def study(
         (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T) and head (d,); or a .csv or .tsv file of labelled
         texts.
     out
-        The directory to write, which must not hold a study already. By default attsvm-study, or attsvm-study-2 and so
-        on where that holds one: no study is lost, and none is mixed with the figures of another.
+        The directory to write, which must not contain a study. By default attsvm-study, or attsvm-study-2 and so on if
+        it exists: studies are neither lost nor mixed.
     overwrite
         Replace the study that the directory holds.
     train
-        Rows to train on, drawn at random; the rest is held out. By default three quarters, at most what about two
-        minutes allow (of the digits 100).
+        Number of training rows, drawn at random; the others are held out. By default three quarters, at most what takes
+        about two minutes (digits: 100).
     steps
-        Training steps. Training that still climbs then goes on by itself.
+        Number of training steps. Training is continued while it still improves.
     max_steps
-        The most steps it goes on to; by default ten times --steps. The same number as --steps: never go on.
+        Largest number of steps after continuing; by default ten times --steps. Set to --steps, it prevents continuing.
     lr
         Length of a step of W, for tokens and queries of mean length one.
     seed
@@ -73,19 +73,19 @@ def study(
     shuffles
         Number of shuffled selections among the controls, and of trainings on shuffled labels.
     time_limit
-        Seconds that a single SVM may take.
+        Seconds per SVM.
     classes
-        Digits: two digits such as 3-8, or odd-even. Texts: two of the labels, such as good,bad, where there are more.
+        Digits: two digits such as 3-8, or odd-even. Texts: two of the labels, such as good,bad, if there are more.
     query
         Digits only: mean (the image's mean token), patch (self-attention) or prompt (one for all images).
     patch
-        Digits only: which patch asks with --query patch, 0 to 15, row by row.
+        Digits only: index of the query patch with --query patch, 0 to 15, row by row.
     positions
-        Digits only: place (each patch in its place on a blank image) or append (pixels, then position).
+        Digits only: place (each patch at its position on a blank image) or append (pixels, then position).
     text
-        Texts only, and needed there: the name of the column of texts.
+        Required for texts, and only for them: the name of the text column.
     label
-        Texts only, and needed there: the name of the column of labels, which has two values.
+        Required for texts, and only for them: the name of the label column, which has two values.
     model
         Texts only: folder or hub name of a transformers model whose last hidden states are the tokens. By default words
         are tokens, with vectors fitted on the file.
@@ -94,11 +94,11 @@ def study(
     options = {"classes": classes, "query": query, "patch": patch, "positions": positions}
     with refusing():
         settings = Settings(train, steps, lr, seed, shuffles, time_limit, max_steps)
-        if out is not None:  # a first look, before the data are read
+        if out is not None:  # a first check, before the data are read
             _refuse_replacing(out, overwrite)
         dataset = _read_data(data, options, columns, train)
     with refusing():
-        # Before training: a Ctrl-C in the middle of an import would leave nothing to write the result with.
+        # Before training: Ctrl-C during a later import would prevent writing the result.
         from attsvm.report.study import write_numbers, write_study
         from attsvm.study.run import prepare, run
 
@@ -111,11 +111,11 @@ def study(
             progress("Drawing the report", 1.0)
             with one_thread():
                 page = write_study(result, directory, command)
-        except OSError as error:  # such as a full disk: what was found is on the terminal at least
+        except OSError as error:  # such as a full disk: the results are at least on the terminal
             _say(result)
             with refusing():
                 raise error from None
-        except KeyboardInterrupt:  # a second Ctrl-C discards the pictures and keeps the numbers
+        except KeyboardInterrupt:  # a second Ctrl-C gives up the pictures and keeps the numbers
             try:
                 numbers = write_numbers(result, directory, command)
             finally:
@@ -129,7 +129,7 @@ def study(
 
 @contextmanager
 def _locked_directory(out: Path | None, overwrite: bool) -> Iterator[Path]:
-    """Lock the directory to write, in which no other study lies or is at work unless it is to be replaced."""
+    """Lock the directory to write; it must not contain a study or be in use, unless the study is to be replaced."""
     choices = [out] if out is not None else (Path(f"{DEFAULT}-{i}" if i > 1 else DEFAULT) for i in count(1))
     for directory in choices:
         check_writable(directory, directory=True)
@@ -215,12 +215,10 @@ def _read_table(
 
         transformer, tokenizer = load(model)
         if train is None:
-            width = getattr(
-                transformer.config, "hidden_size", MOST_DIMENSIONS
-            )  # some models of several parts have none
+            width = getattr(transformer.config, "hidden_size", MOST_DIMENSIONS)  # some composite models have none
             most = min(most, MOST_STATES // (MOST_TOKENS * width))
         _, texts = texts.drawn(most)
-        sequences = hidden_states(transformer, tokenizer, texts.texts, MOST_TOKENS + 1)  # one more tells of a cut
+        sequences = hidden_states(transformer, tokenizer, texts.texts, MOST_TOKENS + 1)  # one more token shows a cut
         spans = hidden_spans(tokenizer, texts.texts)
     except MissingExtra as error:
         raise BadInput(str(error)) from error

@@ -1,1 +1,1 @@
-"""The problem and the norms: nothing here solves, trains or draws."""
+"""The problem and the norms, on which solving, training and drawing build."""

@@ -1,7 +1,8 @@
-"""A process of low priority that compiles every kernel, once a machine, and outlives the script that starts it.
+"""A low-priority process that compiles every kernel once per machine and outlives the script that starts it.
 
-Its lock and the time of its last start are one file in numba's cache. A shell starts it and ends at once, so that it is
-no child of the script: nobody has to wait for it. On Windows, which has no such shell, scripts compile for themselves.
+Its lock and the time of its last start are one file in numba's cache. A shell starts the process and ends at once: the
+process is no child of the script, which therefore need not wait for it. Windows has no such shell, so there scripts
+compile for themselves.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ NOTICE = (
     "attsvm: machine code is made in the background, once on this machine; until then calls are slower "
     f"({COMPILE}=later leaves it to each script)."
 )
-# Seconds before another start: the process of the last one runs, or has failed and would again.
+# Seconds before another start: the last process still runs, or has failed and would fail again.
 PAUSE = 300.0
 SHELL = ["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh"]
 SCRIPT = "import sys; sys.path[:] = sys.argv[1:]; from attsvm.compile import run_in_background; run_in_background()"
 
 
 def start(folder: Path) -> bool:
-    """Start the process, unless that is not possible here or has been done a moment ago; whether it was."""
+    """Start the process unless that is impossible or was done less than PAUSE ago; returns whether it was started."""
     if not _is_possible():
         return False
-    chosen = getattr(config, "CACHE_DIR", "")  # by a program perhaps, not by the environment
+    chosen = getattr(config, "CACHE_DIR", "")  # set by a program perhaps, not by the environment
     environment = os.environ | {COMPILE: "later"} | ({"NUMBA_CACHE_DIR": chosen} if chosen else {})
-    # The modules that this process would import, wherever it has them from.
+    # The process must import the same modules as this one.
     command = [*SHELL, sys.executable, "-c", SCRIPT, *map(os.path.abspath, sys.path)]
     mark = folder / MARK
     try:
@@ -48,6 +49,6 @@ def start(folder: Path) -> bool:
 
 
 def _is_possible() -> bool:
-    """Whether this process may start another: it is Python's own program, and nobody's worker."""
+    """Whether this process may start another: it runs Python itself and is no worker process."""
     is_python = Path(sys.executable or "").name.startswith("python") and not getattr(sys, "frozen", False)
     return os.name == "posix" and is_python and multiprocessing.parent_process() is None

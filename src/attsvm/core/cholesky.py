@@ -1,4 +1,4 @@
-"""Cholesky factors of Newton matrices whose entries span many decades, of singular and of large ones; refinement."""
+"""Cholesky factors of Newton matrices: entries over many decades, singular matrices, large matrices; refinement."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
-# Ridges, relative to each entry of the diagonal and the size of the matrix, tried in turn until rounding leaves it
-# positive definite. A smaller one loses less of the curvature that large weights hide.
+# Ridges, relative to each diagonal entry and the size of the matrix, tried in turn until the matrix is positive
+# definite. A smaller ridge loses less curvature next to large weights.
 RIDGES = (1e-16, 1e-15, 1e-13)
-# The same for a matrix that may be singular: a ridge far above rounding keeps a solution short where there are many.
+# Ridges of a matrix that may be singular: far above rounding, they select a short solution among many.
 PROXIMAL = (1e-15, 1e-13, 1e-11, 1e-9)
-# Ctrl-C does not interrupt LAPACK: larger matrices are factored in panels of so many columns, half a second each at
-# most.
+# Number of rows above which a matrix is factored in panels, and columns per panel. A panel takes at most half a second;
+# Ctrl-C cannot interrupt LAPACK within one.
 LARGE, PANEL = 4000, 256
-# Refinements of a solution, at most.
+# Largest number of refinements of a solution.
 REFINEMENTS = 10
 
 
@@ -26,11 +26,11 @@ def lower_factor(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
     Raises
     ------
     scipy.linalg.LinAlgError
-        When the matrix is not positive definite to rounding.
+        If the matrix is not positive definite to rounding.
     """
     size = len(matrix)
     if size <= LARGE:
-        # Transposed it is the same matrix, in the order of LAPACK, which is spared a copy.
+        # LAPACK orders entries by columns: passing the transpose, which is the same matrix, saves a copy.
         return cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
     for start in range(0, size, PANEL):
         panel, below = slice(start, start + PANEL), slice(start + PANEL, size)
@@ -44,12 +44,12 @@ def lower_factor(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
 
 
 def factor(matrix: np.ndarray, ridges: Iterable[float] = RIDGES) -> Callable[[np.ndarray], np.ndarray]:
-    """Factor a symmetric positive definite matrix; the result solves for vectors or columns.
+    """Factor a symmetric positive definite matrix; the returned function solves for vectors or columns.
 
     Raises
     ------
     scipy.linalg.LinAlgError
-        When rounding makes the matrix indefinite with all of the ``ridges``.
+        If rounding makes the matrix indefinite with each of the ``ridges``.
     """
     diagonal, each = np.diagonal(matrix), np.diag_indices(len(matrix))
     if not np.isfinite(diagonal).all():
@@ -57,7 +57,7 @@ def factor(matrix: np.ndarray, ridges: Iterable[float] = RIDGES) -> Callable[[np
     failure = LinAlgError("no ridge was given")
     for ridge in ridges:
         definite = matrix.copy()
-        # Rounding of a factor is relative to the diagonal too: a ridge in parts of it is one of the scaled matrix.
+        # Rounding of a factor is relative to the diagonal as well: a relative ridge is a ridge of the scaled matrix.
         definite[each] = np.where(diagonal > 0.0, diagonal * (1.0 + ridge * len(matrix)), 1.0)
         try:
             lower = lower_factor(definite)
@@ -74,17 +74,17 @@ def refined(
     rhs: tuple[Any, ...],
     enough: float = 0.0,
 ) -> tuple[Any, ...]:
-    """Solve a linear system, and again for what the solution lacks while that at least halves (Wilkinson).
+    """Solve a linear system, then refine the solution while this at least halves the residual (Wilkinson).
 
     Parameters
     ----------
     solve : callable
-        Maps the parts of a right-hand side, arrays or numbers, to those of a solution.
+        Maps the parts of a right-hand side, arrays or numbers, to the parts of a solution.
     lack : callable
-        Maps the parts of a solution to those of its residual.
+        Maps the parts of a solution to the parts of its residual.
     rhs : tuple
     enough : float
-        Largest entry of a residual that needs no refinement.
+        Size of the residual's largest entry below which no refinement is needed.
     """
     solution, best = solve(*rhs), np.inf
     for _ in range(REFINEMENTS):

@@ -1,7 +1,7 @@
-"""A dask cluster to work on: started here, or running elsewhere; what happens when it goes away.
+"""A dask cluster to work on, started here or already running, and the handling of its loss.
 
-dask.distributed moves tasks and data, and runs again what a lost worker had. Nothing of it is imported before a cluster
-is asked for.
+dask.distributed moves tasks and data, and repeats the tasks of a lost worker. It is imported only when a cluster is
+requested.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from attsvm.core.extras import extra_for
 
 CONNECT_SECONDS = 10.0
-# A run without any worker waits so long for one before it says so and ends.
+# Seconds that a run without any worker waits for one before it ends.
 ALONE_SECONDS = 20.0
 POLL_SECONDS = 0.2
 
@@ -30,7 +30,7 @@ _CHATTY = ("distributed", "tornado", "asyncio")
 
 
 class ClusterLost(Exception):
-    """The scheduler or all workers are gone, or work has killed several workers; what is done is kept."""
+    """The scheduler or all workers are gone, or a task killed several workers; finished work is kept."""
 
 
 def _distributed() -> Any:
@@ -40,7 +40,7 @@ def _distributed() -> Any:
 
 @contextmanager
 def local_client(workers: int) -> Iterator[Any]:
-    """Start worker processes of one thread each, and end them; yields a client.
+    """Start single-threaded worker processes, yield a client, and end them.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def local_client(workers: int) -> Iterator[Any]:
 
 @contextmanager
 def remote_client(address: str) -> Iterator[Any]:
-    """Connect to a running scheduler, and leave it and its workers running; yields a client.
+    """Connect to a running scheduler and yield a client; the scheduler and its workers keep running.
 
     Parameters
     ----------
@@ -75,9 +75,8 @@ def remote_client(address: str) -> Iterator[Any]:
     Raises
     ------
     ValueError
-        If it is no address, nothing answers there, there are no workers, or the cluster does not have this version of
-        attsvm; a sentence.
-        The scheduler has to have it as well: it reads the tasks that it hands on.
+        If the address is malformed, no scheduler answers there, it has no workers, or the cluster lacks this version of
+        attsvm. The scheduler needs attsvm too: it reads the tasks that it distributes.
     """
     from attsvm import __version__
 
@@ -119,13 +118,12 @@ def gathered(client: Any, futures: Sequence[Any], tasks: Sequence[Any]) -> list[
     client : distributed.Client
     futures : sequence of Future
     tasks : sequence of Future
-        Everything that is cancelled should the wait end early.
+        Everything that is cancelled if the wait ends early.
 
     Raises
     ------
     ClusterLost
-        If the scheduler is gone, there has been no worker for :data:`ALONE_SECONDS`, or a task has killed several
-        workers.
+        If the scheduler is gone, no worker has been there for :data:`ALONE_SECONDS`, or a task killed several workers.
     """
     distributed = _distributed()
     watch = Watch(client)
@@ -146,13 +144,13 @@ def gathered(client: Any, futures: Sequence[Any], tasks: Sequence[Any]) -> list[
 
 
 def cancel(client: Any, futures: Iterable[Any]) -> None:
-    """Stop what a cluster still computes; a closed client has nothing to stop, and says so by an error."""
+    """Cancel what a cluster still computes; a closed client has nothing to cancel and raises an error."""
     with quiet(), suppress(_comm_error()):
         client.cancel(list(futures))
 
 
 def wait_for_result(future: Any, watch: Watch) -> Any:
-    """Return a future's result; one that went with its worker is waited for as long as there are others.
+    """Return a future's result; if its worker is lost, wait while other workers exist.
 
     Raises
     ------
@@ -165,12 +163,12 @@ def wait_for_result(future: Any, watch: Watch) -> Any:
             return future.result(timeout=patience)
         except TimeoutError:
             watch.look()
-            patience = min(2.0 * patience, 8.0)  # a large result takes longer, and a loss is to be told soon
+            patience = min(2.0 * patience, 8.0)  # large results take longer, but a loss must be reported soon
 
 
 @contextmanager
 def losses_told() -> Iterator[None]:
-    """Turn what dask raises when the cluster goes away into :class:`ClusterLost`, a sentence."""
+    """Turn dask's errors about a lost cluster into :class:`ClusterLost` with a one-sentence message."""
     distributed = _distributed()
     client = import_module("distributed.client")
     errors = (
@@ -190,12 +188,12 @@ def losses_told() -> Iterator[None]:
 
 
 def _comm_error() -> type[Exception]:
-    """Name what a client raises that has lost its scheduler."""
+    """Return the error that a client raises when it has lost its scheduler."""
     return import_module("distributed.client").ClosedClientError
 
 
 class Watch:
-    """Notices that a cluster has lost its scheduler, or its last worker.
+    """Detects that a cluster has lost its scheduler or its last worker.
 
     Parameters
     ----------
@@ -207,11 +205,11 @@ class Watch:
         self._alone_since: float | None = None
 
     def look(self) -> None:
-        """Raise :class:`ClusterLost` once there has been no worker for :data:`ALONE_SECONDS`, or no scheduler."""
+        """Raise :class:`ClusterLost` if there is no scheduler, or has been no worker for :data:`ALONE_SECONDS`."""
         if self._client.status not in ("running", "connecting"):
             raise ClusterLost(GONE)
         workers = self._client.scheduler_info(n_workers=-1).get("workers")
-        if workers or workers is None:  # nothing is known while the client connects again
+        if workers or workers is None:  # unknown while the client reconnects
             self._alone_since = None
             return
         now = time.monotonic()
@@ -225,7 +223,7 @@ class Watch:
 
 
 def _deaf_to_interrupts(distributed: Any) -> Any:
-    """Plugin of workers that leave Ctrl-C to the asking process: in a terminal it reaches all of them."""
+    """Worker plugin that ignores Ctrl-C, which a terminal sends to all processes: the main process handles it."""
 
     class Deaf(distributed.WorkerPlugin):
         def setup(self, worker: Any) -> None:
@@ -242,8 +240,8 @@ def _version() -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep dask's chatter about workers that come and go off the terminal; what matters is raised as an error."""
-    # Many of dask's loggers have a level of their own.
+    """Keep dask's log messages about workers off the terminal; losses that matter are raised as errors."""
+    # Many of dask's loggers set a level themselves.
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _CHATTY]
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]

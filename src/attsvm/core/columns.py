@@ -1,14 +1,14 @@
-r"""Problems that separate into columns: orthonormal tokens that all queries share, and orthogonal queries.
+r"""Problems that separate into columns: orthonormal tokens shared by all queries, and orthogonal queries.
 
-Let the tokens be the rows of :math:`X = aE` and the queries multiples :math:`z_i = c_iu_{g(i)}` of directions, E and U
-with orthonormal rows (one-hot words and contexts, documents and queries). Then a solution is :math:`W = E^\top SU` with
-scores S (T, G), every unitarily invariant norm of W is that of S, every norm of the entries too where E and U are
-one-hot, and the constraints of a query touch one column of S:
+Let the tokens be the rows of :math:`X = aE` and the queries :math:`z_i = c_iu_{g(i)}` multiples of directions, E and U
+with orthonormal rows. Examples are one-hot words and contexts, documents and queries. A solution then is :math:`W =
+E^\top SU` with scores S (T, G). Every unitarily invariant norm of W is the norm of S; if E and U are one-hot, so is
+every entrywise norm. The constraints of a query touch one column of S:
 
 .. math:: ac_i(s_{\alpha_i} - s_t) \ge 1 \text{ or } = 0.
 
-A column is taken in where its constraints ask for every preferred token above every other one, whichever query of the
-direction asks, or where its one query ties several tokens.
+A column qualifies in two cases. Either its queries together require every preferred token above every other token, or
+its one query ties several tokens.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy as np
 from attsvm.core.error_free import UNIT
 from attsvm.core.problem import SelectionProblem
 
-# Inner products of unit vectors this near to zero or one are taken to be so: rounding of an orthogonal factor. The
-# certificate counts what is left.
+# Distance from zero or one up to which inner products of unit vectors count as zero or one: the rounding of an
+# orthogonal factor. The certificate accounts for the difference.
 ROUNDING = 128 * UNIT
-# Queries that are compared before all are: random ones are told apart at no cost.
+# Number of queries compared first: random queries are recognised as not orthogonal at almost no cost.
 FIRST = 8
 
 
@@ -39,18 +39,18 @@ class Columns:
     directions : ndarray, shape (G, dz)
         Orthonormal rows U.
     group : ndarray of int, shape (n,)
-        The column that a query belongs to; queries without constraint belong to the first.
+        The column of each query; queries with no constraint get column 0.
     length : ndarray, shape (n,)
-        a c_i of the module's derivation; one where there is no constraint.
+        a c_i of the module's derivation; one for a query with no constraint.
     rows : ndarray of int, shape (m,)
-        Tokens are above others by the constraints of these queries, each (column, token) once: those that ask for most.
+        Queries whose constraints place tokens above others, each (column, token) once: the most demanding ones.
     preferred, others : ndarray of bool, shape (T, G)
     demand : ndarray, shape (T, G)
-        By how much a preferred token is to be above the others; zero elsewhere.
+        Required difference between a preferred token and the others; zero elsewhere.
     tied : ndarray of bool, shape (G,)
-        The preferred tokens of a column tie.
+        Whether the preferred tokens of a column tie.
     is_one_hot : bool
-        Whether E and U have one entry a row.
+        Whether E and U have one entry per row.
     """
 
     problem: SelectionProblem
@@ -67,7 +67,7 @@ class Columns:
 
     @classmethod
     def of(cls, problem: SelectionProblem) -> Columns | None:
-        """Find the columns of a problem; None where it does not separate so."""
+        """Find the columns of a problem; None if it does not separate."""
         asking = np.flatnonzero(problem.constrained.any(axis=1))
         if not len(asking) or not _may_be_orthogonal(problem.queries[asking[:FIRST]]):
             return None
@@ -88,12 +88,12 @@ class Columns:
 
     @cached_property
     def multiplicity(self) -> np.ndarray:
-        """Number of preferred tokens of a column, (G,)."""
+        """Number of preferred tokens per column, (G,)."""
         return self.preferred.sum(axis=0)
 
     @cached_property
     def scale(self) -> np.ndarray:
-        """The length a c of the one query of a column, (G,); of one of its queries where there are several."""
+        """Length a c of a column's query, (G,); of one of its queries if it has several."""
         scale = np.ones(self.shape[1])
         scale[self.group[self.rows]] = self.length[self.rows]
         return scale
@@ -103,7 +103,7 @@ class Columns:
         return self.tokens.T @ S @ self.directions
 
     def lower(self, W: np.ndarray) -> np.ndarray:
-        """Take the scores (T, G) of W (d, dz)."""
+        """Scores (T, G) of W (d, dz)."""
         return self.tokens @ W @ self.directions.T
 
     def margins(self, S: np.ndarray) -> np.ndarray:
@@ -113,7 +113,7 @@ class Columns:
         return np.where(problem.constrained, self.length[:, None] * (first[:, None] - scores), 0.0)
 
     def multipliers(self, change: np.ndarray) -> np.ndarray:
-        """Split an adjoint (T, G), column sums zero, into multipliers (n, T): each preferred token has a fair share."""
+        """Split an adjoint (T, G), column sums zero, into multipliers (n, T), in equal shares per preferred token."""
         rows, problem = self.rows, self.problem
         group, alpha = self.group[rows], problem.reference[rows]
         share = np.ones(len(rows))
@@ -127,16 +127,16 @@ class Columns:
 
 
 def _may_be_orthogonal(queries: np.ndarray) -> bool:
-    """Whether no two queries (k, dz) are neither parallel nor orthogonal."""
+    """Whether all pairs of queries (k, dz) are parallel or orthogonal."""
     size = np.sqrt(np.vecdot(queries, queries))
     if not (np.isfinite(size).all() and (size > 0).all()):
-        return False  # of lengths that have no squares in floats
+        return False  # their squares overflow or underflow
     cosine = np.abs((queries / size[:, None]) @ (queries / size[:, None]).T)
     return not ((cosine > ROUNDING) & (cosine < 1.0 - ROUNDING)).any()
 
 
 def _shared_tokens(problem: SelectionProblem) -> np.ndarray | None:
-    """Return the tokens (T, d) that all queries see; None where sequences differ."""
+    """Return the tokens (T, d) that all queries see; None if sequences differ."""
     _, T, d, _ = problem.shape
     first = problem.tokens[problem.sequence[0]]
     if d < T or float(first[0] @ first[-1]) * (T > 1) > ROUNDING * float(first[0] @ first[0]):
@@ -148,7 +148,7 @@ def _shared_tokens(problem: SelectionProblem) -> np.ndarray | None:
 
 
 def _orthonormal(rows: np.ndarray) -> tuple[np.ndarray, float, bool] | None:
-    """Write rows (k, d) as orthonormal ones times a length, with whether they are one-hot; None if they are not so."""
+    """Write rows (k, d) as orthonormal rows times a length, and whether they are one-hot; None if impossible."""
     one_hot = _is_one_hot(rows)
     length = float(np.sqrt(rows[0] @ rows[0]))
     if not (0.0 < length < np.inf):
@@ -161,13 +161,13 @@ def _orthonormal(rows: np.ndarray) -> tuple[np.ndarray, float, bool] | None:
 
 
 def _is_one_hot(rows: np.ndarray) -> bool:
-    """Whether every row and no column has more than one entry."""
+    """Whether every row and every column has at most one entry."""
     entries = rows != 0
     return bool((entries.sum(axis=1) == 1).all() and (entries.sum(axis=0) <= 1).all())
 
 
 def _directions(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool] | None:
-    """Write queries (m, dz) as lengths (m,) times orthonormal directions (G, dz), the last by their group (m,)."""
+    """Write queries (m, dz) as lengths (m,) times orthonormal directions (G, dz), with the direction's index (m,)."""
     if (np.count_nonzero(queries, axis=1) == 1).all():
         axis = (queries != 0).argmax(axis=1)
         used, group = np.unique(axis, return_inverse=True)
@@ -199,7 +199,7 @@ def _demands(
     length: np.ndarray,
     one_hot: bool,
 ) -> Columns | None:
-    """Gather which tokens a column prefers; None where its queries do not ask for every preferred above every other."""
+    """Collect each column's preferred tokens; None unless its queries place every preferred token above all others."""
     tokens, unit, tokens_one_hot = factors
     n, T, _, _ = problem.shape
     count, alpha, length = len(directions), problem.reference[asking], unit * length
@@ -213,7 +213,7 @@ def _demands(
     preferred[group[several]] |= problem.selected[asking[several]]
     if (preferred & others).any() or not others.any(axis=1).all():
         return None
-    # Of queries that ask for the same the shortest asks for most.
+    # The shortest of several queries with the same constraint is the most demanding.
     order = np.lexsort((length, alpha, group))
     first = np.ones(len(order), bool)
     first[1:] = (np.diff(group[order]) != 0) | (np.diff(alpha[order]) != 0)

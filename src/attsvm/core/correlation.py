@@ -1,4 +1,4 @@
-"""Compare directions: the correlation by which the paper says that training reached the SVM solution."""
+"""The correlation of matrices, by which the paper measures that training reached the SVM solution."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def correlation(A: Array, B: Array) -> Array:
     Returns
     -------
     array, shape (...)
-        Of the kind given (a scalar for two matrices); 0 where a matrix is zero.
+        Of the given array type (a scalar for two matrices); 0 where a matrix is zero.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The linear map in twice the working precision, for the constraints that decide."""
+"""The linear map in twice the working precision, for the decisive constraints."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ BLOCK_ENTRIES = 1 << 19
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Some constraints of a problem, their token differences exact, scaled by powers of two to entries of one at most.
+    """Constraints with exact token differences, scaled by powers of two to entries of at most one.
 
     Attributes
     ----------
     delta : Pair, shape (k, d)
     queries : ndarray, shape (k, dz)
     group : ndarray of int, shape (k,)
-        Constraints of one query share a number, from 0 on.
+        Index of each constraint's query among the distinct queries, from 0.
     scale : tuple of float
-        What differences and queries were divided by.
+        Divisors of differences and queries.
     """
 
     delta: Pair
@@ -35,7 +35,7 @@ class Rows:
 
     @classmethod
     def of(cls, problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray) -> Rows:
-        """Gather constraints (rows[k], columns[k])."""
+        """Collect the constraints (rows[k], columns[k])."""
         sequence = problem.sequence[rows]
         selection = problem.tokens[sequence, problem.reference[rows]].astype(np.float64, copy=False)
         other = problem.tokens[sequence, columns].astype(np.float64, copy=False)
@@ -43,31 +43,31 @@ class Rows:
 
     @classmethod
     def between(cls, selected: np.ndarray, other: np.ndarray, queries: np.ndarray, number: np.ndarray) -> Rows:
-        """Take constraints between tokens (k, d), float64, for queries (k, dz) of which equal ones share a number."""
+        """Constraints between tokens (k, d), float64, for queries (k, dz); equal queries share a ``number``."""
         delta = Pair(*two_sum(selected, -other))
         scale = _power_of_two(delta.high), _power_of_two(queries)
         _, group = np.unique(number, return_inverse=True)
         return cls(Pair(delta.high / scale[0], delta.low / scale[0]), queries / scale[1], group, scale)
 
     def _unique_queries(self) -> np.ndarray:
-        """Gather the queries (g, dz), each once."""
+        """Distinct queries (g, dz)."""
         directions = np.empty((int(self.group.max(initial=-1)) + 1, self.queries.shape[1]))
         directions[self.group] = self.queries
         return directions
 
     @property
     def lengths(self) -> np.ndarray:
-        """Lengths (k,) of the scaled rows, to d + dz roundings."""
+        """Lengths (k,) of the scaled rows, accurate to d + dz roundings."""
         return row_lengths(self.delta.high) * row_lengths(self.queries)
 
     def margins(self, W: Pair, *, scaled: bool = False) -> tuple[Pair, float]:
-        """Margins (k,) of W (d, dz), and their error over |delta| |W|_F |z|.
+        """Margins (k,) of W (d, dz), and their error relative to |delta| |W|_F |z|.
 
         Parameters
         ----------
         W : Pair, shape (d, dz)
         scaled : bool
-            Take the scaled rows.
+            Use the scaled rows.
         """
         d, dz = W.high.shape
         unit = _power_of_two(W.high)
@@ -79,19 +79,19 @@ class Rows:
         return value, error_of(d, dz)
 
     def adjoint(self, weights: Pair, *, scaled: bool = False) -> tuple[Pair, float]:
-        """Sum of weights_k delta_k z_k^T (d, dz), and its error over the sum of |weights_k| |delta_k| |z_k|.
+        """Sum of weights_k delta_k z_k^T (d, dz), and its error relative to the sum of |weights_k| |delta_k| |z_k|.
 
         Parameters
         ----------
         weights : Pair, shape (k,)
         scaled : bool
-            Take the scaled rows.
+            Use the scaled rows.
         """
         k, d = self.delta.high.shape
         dz = self.queries.shape[1]
         directions = self._unique_queries()
         heavy = multiply(self.delta, weights[:, None])
-        # The share of each query, (g, d): its first constraint, then its second, and so on.
+        # Sum per query, (g, d): first constraints, then second ones, and so on.
         share = Pair(np.zeros((len(directions), d)), np.zeros((len(directions), d)))
         order = np.argsort(self.group, kind="stable")
         place = np.arange(k) - np.searchsorted(self.group[order], self.group[order])
@@ -116,7 +116,7 @@ def _images(W: Pair, directions: np.ndarray) -> Pair:
     """Products (g, d) of W (1, d, dz) with directions (g, dz)."""
     _, d, dz = W.high.shape
     if (np.count_nonzero(directions, axis=1) == 1).all():
-        # Products with the zeros of one-hot directions add nothing.
+        # Zeros of one-hot directions contribute nothing.
         axes = (directions != 0).argmax(axis=1)
         entries = np.take_along_axis(directions, axes[:, None], axis=1)
         return multiply(Pair(W.high[0].T[axes], W.low[0].T[axes]), Pair(entries, np.zeros(1)))
@@ -130,7 +130,7 @@ def _images(W: Pair, directions: np.ndarray) -> Pair:
 
 
 def sharp_adjoint(problem: SelectionProblem, dual: np.ndarray) -> tuple[Pair, float] | None:
-    """Sum dual_it delta_it z_i^T (d, dz), and its error over that of |dual_it| |delta_it| |z_i|; None on overflow."""
+    """Sum dual_it delta_it z_i^T (d, dz), with error relative to sum |dual_it| |delta_it| |z_i|; None on overflow."""
     rows, columns = np.nonzero(dual)
     weights = dual[rows, columns]
     top = _power_of_two(weights)

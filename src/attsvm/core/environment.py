@@ -1,27 +1,27 @@
-"""Variables of the environment, refused in a sentence where the libraries below would answer with a traceback."""
+"""Environment variables, checked with a one-sentence error before the libraries that read them fail."""
 
 from __future__ import annotations
 
 import os
 
-# When kernels without machine code are compiled.
+# Variable that sets when kernels are compiled.
 COMPILE = "ATTSVM_COMPILE"
 MOMENTS = ("background", "later", "first")
 THREADS = "NUMBA_NUM_THREADS"
 
 
 def read_moment() -> str:
-    """Read when kernels without machine code are compiled; in the background by default.
+    """Read when kernels are compiled; "background" by default.
 
     Returns
     -------
     {"background", "later", "first"}
-        In a process of their own; in this process once doing without has cost as much; at their first call.
+        In a separate process; in this process, once running uncompiled has cost as much time; at the first call.
 
     Raises
     ------
     ValueError
-        If it is another word.
+        If the variable has another value.
     """
     text = os.environ.get(COMPILE, MOMENTS[0])
     if text not in MOMENTS:
@@ -35,7 +35,7 @@ def check_threads() -> None:
     Raises
     ------
     ValueError
-        If it is no positive integer.
+        If it is not a positive integer.
     """
     text = os.environ.get(THREADS)
     if text is not None and not (text.isdecimal() and int(text) > 0):

@@ -1,9 +1,9 @@
 r"""Arithmetic on unevaluated sums of two floats.
 
-Error-free transformations (Dekker, Numer. Math. 18, 1971; Knuth, *The Art of Computer Programming* 2, section 4.2.2)
-give the rounding of every addition and product; the rounding errors of a sum are added up beside it (Ogita, Rump and
-Oishi, SIAM J. Sci. Comput. 26, 2005, algorithm Dot2), so that what is left is :math:`\gamma_k^2` of the sum of absolute
-products instead of :math:`\gamma_k`.
+Error-free transformations give the rounding error of every addition and product (Dekker, Numer. Math. 18, 1971; Knuth,
+*The Art of Computer Programming* 2, section 4.2.2). The rounding errors of a sum are accumulated separately (Ogita,
+Rump and Oishi, SIAM J. Sci. Comput. 26, 2005, algorithm Dot2). The remaining error is :math:`\gamma_k^2` times the sum
+of absolute products instead of :math:`\gamma_k`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class Pair:
         return Pair(self.high[index], self.low[index])  # type: ignore[index]
 
     def times(self, factor: float) -> Pair:
-        """Multiply by a float, to a few units of the square of the working precision."""
+        """Multiply by a float, accurate to a few units of the squared working precision."""
         return multiply(self, Pair(np.array(factor), np.array(0.0)))
 
     def rounded(self) -> np.ndarray:
-        """Round to floats, good to two units."""
+        """Round to floats, accurate to two units."""
         return self.high + self.low
 
 
 def gamma(k: float) -> float:
-    """Return the constant of k roundings."""
+    """Return k u / (1 - k u), the error constant of k roundings, u = 2^-53."""
     return k * UNIT / (1.0 - k * UNIT)
 
 
@@ -65,7 +65,7 @@ def _upper_half(a: np.ndarray) -> np.ndarray:
 
 
 def multiply(a: Pair, b: Pair) -> Pair:
-    """Multiply two pairs to a few units of the square of the working precision."""
+    """Multiply two pairs, accurate to a few units of the squared working precision."""
     high, error = two_product(a.high, b.high)
     return Pair(high, error + (a.high * b.low + a.low * b.high))
 
@@ -83,25 +83,25 @@ def sum_pairs(terms: Pair, axis: int) -> Pair:
 
 
 def error_of(first: int, second: int) -> float:
-    """Bound the relative error, in units of the sum of absolute products, of a sum of sums of these lengths.
+    """Bound the relative error, in units of the sum of absolute products, of a sum of sums with these lengths.
 
-    A pair's product leaves out its smallest term and rounds its error term, 8 u^2; a tree of k pairs loses at most
-    8 u^2 on each of its log2(k) + 1 levels, of which k is a generous bound.
+    The product of two pairs drops its smallest term and rounds its error term: 8 u^2. Summing k pairs in a tree loses
+    at most 8 u^2 on each of log2(k) + 1 levels; k is a generous bound.
     """
     return 8.0 * (first + second + 8) * UNIT**2
 
 
-# Slices that a factor of :func:`product` is cut into, and what is then left of an entry at most.
+# Number of slices of each factor in :func:`product`, and bound on the remainder of an entry.
 SLICES, SLICED = 5, 2.0**-104
 
 
 def product(a: Pair, b: Pair) -> tuple[Pair, float]:
-    r"""Multiply matrices (m, k) and (k, n) in twice the working precision, with a bound on the error's Frobenius norm.
+    r"""Multiply matrices (m, k) and (k, n) in twice the precision; also bounds the error's Frobenius norm.
 
-    Rows of the first factor and columns of the second are scaled to entries of one at most and cut into slices of
-    :math:`\beta = \lfloor(53 - \log_2 k)/2\rfloor` bits, whose products BLAS sums without rounding (Ozaki, Ogita,
-    Oishi and Rump, Numer. Algorithms 59, 2012). An entry then misses fewer than ten products of slices below
-    :math:`k2^{-5\beta}` and the rounding of fifteen sums of pairs: less than :math:`80k2^{-104}` for k up to 2048.
+    Rows of the first factor and columns of the second are scaled to entries of at most one. They are cut into slices of
+    :math:`\beta = \lfloor(53 - \log_2 k)/2\rfloor` bits, whose products BLAS sums exactly (Ozaki, Ogita, Oishi and
+    Rump, Numer. Algorithms 59, 2012). An entry then lacks fewer than ten products of slices below :math:`k2^{-5\beta}`
+    and the rounding of fifteen sums of pairs. The error is less than :math:`80k2^{-104}` for k up to 2048.
     """
     inner = a.high.shape[1]
     bits = (53 - max(inner - 1, 1).bit_length()) // 2
@@ -117,7 +117,7 @@ def product(a: Pair, b: Pair) -> tuple[Pair, float]:
 
 
 def _powers_above(array: np.ndarray, axis: int) -> np.ndarray:
-    """Powers of two no smaller than the largest entry along an axis, which is kept."""
+    """Powers of two no smaller than the largest entry along an axis; the axis is kept."""
     return np.ldexp(1.0, np.frexp(np.abs(array).max(axis=axis, keepdims=True))[1])
 
 

@@ -1,4 +1,4 @@
-"""Packages that only an extra of attsvm installs, and the sentence for a session that lacks one."""
+"""Packages that only an extra of attsvm installs, and the error message when one is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import attsvm
 
-# By package, the extra that brings it; solving, certificates, exact proofs and the scikit-learn faces need none.
+# Extra that installs each package. Solving, certificates, exact proofs and the scikit-learn estimators need none.
 EXTRAS = {
     "torch": "torch",
     "matplotlib": "plots",
@@ -31,24 +31,24 @@ EXTRAS = {
 
 
 class MissingExtra(ImportError):
-    """A package that an extra installs is not there; the message is one sentence."""
+    """A package of an extra is not installed; the message is one sentence."""
 
 
 def missing_extra(user: str, error: ImportError, extra: str | None = None) -> str | None:
-    """Name the extra that brings the package an import failed for.
+    """Name the extra whose package failed to import.
 
     Parameters
     ----------
     user : str
-        What asked for it, as the sentence's subject: "attsvm.train".
+        The caller, as the sentence's subject: "attsvm.train".
     error : ImportError
     extra : str, optional
-        The extra that brings all that `user` needs. Default: that of the package.
+        The extra that installs everything `user` needs. Default: the extra of the package.
 
     Returns
     -------
     str or None
-        A sentence, or None if the package belongs to no extra or is there and fails.
+        A sentence; None if the package belongs to no extra, or is installed but fails.
     """
     package = (error.name or "").split(".")[0]
     if package not in EXTRAS or not isinstance(error, (ModuleNotFoundError, MissingExtra)):
@@ -60,7 +60,7 @@ def missing_extra(user: str, error: ImportError, extra: str | None = None) -> st
 
 @contextmanager
 def extra_for(user: str, extra: str | None = None) -> Iterator[None]:
-    """Import what an extra may lack, under a sentence that names it.
+    """Import packages of an extra; if one is missing, the error names the extra.
 
     Parameters
     ----------
@@ -87,9 +87,9 @@ def frame(user: str, columns: dict[str, Any]) -> Any:
     Parameters
     ----------
     user : str
-        What asks for it, as the subject of the sentence.
+        The caller, as the sentence's subject.
     columns : dict of str to array
-        Of one length.
+        All of the same length.
 
     Returns
     -------
@@ -107,12 +107,12 @@ def frame(user: str, columns: dict[str, Any]) -> Any:
 
 
 def drawing(user: str) -> Any:
-    """Return :mod:`attsvm.plots`, which stands above the results that ask to be drawn.
+    """Return :mod:`attsvm.plots`, which is imported only when a result is drawn.
 
     Parameters
     ----------
     user : str
-        What asks for it, as the subject of the sentence.
+        The caller, as the sentence's subject.
 
     Raises
     ------
@@ -121,5 +121,5 @@ def drawing(user: str) -> Any:
     """
     with extra_for(user):
         import matplotlib  # noqa: F401
-    # A public name of the package, which resolves it on first use.
+    # A public name of the package, resolved on first use.
     return attsvm.plots

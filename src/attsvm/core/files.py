@@ -1,8 +1,8 @@
-"""Write beside, then rename: an interrupted run leaves the old file or none, never half of one.
+"""Atomic writing: write a partial file, then rename it; an interrupted run leaves the old file or none.
 
-What is written beside has a name of its own, `.NAME.PID.partial`, and is locked while its process lives. After kill -9
-the system drops the lock, so that the next run knows it as abandoned: a folder that was complete moves into its place,
-anything else is removed.
+The partial file is named `.NAME.PID.partial` and is locked while its process lives. After kill -9 the system releases
+the lock, so that the next run recognises the file as abandoned. A complete folder is then moved into place; anything
+else is removed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows: runs are not kept apart there, and what a killed one leaves stays
+except ImportError:  # Windows: runs are not separated, and files of a killed run stay
     fcntl = None
 
 
@@ -27,14 +27,14 @@ def check_apart(
     files: Iterable[str | os.PathLike[str]],
     folders: Iterable[str | os.PathLike[str]] = (),
 ) -> None:
-    """Refuse a file to write that is one of ``files``, lies in one that is a directory, or lies directly in a folder.
+    """Refuse a target that is one of ``files``, lies in a directory among them, or lies directly in ``folders``.
 
-    Links are followed. Names that differ in case alone are one file on some systems, so they are here.
+    Links are followed. Names that differ only in case count as one file, as on some systems.
 
     Raises
     ------
     ValueError
-        A sentence, in which ``name`` is what the target is called.
+        One sentence; ``name`` is the name of the target in it.
     """
     place = Path(os.path.realpath(target))
     own, around = _identity(target), {_identity(parent) for parent in place.parents}
@@ -43,13 +43,13 @@ def check_apart(
             raise ValueError(f"{name} {target} is a file that is read or written; another name was expected.")
         if file in around:
             raise ValueError(f"{name} {target} lies in a folder that is read; another folder was expected.")
-    # A link is replaced where it stands, so its own folder counts as well.
+    # A link is replaced at its location, so its folder counts as well.
     if {_identity(place.parent), _identity(Path(target).parent)} & set(map(_identity, folders)):
         raise ValueError(f"{name} {target} lies in a folder that is read; another folder was expected.")
 
 
 def _identity(path: str | os.PathLike[str]) -> tuple[int, int] | str:
-    """Device and inode of a file, or the path that it will have."""
+    """Device and inode of a file, or its path if it does not exist."""
     try:
         status = os.stat(path)
     except OSError:
@@ -57,7 +57,7 @@ def _identity(path: str | os.PathLike[str]) -> tuple[int, int] | str:
     return status.st_dev, status.st_ino
 
 
-# Folders whose files are all written and on their way into place, and what is still being written.
+# Suffixes of folders that are completely written and being moved, and of files still being written.
 _WHOLE, _PARTIAL = "whole", "partial"
 
 
@@ -66,7 +66,7 @@ def _beside(path: Path) -> Path:
 
 
 def _lock(handle: int, *, wait: bool = False) -> bool | None:
-    """Lock an open file or folder for this process; None where the system has no locks for it."""
+    """Lock an open file or folder for this process; None if the system has no locks for it."""
     if fcntl is None:
         return None
     try:
@@ -80,7 +80,7 @@ def _lock(handle: int, *, wait: bool = False) -> bool | None:
 
 @contextmanager
 def locked(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None]:
-    """Keep other runs out of a directory, which is made, or off a file; the system ends the lock with the process.
+    """Lock a directory, created if necessary, or a file against other runs; the lock ends with the process.
 
     Parameters
     ----------
@@ -91,9 +91,9 @@ def locked(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None
     Raises
     ------
     BlockingIOError
-        If another run is at work there; a sentence.
+        If another run uses it; one sentence.
     OSError
-        If the directory cannot be made or read.
+        If the directory cannot be created or read.
     """
     if not Path(path).is_file():
         Path(path).mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def locked(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None
 
 @contextmanager
 def _own(beside: Path, *, folder: bool) -> Iterator[None]:
-    """Make a file or folder beside and hold its lock."""
+    """Create a partial file or folder and hold its lock."""
     while True:
         beside.mkdir() if folder else beside.touch()
         if fcntl is None:
@@ -120,7 +120,7 @@ def _own(beside: Path, *, folder: bool) -> Iterator[None]:
         handle = os.open(beside, os.O_RDONLY)
         try:
             _lock(handle, wait=True)
-            if not _is_at(beside, handle):  # another run took it for abandoned before it was locked
+            if not _is_at(beside, handle):  # another run removed it as abandoned before it was locked
                 continue
             yield
             return
@@ -136,12 +136,12 @@ def _is_at(path: Path, handle: int) -> bool:
 
 
 def take_up(directory: Path, name: str) -> None:
-    """Finish or remove what runs that were killed have left beside files of a name, a pattern of :meth:`Path.glob`."""
+    """Finish or remove partial files of killed runs, for files whose name matches a pattern of :meth:`Path.glob`."""
     for path in sorted(directory.glob(f".{name}.*")):
         ending = re.search(rf"\.\d+\.({_WHOLE}|{_PARTIAL})$", path.name)
         if ending is None or path.is_symlink() or fcntl is None:
             continue
-        with suppress(FileNotFoundError), ExitStack() as stack:  # where another run has just done the same
+        with suppress(FileNotFoundError), ExitStack() as stack:  # another run may have done the same
             handle = os.open(path, os.O_RDONLY)
             stack.callback(os.close, handle)
             if not _lock(handle) or not _is_at(path, handle):
@@ -156,7 +156,7 @@ def take_up(directory: Path, name: str) -> None:
 
 @contextmanager
 def replacing_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield the path of a file to write; it takes the place of `path` when the block ends without an error.
+    """Yield the path of a file to write; it replaces `path` when the block ends without an error.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def replacing_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             yield beside
             os.replace(beside, target)
     except OSError as error:
-        error.filename = error.filename or str(target)  # a full disk does not say what it had no room for
+        error.filename = error.filename or str(target)  # a full disk does not name the file
         raise
     finally:
         beside.unlink(missing_ok=True)
@@ -181,13 +181,13 @@ def replacing_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 def replacing_files_in(directory: str | os.PathLike[str], earlier: Iterable[Path] = ()) -> Iterator[Path]:
     """Yield an empty directory to write; its files move into `directory` when the block ends without an error.
 
-    Files of other names that `directory` already holds stay there.
+    Files with other names in `directory` stay.
 
     Parameters
     ----------
     directory : path
     earlier : iterable of Path
-        Files that an earlier run has listed as its own: those that are not written again are removed.
+        Files of an earlier run: those not written again are removed.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def replacing_files_in(directory: str | os.PathLike[str], earlier: Iterable[Path
         take_up(target, "files")
         with _own(beside, folder=True):
             yield beside
-            os.rename(beside, whole)  # from here on a run that comes after a kill -9 moves what is left
+            os.rename(beside, whole)  # from here on, a run after kill -9 moves the remaining files
             written = {target / file.relative_to(whole) for file in _files(whole)}
             for file in set(earlier) - written:
                 file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The relative gap between a value and a bound below it: one formula for methods, their kernels and proofs."""
+"""The relative gap between a value and a lower bound, one formula for methods, kernels and proofs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 
 
 def relative_gap(low, high):
-    """Take the distance of two bounds, floats or fractions, in parts of the lower one.
+    """Difference of two bounds, floats or fractions, relative to the lower one.
 
-    Zero where nothing is asked for, infinite where nothing is proven; negative where a bound as computed exceeds the
+    Zero when the value is zero; infinite when nothing is proven; negative when the computed lower bound exceeds the
     value. Kernels compile this function.
     """
     if high == 0.0:

@@ -1,7 +1,7 @@
 """NumPy in, NumPy out; torch in, torch out.
 
-The core computes on float64 NumPy arrays and never imports torch: a tensor is recognised by its module name, so a
-session that uses NumPy alone does not pay for torch. :class:`Kind` remembers what the caller gave, and gives it back.
+The core computes on float64 NumPy arrays and does not import torch: a tensor is recognised by its module name.
+:class:`Kind` records the array type of the caller's input and converts results back to it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 FLOATS = (np.float64, np.float32, np.float16)
-# Half precision overflows at 65504 (or holds three digits): what is computed from it comes back in single precision.
+# Half precision overflows at 65504 or has only three digits: results for such input have single precision.
 NARROWEST = 4
 
 
@@ -25,9 +25,9 @@ def is_tensor(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Kind:
-    """The array type results are returned as.
+    """The array type in which results are returned.
 
-    Half-precision data give single-precision results, and a result that single precision cannot hold stays double.
+    Half-precision input gives single-precision results. A result that overflows single precision stays double.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Kind:
 
     @classmethod
     def of(cls, *values: object) -> Kind:
-        """Find the kind of the first floating array among ``values`` (a list of arrays counts by its first member)."""
+        """Find the kind of the first floating array among ``values`` (for a list of arrays, its first array)."""
         for value in values:
             probe = value[0] if isinstance(value, (list, tuple)) and len(value) else value
             if is_tensor(probe):
@@ -55,7 +55,7 @@ class Kind:
         return cls()
 
     def restore(self, array: np.ndarray) -> Any:
-        """Copy a NumPy array as this kind; booleans and integers keep their dtype."""
+        """Convert a NumPy array to this kind; booleans and integers keep their dtype."""
         floating = array.dtype.kind == "f"
         if self.device is None:
             return array.astype(self.dtype if floating and not self._overflows(array) else array.dtype)
@@ -65,7 +65,7 @@ class Kind:
         return tensor.to(device=self.device, dtype=dtype)
 
     def _overflows(self, array: np.ndarray) -> bool:
-        """Whether a finite number would come out infinite."""
+        """Whether a finite number would become infinite."""
         if self.dtype.itemsize >= array.itemsize:
             return False
         finite = np.abs(array[np.isfinite(array)])
@@ -73,13 +73,12 @@ class Kind:
 
 
 def to_numpy(name: str, value: object) -> np.ndarray:
-    """Convert array-like input, tensors on any device included, to a NumPy array without copying where possible.
+    """Convert array-like input to a NumPy array, tensors on any device included, if possible with no copy.
 
     Raises
     ------
     ValueError
-        If ``value`` is no regular numeric or boolean array, or one with masked entries; the sentence names the
-        argument.
+        If ``value`` is not a regular numeric or boolean array, or has masked entries; the message names the argument.
     """
     if np.ma.is_masked(value):
         raise ValueError(f"{name} has masked entries; an array without them was expected, and mask= for hidden tokens.")

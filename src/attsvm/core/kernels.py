@@ -1,17 +1,18 @@
-"""The one door to compiled code: every kernel of the package is declared through :func:`kernel`.
+"""Declaration of compiled functions: every kernel of the package goes through :func:`kernel`.
 
-Kernels are compiled by numba and kept in its cache. The door sees to what numba leaves to its caller: it works where no
-cache can be written, it renews what is cached when code that a kernel calls has changed, it says on a terminal that it
-compiles while that lasts, and it keeps that time out of :class:`Stopwatch`.
+Kernels are compiled by numba and kept in its cache. This module adds four things to numba. It works if no cache can be
+written. It renews cached code when a called function has changed. It shows a line on a terminal while it compiles. It
+excludes compilation from :class:`Stopwatch`.
 
-Compiling takes seconds where one small problem takes a few hundredths without. Machine code is therefore made once a
-machine, by a process of low priority (:mod:`attsvm.core.background`) that the first call without it starts. Until then
-:func:`call` lets Python itself run a kernel, and a caller with another way to its answer asks :func:`spares`. Nobody
-waits for that process, which a busy machine may hold up and a read-only one cannot have: a kernel is compiled here once
-doing without it has cost as much as compiling does, so that a run takes twice the best at most.
+Compiling takes seconds; a small problem takes hundredths of a second uncompiled. A low-priority process
+(:mod:`attsvm.core.background`) therefore compiles once per machine; the first call that finds no machine code starts
+it. Until it is done, :func:`call` runs kernels in Python, and callers with an alternative method ask :func:`spares`. No
+call waits for that process, which may be slow on a busy machine and cannot run on a read-only one. A kernel is compiled
+in the calling process once running uncompiled has cost as much time as compiling. A run thus takes at most twice the
+best time.
 
-Which code runs then depends on what is in the cache, and so do the last bits of an answer. Work whose answers must not
-runs inside :func:`compiled_first`.
+The code that runs depends on the cache, and so do the last bits of a result. Work that needs reproducible results runs
+inside :func:`compiled_first`.
 """
 
 from __future__ import annotations
@@ -39,34 +40,34 @@ from attsvm.core import background
 from attsvm.core.environment import read_moment
 from attsvm.core.files import locked
 
-# Sums may be reordered so that they vectorise; nothing else is relaxed.
+# Sums may be reordered to vectorise; nothing else is relaxed.
 FAST: Any = {"reassoc", "contract"}
 NOTICE = "attsvm: compiling {name} for its first use (kept for the next run) ..."
 ERASE_LINE = "\r\x1b[2K"
 
-# What reading a cache file that is not whole raises.
+# Errors when reading an incomplete cache file.
 READ_ERRORS = (OSError, EOFError, pickle.UnpicklingError)
-# Multiplications and additions that the interpreter does in a second (2 to 5 million on the kernels of this package).
+# Multiplications and additions per second in the interpreter (2 to 5 million on this package's kernels).
 RATE = 3e6
-# Entering a kernel of a few NumPy calls costs the interpreter about .2 ms, however small the arrays.
+# Number of operations that a kernel call costs at least: about .2 ms in the interpreter, however small the arrays.
 LEAST = 600.0
-# Seconds between two looks into the cache for a kernel that another process may have compiled.
+# Seconds between two checks of the cache for a kernel that another process may have compiled.
 LOOK = 0.5
 
-_STAMPS: dict[str, str] = {}  # of each kernel's module, by its file
+_STAMPS: dict[str, str] = {}  # of each kernel's module, keyed by its file
 
 
 class Declaration(NamedTuple):
-    """What is known of a kernel.
+    """The declared properties of a kernel.
 
     Attributes
     ----------
     signatures : tuple of tuple
-        Types of the arguments it is called with from Python.
+        Types of the arguments in calls from Python.
     seconds : float
-        Estimate of what compiling it takes.
+        Estimated compilation time.
     plain : callable or None
-        What takes its place in the interpreter.
+        Replacement in the interpreter.
     """
 
     signatures: tuple[tuple[Any, ...], ...]
@@ -83,7 +84,7 @@ def read_only(dtype: Any, dimensions: int) -> Any:
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """View of an array, contiguous, that cannot be written: numba compiles once more for one that can."""
+    """Contiguous view of an array that cannot be written: numba would compile again for a writable one."""
     flags = array.flags
     if flags.c_contiguous and not flags.writeable:
         return array
@@ -104,22 +105,21 @@ def kernel(
     Parameters
     ----------
     *signatures : tuple
-        Types of the arguments that callers from Python give: what is compiled before anybody calls.
+        Types of the arguments in calls from Python, compiled before the first call.
     seconds : float
-        Estimate of what compiling it takes, on one idle core.
+        Estimated compilation time on one idle core.
     inner : bool
         Only other kernels call it: no entry from Python is compiled.
     plain : callable, optional
-        What takes its place in the interpreter: the same in NumPy.
+        Replacement in the interpreter: the same computation in NumPy.
     **options
-        Of :func:`numba.njit`. Python's lock is released and divisions by zero give infinities unless they say
-        otherwise. ``inline="always"`` is for inner kernels that are called in one place: machine code is made and
-        optimised once then, not once for itself and once for its caller.
+        Options of :func:`numba.njit`. By default the kernel releases Python's lock and divisions by zero give
+        infinities. ``inline="always"`` is for inner kernels with one caller: machine code is generated once, not twice.
 
     Returns
     -------
     callable
-        A decorator that makes a function a numba dispatcher.
+        A decorator that turns a function into a numba dispatcher.
     """
     settings = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": inner, "no_cfunc_wrapper": True, **options}
 
@@ -129,23 +129,23 @@ def kernel(
         try:
             dispatcher._cache = _Cache(function)
         except (RuntimeError, OSError):
-            dispatcher._cache = _NoCache()  # no folder can be written: each process compiles for itself
+            dispatcher._cache = _NoCache()  # no writable folder: each process compiles for itself
         return dispatcher
 
     return declare
 
 
 def call(function: Any, operations: float, *arguments: Any) -> Any:
-    """Call a kernel: its machine code if that is at hand or the call is long, else the same code in the interpreter.
+    """Call a kernel: as machine code if available or if the call is long, otherwise in the interpreter.
 
     Parameters
     ----------
     function : callable
-        What :func:`kernel` made.
+        A function declared by :func:`kernel`.
     operations : float
-        Estimate of the multiplications and additions the call takes.
+        Estimated number of multiplications and additions of the call.
     *arguments
-        For the kernel.
+        Arguments of the kernel.
     """
     if compiles(function, operations):
         return function(*arguments)
@@ -155,14 +155,14 @@ def call(function: Any, operations: float, *arguments: Any) -> Any:
 
 
 def compiles(function: Any, operations: float) -> bool:
-    """Tell whether a call is to use machine code, compiled now if need be: it exists, or time is used up."""
+    """Tell whether a call uses machine code, compiled now if necessary: it exists, or waiting no longer pays."""
     return at_hand(function) or _WITHOUT[function] + _interpreter_seconds(operations) > KERNELS[function].seconds
 
 
 def spares(function: Any, operations: float, seconds: float) -> bool:
-    """Tell whether a caller is to go its other way, which takes so many seconds, instead of calling a kernel.
+    """Tell whether a caller should use its alternative, which takes ``seconds``, instead of calling a kernel.
 
-    It is while there is no machine code, the interpreter would be slower, and time is left; the seconds are counted.
+    True while there is no machine code, the interpreter would be slower, and time remains; the seconds are counted.
     """
     if (
         at_hand(function)
@@ -175,7 +175,7 @@ def spares(function: Any, operations: float, seconds: float) -> bool:
 
 
 def at_hand(function: Any) -> bool:
-    """Tell whether a kernel is to be called as machine code; where there is none, its compilation is started."""
+    """Tell whether a kernel's machine code is available; if not, start the compilation."""
     if getattr(function, "overloads", True) or function in _FOUND or _MOMENT.depth > 0:
         return True
     if (now := time.monotonic()) < _NEXT_LOOK[function]:
@@ -190,13 +190,13 @@ def at_hand(function: Any) -> bool:
 
 
 def is_kept(function: Any) -> bool:
-    """Tell whether the cache holds machine code of a kernel, as it is now, for this processor."""
+    """Tell whether the cache holds current machine code of a kernel for this processor."""
     return function._cache.holds(function)
 
 
 @contextlib.contextmanager
 def compiled_first() -> Iterator[None]:
-    """Compile every kernel at its first call meanwhile, so that which code runs does not depend on the cache."""
+    """Compile every kernel at its first call inside the block, so that results do not depend on the cache."""
     _MOMENT.depth += 1
     try:
         yield
@@ -205,7 +205,7 @@ def compiled_first() -> Iterator[None]:
 
 
 def cache_folder() -> Path | None:
-    """Find the folder of this module in numba's cache; None where none can be written."""
+    """Find the folder of this module in numba's cache; None if none can be written."""
     try:
         return Path(FunctionCache(cache_folder).cache_path)
     except (RuntimeError, OSError):
@@ -214,27 +214,27 @@ def cache_folder() -> Path | None:
 
 @cache
 def _start_background() -> None:
-    """Start the process that compiles, once; say so on a terminal."""
+    """Start the compiling process, once; say so on a terminal."""
     folder = cache_folder()
     if folder is not None and background.start(folder) and _terminal():
         print(background.NOTICE, file=sys.stderr, flush=True)
 
 
 class _Moment:
-    """When kernels are compiled."""
+    """The moment at which kernels are compiled."""
 
     def __init__(self, word: str) -> None:
         self.background = word == "background"
-        self.depth = int(word == "first")  # how many times over at their first call
+        self.depth = int(word == "first")  # number of nested requests to compile at the first call
 
 
 def _interpreter_seconds(operations: float) -> float:
-    """Seconds that a call takes the interpreter."""
+    """Seconds that a call takes in the interpreter."""
     return max(operations, LEAST) / RATE
 
 
 def interpreted(function: Any) -> Callable[..., Any]:
-    """Plain Python function of a kernel, in which the kernels it calls are plain functions too."""
+    """Plain Python function of a kernel, in which called kernels are plain functions too."""
     if (replacement := KERNELS[function].plain) is not None:
         return replacement
     plain = function.py_func
@@ -248,7 +248,7 @@ def interpreted(function: Any) -> Callable[..., Any]:
 
 
 class Stopwatch:
-    """Seconds since it was made, less those in which this thread compiled or read compiled code."""
+    """Seconds since creation, excluding time in which this thread compiled or loaded compiled code."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -256,12 +256,12 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Time that has passed so far."""
+        """Elapsed time."""
         return time.perf_counter() - self._start - (_COMPILING.seconds - self._compiled)
 
 
 class _Compiling(event.Listener, threading.local):
-    """Seconds a thread has spent in the compiler or waiting for another thread to leave it."""
+    """Seconds that a thread has spent in the compiler or waiting for another thread to leave it."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -280,7 +280,7 @@ class _Compiling(event.Listener, threading.local):
 
 
 class _Notice(event.Listener):
-    """A line on standard error, if that is a terminal, while one of our kernels compiles."""
+    """A line on standard error, if that is a terminal, while a kernel of the package compiles."""
 
     def __init__(self) -> None:
         self._depth = 0  # compilations are serialised by numba's lock
@@ -307,14 +307,14 @@ class _NoCache(NullCache):
 
 
 class _Cache(FunctionCache):
-    """Numba's cache, renewed when any code a kernel may call has changed, and never the cause of an error."""
+    """Numba's cache, renewed when called code has changed; its failures never raise."""
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
         self._cache_file._source_stamp = _stamp(function, self._cache_file._source_stamp)
 
     def holds(self, function: Any) -> bool:
-        """Whether it has machine code of the kernel as it is now, for all of its signatures."""
+        """Whether it has current machine code of the kernel for all its signatures."""
         try:
             index = self._cache_file._load_index()
         except READ_ERRORS:
@@ -331,17 +331,17 @@ class _Cache(FunctionCache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        # A disk may be full, and a folder gone. Numba reads the list of what there is, adds a line and writes it; no
-        # other process may do so meanwhile.
+        # The disk may be full or the folder gone. Numba reads the index, adds an entry and writes it: no other process
+        # may do so meanwhile.
         with contextlib.suppress(OSError), locked(self.cache_path, wait=True):
             super().save_overload(sig, data)
 
 
 def _stamp(function: Any, source: Any) -> str:
-    """Digest of a kernel's file and of what its module has imported from others: kernels and numbers.
+    """Digest of a kernel's file and of the kernels and numbers that its module imports.
 
-    Numba looks at the kernel's own file only, so that an installation brought up to date would go on running callees
-    and constants of the version before.
+    Numba checks only the kernel's file: after an upgrade it would go on using callees and constants of the earlier
+    version.
     """
     digest = hashlib.sha256(repr(source).encode())
     for name, value in sorted(function.__globals__.items()):
@@ -363,8 +363,8 @@ def _terminal() -> bool:
 _MOMENT = _Moment(read_moment())
 _FOUND: set[Any] = set()  # kernels that the cache holds
 _NEXT_LOOK: defaultdict[Any, float] = defaultdict(float)
-_WITHOUT: defaultdict[Any, float] = defaultdict(float)  # estimated seconds that doing without a kernel has taken
-_NAMES: dict[str, dict[str, Any]] = {}  # that interpreted kernels of a module see
+_WITHOUT: defaultdict[Any, float] = defaultdict(float)  # estimated seconds lost by running uncompiled
+_NAMES: dict[str, dict[str, Any]] = {}  # names that interpreted kernels of a module see
 _COMPILING = _Compiling()
 event.register("numba:compiler_lock", _COMPILING)
 event.register("numba:compile", _Notice())

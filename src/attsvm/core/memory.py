@@ -1,4 +1,4 @@
-"""How much memory a process may still take."""
+"""Memory that is still available to a process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _GROUP = Path("/sys/fs/cgroup")
 
 
 def available_bytes() -> float:
-    """Return the memory that is free for this process, by the system, its group and its own limit.
+    """Return the memory available to this process: limits of the system, of its group and of the process.
 
-    Infinite where the system says nothing of it.
+    Infinite if the system does not report it.
     """
     return max(0.0, min(_of_system(), _of_group(), _of_process()))
 

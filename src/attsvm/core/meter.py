@@ -1,4 +1,4 @@
-"""How far a run is: what is done, its rate, and the time left."""
+"""Progress of a run: work done, rate, and time left."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections import deque
 from collections.abc import Callable
 
 Progress = Callable[[str, float], object]
-"""Called with a sentence and the share of the work done; a true answer asks to stop."""
+"""Called with a sentence and the fraction of the work done; returning True stops the run."""
 
 
 RECENT_SECONDS = 30.0
-"""The rate is that of the recent past: cells differ in cost, and the first trials pay for compilation."""
+"""The rate is measured over the recent past: cells differ in cost, and the first trials include compilation."""
 
 
 class Meter:
-    """Counts trials, or other units of work, and tells a caller about them.
+    """Counts trials, or other units of work, and reports progress to a caller.
 
     Parameters
     ----------
     name : str
     total, before : int
-        Trials of the run, and how many of them an earlier run left.
+        Number of trials of the run, and how many of these an earlier run completed.
     progress : callable, optional
     interval : float
-        Seconds between two new sentences, so that a log stays readable.
+        Seconds between two reports.
     unit : str
-        What is counted, in the plural.
+        The counted unit, in the plural.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class Meter:
         self._tell()
 
     def add(self, trials: int) -> bool:
-        """Count what is done; tell whether to stop."""
+        """Count completed work; tell whether to stop."""
         self._trials += trials
         return self.show(0)
 
     def show(self, under_way: int = 0) -> bool:
-        """Show trials that are done but not yet counted as well; tell whether to stop."""
+        """Report, including work that is done but not yet counted; tell whether to stop."""
         now = time.perf_counter()
         if now - self._last_report >= self._interval:
             self._last_report = now
@@ -74,7 +74,7 @@ class Meter:
 
 
 def duration(seconds: float) -> str:
-    """Say a time as people do: "40 s", "3 min", "2 h 5 min"."""
+    """Write a duration as people say it: "40 s", "3 min", "2 h 5 min"."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,8 +1,8 @@
 r"""The normal matrix A^T diag(theta) A of the linear map, in one matrix product.
 
 Each query contributes :math:`(\Delta_i^\top\Theta_i\Delta_i) \otimes z_i z_i^\top`. Both factors are symmetric, so
-their packed upper triangles suffice: stacking them over queries turns the sum of Kronecker products into one product
-of an (n, p(p+1)/2) and an (n, r(r+1)/2) array. The n T constraints never meet the (p r)^2 matrix one by one.
+their packed upper triangles suffice. Stacked over queries, the sum of Kronecker products is one product of an (n,
+p(p+1)/2) and an (n, r(r+1)/2) array. This avoids one update of the (p r)^2 matrix per constraint.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from attsvm.core.reduction import Reduced
 
-# Queries at a time: entries of their products, and no fewer than keep adding to the whole matrix cheap beside them.
+# Queries per chunk: number of entries of their products, and smallest number that keeps adding to the matrix cheap.
 CHUNK_ENTRIES, CHUNK_ROWS = 1 << 18, 128
 
 
@@ -46,7 +46,7 @@ class NormalMatrix:
 
 
 def _packing(size: int) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Index pairs of a packed upper triangle, and where each entry of the full matrix stands in it."""
+    """Index pairs of a packed upper triangle, and the packed index of each entry of the full matrix."""
     rows, columns = np.triu_indices(size)
     place = np.zeros((size, size), dtype=np.intp)
     place[rows, columns] = place[columns, rows] = np.arange(len(rows))

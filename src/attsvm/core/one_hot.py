@@ -1,4 +1,4 @@
-"""One-hot tokens that all queries share: margins, adjoint and lengths without the zeros beside their entries."""
+"""One-hot tokens shared by all queries: margins, adjoint and lengths computed from their non-zero entries."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class OneHot:
-    """Axes and entries (T,) of tokens of which no two share an axis."""
+    """Axes and entries (T,) of tokens; no two tokens share an axis."""
 
     axes: np.ndarray
     entries: np.ndarray
 
     @classmethod
     def of(cls, tokens: np.ndarray) -> OneHot | None:
-        """Read tokens (T, d); None where they are not one-hot."""
+        """Read tokens (T, d); None if they are not one-hot."""
         if (tokens[0] != 0).sum() != 1 or len(tokens) > tokens.shape[1]:
             return None
         entries = tokens != 0
@@ -26,7 +26,7 @@ class OneHot:
         return cls(axes, tokens[np.arange(len(tokens)), axes].astype(np.float64))
 
     def margins(self, u: np.ndarray, reference: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        """Margins (n, T) for u = W z, one row (d,) a query; zero where the mask hides the token."""
+        """Margins (n, T) for u = W z, one row (d,) per query; zero where the mask hides the token."""
         scores = u[:, self.axes] * self.entries
         return np.where(mask, np.take_along_axis(scores, reference[:, None], axis=1) - scores, 0.0)
 

@@ -1,4 +1,4 @@
-"""Pages of memory maps: what has been read is released, so that a file does not fill the memory."""
+"""Pages of memory maps: pages that were read are released, so that a file does not fill the memory."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import mmap
 
 import numpy as np
 
-# Where the system has no such call, pages stay until the system reclaims them.
+# None on systems without this call: pages then stay until the system reclaims them.
 LET_GO = getattr(mmap, "MADV_DONTNEED", None)
 CHUNK_BYTES = 1 << 25
 
 
 def rows_in_chunk(row_bytes: int) -> int:
-    """Tell how many rows of so many bytes are read at a time."""
+    """Return how many rows of ``row_bytes`` bytes are read at a time."""
     return max(1, CHUNK_BYTES // row_bytes)
 
 
 class Pages:
-    """The memory map an array is read from, if any.
+    """The memory map from which an array is read, if any.
 
     Parameters
     ----------
     array : ndarray
-        A memory map, a view of one, or an array in memory, for which nothing is done.
+        A memory map, a view of one, or an array in memory, which needs no release.
     """
 
     def __init__(self, array: np.ndarray) -> None:
         source = array
         while isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
             source = source.base
-        # A copy-on-write map keeps its changes in the very pages that would go.
+        # A copy-on-write map keeps its changes in the pages that would be released.
         shared = isinstance(source, np.memmap) and source.mode != "c"
         while isinstance(source, np.ndarray):
             source = source.base

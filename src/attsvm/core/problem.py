@@ -1,13 +1,13 @@
-r"""The selection problem: which token each query must keep, and the linear map that says by what margin.
+r"""The selection problem: the token that each query must select, and the linear map that gives its margins.
 
 For query ``i`` with tokens :math:`x_{it}` and selected token :math:`\alpha_i`, an attention matrix ``W`` gives the
 margins
 
 .. math:: A(W)_{it} = (x_{i\alpha_i} - x_{it})^\top W z_i .
 
-The attention SVM asks for the smallest ``W`` with :math:`A(W)_{it} \ge 1` for every visible rejected token
-(arXiv 2308.16898, equation Att-SVM). ``A`` and its adjoint are two batched products of O(n d dz + n T d) operations;
-the ``n T x d dz`` matrix of the same map is never formed. Tokens are read in chunks, so they may be a memory map.
+The attention SVM asks for the smallest ``W`` with :math:`A(W)_{it} \ge 1` for every visible rejected token (arXiv
+2308.16898, equation Att-SVM). ``A`` and its adjoint take two batched products of O(n d dz + n T d) operations; the ``n
+T x d dz`` matrix of ``A`` is never formed. Tokens are read in chunks, so they may be a memory map.
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ class SelectionProblem(Summarised):
     Parameters
     ----------
     tokens : array_like, shape (b, T, d), or a sequence of b arrays of shape (T_i, d)
-        Token sequences. Arrays of different lengths are padded and masked. Arrays are copied, so that what is proven of
-        a problem stays true; memory maps are used in place, and a change of their file goes unnoticed.
+        Token sequences. Arrays of different lengths are padded and masked. Arrays are copied, so that later changes
+        cannot invalidate proofs about the problem. Memory maps are used in place; a change of their file goes
+        unnoticed.
     queries : array_like, shape (n, dz)
-        One query a row; ``dz`` may differ from ``d``.
+        One query per row; ``dz`` may differ from ``d``.
     selected : array_like, shape (n,) int or (n, T) bool
-        The token to select, or several tokens that must keep equal scores (Gen-SVM, arXiv 2308.16898 section 6).
+        The token to select, or several tokens that must get equal scores (Gen-SVM, arXiv 2308.16898 section 6).
     mask : array_like of bool, shape (n, T), optional
         True where the query sees the token. Default: every token of a sequence.
     sequence : array_like of int, shape (n,), optional
-        Which sequence each query reads. Default: query ``i`` reads ``tokens[i]``, and n must equal b.
+        The sequence that each query reads. Default: query ``i`` reads ``tokens[i]``, and n must equal b.
 
     Attributes
     ----------
@@ -64,12 +65,12 @@ class SelectionProblem(Summarised):
         Selected tokens and visible tokens.
     sequence : ndarray of int, shape (n,)
     has_ties, has_rejected : bool
-        Whether any query selects several tokens, and whether any token must lose.
+        Whether any query selects several tokens, and whether any token must be rejected.
 
     Raises
     ------
     ValueError
-        One sentence that names the argument, its shape and what was expected.
+        If an argument does not fit; one sentence names the argument, its shape and what was expected.
 
     Examples
     --------
@@ -101,19 +102,19 @@ class SelectionProblem(Summarised):
     def from_sequences(
         cls, tokens: Any, selected: Any, *, causal: bool = True, queries: Any = None, lengths: Any = None
     ) -> SelectionProblem:
-        """Every token of every sequence asks: the sequence-to-sequence and causal settings (SAtt-SVM).
+        """One query per token of every sequence: the sequence-to-sequence and causal settings (SAtt-SVM).
 
         Parameters
         ----------
         tokens : array_like, shape (b, T, d)
         selected : array_like, shape (b, T) int or (b, T, T) bool
             What query ``k`` of each sequence selects.
-        causal : bool
+        The token that query ``k`` of each sequence selects.
             Query ``k`` sees tokens ``t <= k`` only (the first query then has no constraint).
         queries : array_like, shape (b, T, dz), optional
             Default: the tokens themselves (self-attention).
         lengths : array_like of int, shape (b,), optional
-            Tokens past a sequence's length neither ask nor are seen.
+            Tokens past a sequence's length are no queries and are not seen.
 
         Returns
         -------
@@ -138,11 +139,11 @@ class SelectionProblem(Summarised):
 
     @classmethod
     def from_classes(cls, X: Any, y: Any, *, classes: int | None = None) -> SelectionProblem:
-        r"""Multiclass linear classification: every class is a token, every input a query, its label the selected token.
+        r"""Multiclass linear classification: classes are tokens, inputs are queries, labels are selected tokens.
 
-        The tokens are the k unit vectors, one sequence that all queries share, so that row c of W (k, d) is the weight
-        vector of class c and the margins are :math:`(w_{y_i} - w_c)^\top x_i`: the max-margin problem that the limit
-        directions of multiclass training are compared with (arXiv 2502.04664).
+        The tokens are the k unit vectors, one sequence shared by all queries. Row c of W (k, d) is then the weight
+        vector of class c, and the margins are :math:`(w_{y_i} - w_c)^\top x_i`. The limit directions of multiclass
+        training are compared with this max-margin problem (arXiv 2502.04664).
 
         Parameters
         ----------
@@ -150,7 +151,7 @@ class SelectionProblem(Summarised):
         y : array_like of int, shape (n,)
             Labels from 0 to k - 1.
         classes : int, optional
-            k. Default: one more than the largest label.
+            Number of classes k. Default: one more than the largest label.
 
         Examples
         --------
@@ -166,9 +167,9 @@ class SelectionProblem(Summarised):
     def from_contexts(cls, contexts: Any, supports: Any, *, embeddings: Any = None) -> SelectionProblem:
         r"""Next-token prediction: every word of the vocabulary is a token, every context a query.
 
-        Words that follow a context are selected and must score alike, all others must stay a margin behind: the
-        NTP-SVM of arXiv 2402.18551 and 2408.15417, whose solution is the direction that the logits of a trained linear
-        decoder diverge in.
+        Words that follow a context are selected and must get equal scores. All other words must score lower by the
+        margin. This is the NTP-SVM of arXiv 2402.18551 and 2408.15417. The logits of a trained linear decoder diverge
+        in the direction of its solution.
 
         Parameters
         ----------
@@ -177,7 +178,7 @@ class SelectionProblem(Summarised):
         supports : array_like of bool, shape (n, V)
             True where the word follows the context.
         embeddings : array_like, shape (V, m), optional
-            Word vectors. Default: unit vectors, so that row v of W (V, d) is the decoder's weight vector of word v.
+            Word vectors. Default: unit vectors; row v of W (V, d) is then the decoder's weight vector of word v.
 
         Examples
         --------
@@ -193,17 +194,17 @@ class SelectionProblem(Summarised):
     def from_preferences(
         cls, tokens: Any, queries: Any, preferred: Any, *, mask: Any = None, sequence: Any = None
     ) -> SelectionProblem:
-        r"""Rank: every preferred token of a query scores a margin above all its others, without having to tie.
+        r"""Ranking: every preferred token of a query must score higher than the other tokens; ties are not required.
 
-        The queries of the problem are the given ones in order, each repeated once a preferred token, with the other
-        preferred tokens masked. ``numpy.nonzero(preferred)`` names query and token of each.
+        The problem repeats each query once per preferred token, with the query's other preferred tokens masked.
+        ``numpy.nonzero(preferred)`` gives the query and token of each repetition.
 
         Parameters
         ----------
         tokens : array_like, shape (b, T, d), or (T, d) for tokens that all queries share
         queries : array_like, shape (n, dz)
         preferred : array_like of bool, shape (n, T)
-            One or more tokens of every query, all of them visible.
+            One or more visible tokens per query.
         mask, sequence
             As for the class, one row or index for each of the n queries.
 
@@ -223,7 +224,7 @@ class SelectionProblem(Summarised):
 
     @classmethod
     def _from_vocabulary(cls, queries: Any, selected: np.ndarray, words: np.ndarray) -> SelectionProblem:
-        """All queries read the one sequence of words (V, m)."""
+        """Let all queries read the one sequence of words (V, m)."""
         rows = read_matrix("X" if selected.ndim == 1 else "contexts", queries)
         if len(rows) != len(selected):
             raise ValueError(f"y or supports has {len(selected)} rows; {len(rows)}, one a query, were expected.")
@@ -238,7 +239,7 @@ class SelectionProblem(Summarised):
 
     @cached_property
     def rejected(self) -> np.ndarray:
-        """Visible tokens that must lose, margin >= 1: bool, shape (n, T)."""
+        """Visible tokens that must be rejected, margin >= 1: bool, shape (n, T)."""
         return self.mask & ~self.selected
 
     @cached_property
@@ -252,7 +253,7 @@ class SelectionProblem(Summarised):
 
     @cached_property
     def constrained(self) -> np.ndarray:
-        """Visible tokens that lose or tie, those a difference is taken of: bool, shape (n, T)."""
+        """Visible rejected or tied tokens, which have a token difference: bool, shape (n, T)."""
         return self.rejected | self.tied
 
     @cached_property
@@ -290,7 +291,7 @@ class SelectionProblem(Summarised):
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Length ``|delta_it| |z_i|`` of every constraint from above, (n, T): for bounds on rounding."""
+        """Upper bound on the length ``|delta_it| |z_i|`` of every constraint, (n, T), for bounds on rounding."""
         with np.errstate(over="ignore", under="ignore"):
             squares = np.empty(self.mask.shape)
             for rows, delta in self.differences():
@@ -298,7 +299,7 @@ class SelectionProblem(Summarised):
             return self._lengths(squares)
 
     def _lengths(self, squares: np.ndarray) -> np.ndarray:
-        """Lengths of the constraints from the squares of their token differences, which are overwritten."""
+        """Lengths of the constraints from the squared lengths of their token differences, which are overwritten."""
         d, dz = self.shape[2:]
         lengths = lengths_above(squares, squares_of(self.queries), d + dz)
         if lengths is None:
@@ -336,8 +337,7 @@ class SelectionProblem(Summarised):
     def evaluate(self, W: np.ndarray | None, dual: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Evaluate the map at W and the adjoint at dual in one pass over the tokens; None gives an empty array.
 
-        Where both are asked for, as a certificate does, the pass measures :attr:`lengths` as well, whose squares may
-        overflow on the way.
+        A certificate passes both. The pass then also computes :attr:`lengths`, whose squares may overflow.
 
         Examples
         --------
@@ -372,7 +372,7 @@ class SelectionProblem(Summarised):
 
     @cached_property
     def _one_hot(self) -> OneHot | None:
-        """Entries of one-hot tokens that all queries share; None for other tokens."""
+        """One-hot tokens shared by all queries; None for other tokens."""
         return OneHot.of(self.tokens[0]) if len(self.tokens) == 1 else None
 
     def scores(self, W: Any) -> Array:
@@ -397,7 +397,7 @@ class SelectionProblem(Summarised):
         return self.kind.restore(np.where(self.mask, out, -np.inf))
 
     def margins(self, W: Any) -> Array:
-        """Score of the (first) selected token less every token's, shape (n, T); +inf where the mask hides the token.
+        """Score of the (first) selected token minus every token's, shape (n, T); +inf where the mask hides the token.
 
         Computed from token differences, so that a large offset common to all tokens costs no accuracy.
 

@@ -1,4 +1,4 @@
-"""The arguments of a selection problem, read and checked: one sentence for what does not fit."""
+"""Reading and checking of a selection problem's arguments, with one-sentence errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_tokens(tokens: Any) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _own_array(array: np.ndarray) -> np.ndarray:
-    """Copy an array that someone may still write to, unless a file holds it; what comes back may be frozen."""
+    """Copy an array that others may write to, unless a file holds it; the result may be frozen."""
     source: Any = array
     immutable = True
     while isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
@@ -64,7 +64,7 @@ def read_sequence(sequence: Any, n: int, b: int) -> np.ndarray:
     """Return which of b sequences each of n queries reads, (n,)."""
     if sequence is None:
         if n != b:
-            raise ValueError(f"queries has {n} rows; {b}, one a sequence, were expected, or sequence beside them.")
+            raise ValueError(f"queries has {n} rows; {b}, one per sequence, were expected, or sequence as well.")
         return np.arange(n)
     index = to_numpy("sequence", sequence)
     if index.shape != (n,) or index.dtype.kind not in "iu":
@@ -112,7 +112,7 @@ def read_selected(selected: Any, mask: np.ndarray, name: str = "selected") -> np
 def read_sequences(
     tokens: Any, selected: Any, queries: Any, *, causal: bool, lengths: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Lay out queries, selection, mask and sequence as :meth:`attsvm.SelectionProblem.from_sequences` has them."""
+    """Arrange queries, selection, mask and sequence for :meth:`attsvm.SelectionProblem.from_sequences`."""
     array = to_numpy("tokens", tokens)
     if array.ndim != 3:
         raise ValueError(f"tokens has shape {array.shape}; (b, T, d) was expected.")
@@ -154,7 +154,7 @@ def read_labels(y: Any, classes: int | None) -> tuple[np.ndarray, int]:
 
 
 def read_supports(supports: Any, embeddings: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Check which words follow, and the words; see :meth:`attsvm.SelectionProblem.from_contexts`."""
+    """Check the words that follow and the embeddings; see :meth:`attsvm.SelectionProblem.from_contexts`."""
     support = to_numpy("supports", supports)
     if support.ndim != 2 or support.dtype != bool:
         raise ValueError(f"supports has {support.dtype} of shape {support.shape}; booleans (n, V) were expected.")
@@ -167,7 +167,7 @@ def read_supports(supports: Any, embeddings: Any) -> tuple[np.ndarray, np.ndarra
 def read_preferences(
     tokens: Any, preferred: Any, mask: Any, sequence: Any, n: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Lay out :meth:`attsvm.SelectionProblem.from_preferences`: tokens, row of each query, selected, mask, sequence."""
+    """Arrange :meth:`attsvm.SelectionProblem.from_preferences`: tokens, row of each query, selected, mask, sequence."""
     is_listed = isinstance(tokens, Sequence) and len(tokens) > 0 and np.ndim(tokens[0]) == 1
     is_matrix = is_listed or getattr(tokens, "ndim", None) == 2
     lists, lengths = read_tokens(read_matrix("tokens", tokens)[None] if is_matrix else tokens)

@@ -1,9 +1,9 @@
-r"""The problem in the coordinates a solver works in.
+r"""The problem in the reduced coordinates of a solver.
 
-Every solution lives in span{token differences} x span{queries} (Lemma 1 of arXiv 2308.16898), so orthonormal bases of
-the two spans lose nothing for an orthogonally invariant norm: with :math:`W = s^{-1} P^\top \bar W B`, margins and
-norms (up to ``s``) agree. Lengths are scaled by powers of two, so that scaling the data changes no rounding. Queries
-without constraints are dropped.
+Every solution lies in span{token differences} x span{queries} (Lemma 1 of arXiv 2308.16898). Orthonormal bases of the
+two spans therefore lose nothing for an orthogonally invariant norm. Let :math:`W = s^{-1} P^\top \bar W B`: margins of
+W and :math:`\bar W` agree, and norms agree up to ``s``. Lengths are scaled by powers of two, so that scaling the data
+does not change rounding. Queries with no constraint are dropped.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from scipy.linalg import qr
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import row_lengths
 
-# The ends of the range of normal numbers.
+# Smallest and largest normal float.
 SMALLEST, LARGEST = float(np.finfo(float).tiny), float(np.finfo(float).max)
-# A Gram matrix that stays definite when this part of its trace is taken off every eigenvalue has full rank, its own
-# rounding, about d * eps of the largest, notwithstanding.
+# Shift of every eigenvalue of a Gram matrix, relative to its trace, at which a still definite matrix has full rank: far
+# above its rounding, about d * eps of the largest.
 SURELY_FULL_RANK = 1e-10
-# W counts as a solution only when its ties hold to this part of the margin.
+# Largest residual of ties, relative to the margin, at which W counts as a solution.
 TIE_PRECISION = 1e-10
-# What other ties leave of a tie's row, of length one, is rounding below this part of the largest.
+# Length of a tie's unit row, after projecting off other ties, below which it depends on them; relative to the largest.
 DEPENDENT_TIE = 1e-12
 
-# Token differences that enter a product or a factorisation at a time.
+# Number of token differences in one product or factorisation.
 CHUNK_ROWS = 1 << 14
 
 Transform = tuple[np.ndarray | None, np.ndarray | None]
@@ -40,24 +40,24 @@ class Reduced:
     Attributes
     ----------
     delta : ndarray, shape (n, T, p)
-        Token differences, zero where there is no constraint. T is the largest number of constraints of a query.
+        Token differences, zero where there is no constraint. T is the largest number of constraints of any query.
     queries : ndarray, shape (n, r)
     rejected, tied : ndarray of bool, shape (n, T)
         Inequalities (margin >= 1) and equalities (margin = 0).
     rows : ndarray of int, shape (n,)
-        Which query of the original problem each row is.
+        Index of each row's query in the original problem.
     columns : ndarray of int, shape (n, T)
-        Which token of the original problem each difference belongs to.
+        Index of each difference's token in the original problem.
     left : ndarray, shape (p, d), or None
         Orthonormal basis of the token differences; None for the identity.
     right : ndarray, shape (r, dz), or None
-        The same for the queries.
+        Orthonormal basis of the queries; None for the identity.
     scale : float
-        Margins of W here equal margins of ``lift(W)`` there.
+        Scale at which margins of W here equal margins of ``lift(W)`` there.
     size : tuple
         (n, T) of the original problem.
     transform : tuple
-        L (d, d) and R (dz, dz), None for the identity: before all else W there was written L X R^T.
+        L (d, d) and R (dz, dz), None for the identity: W of the original problem is L X R^T.
     """
 
     delta: np.ndarray
@@ -79,7 +79,7 @@ class Reduced:
 
     @property
     def constraint_rank(self) -> int:
-        """Dimensions that the constraints span, at most: the rank of the differences times that of the queries."""
+        """Upper bound on the dimension of the constraints' span: rank of the differences times rank of the queries."""
         both = self.delta.reshape(-1, self.shape[0]), self.queries
         tokens, queries = (int(np.linalg.matrix_rank(rows.T @ rows, hermitian=True)) for rows in both)
         return tokens * queries
@@ -94,11 +94,11 @@ class Reduced:
         return self.delta[rows, columns], self.queries[rows]
 
     def constraint_rows(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Write out the rows of A of the tokens (rows, columns), each (J,): (J, p r), W flattened row by row."""
+        """Return the rows of A of the tokens (rows, columns), each (J,): (J, p r), W flattened row by row."""
         return constraint_rows(*self.factors_at(rows, columns))
 
     def gram(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Inner products of the rows of A of the tokens (rows, columns), (J, J), without writing them out."""
+        """Inner products of the rows of A of the tokens (rows, columns), (J, J), computed without these rows."""
         return constraint_gram(*self.factors_at(rows, columns))
 
     def apply(self, W: np.ndarray) -> np.ndarray:
@@ -114,7 +114,7 @@ class Reduced:
         return float(np.min(margins, where=self.rejected, initial=np.inf))
 
     def lift(self, W: np.ndarray) -> np.ndarray:
-        """Turn W (p, r) into the original coordinates, (d, dz)."""
+        """Convert W (p, r) to the original coordinates, (d, dz)."""
         if self.left is not None:
             W = self.left.T @ W
         if self.right is not None:
@@ -132,7 +132,7 @@ class Reduced:
         return out
 
     def gather(self, values: np.ndarray) -> np.ndarray:
-        """Pick this problem's entries of an array over the original queries and tokens; zero where unconstrained."""
+        """Select this problem's entries of an array over the original queries and tokens; zero where unconstrained."""
         return np.where(self.rejected | self.tied, values[self.rows[:, None], self.columns], 0)
 
     def lower(self, W: np.ndarray) -> np.ndarray:
@@ -159,7 +159,7 @@ def reduce(
     Parameters
     ----------
     problem : SelectionProblem
-        With at least one constraint.
+        A problem with at least one constraint.
     rotate : bool
         False keeps the original axes (for norms that depend on them) and only scales.
     transform : tuple of two ndarray or None
@@ -203,7 +203,7 @@ def reduce(
         columns=columns,
         left=left,
         right=right,
-        # Beyond the range of floats W is off by a factor, which no scaling by its smallest margin corrects.
+        # Beyond the range of floats W has a wrong factor, which no scaling to margin one corrects.
         scale=min(max(token_scale * query_scale, SMALLEST), LARGEST),
         size=problem.mask.shape,
         transform=transform,
@@ -211,9 +211,9 @@ def reduce(
 
 
 def independent_ties(reduced: Reduced) -> Reduced:
-    """Leave out ties that follow from others, where there are more than W has entries.
+    """Remove ties that follow from others, if there are more ties than W has entries.
 
-    A QR decomposition with pivots takes the least dependent first.
+    A QR decomposition with pivoting takes the most independent ties first.
     """
     if np.count_nonzero(reduced.tied) <= np.prod(reduced.shape):
         return reduced
@@ -255,9 +255,9 @@ def _power_of_two(array: np.ndarray) -> float:
 
 
 def _row_basis(rows: np.ndarray) -> np.ndarray | None:
-    """Orthonormal basis (rank, d) of the row space of ``rows`` (m, d); None when it is everything."""
+    """Orthonormal basis (rank, d) of the row space of ``rows`` (m, d); None if it is the whole space."""
     m, d = rows.shape
-    parts = [rows[k : k + CHUNK_ROWS] for k in range(0, m, CHUNK_ROWS)]  # each a short call, so that Ctrl-C is handled
+    parts = [rows[k : k + CHUNK_ROWS] for k in range(0, m, CHUNK_ROWS)]  # short calls handle Ctrl-C between them
     if m >= d:
         gram = sum((part.T @ part for part in parts), np.zeros((d, d)))
         gram[np.diag_indices(d)] -= SURELY_FULL_RANK * float(np.trace(gram))

@@ -1,12 +1,12 @@
-r"""What rounding can do to the sums that a claim rests on.
+r"""Rigorous bounds on the rounding of the sums that a claim rests on.
 
-A sum of k products, in any order of summation, is off by at most :math:`\gamma_k = ku/(1-ku)` times the sum of the
-absolute products, :math:`u = 2^{-53}` (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1). A norm
-is bounded from above here, never estimated: entrywise norms by such sums, and those of singular values by factors that
-need not be exact. With any K and Q, :math:`\|M\|_* \le \tfrac12(\|K\|_F^2 + \|Q\|_F^2) + \sqrt r\,\|M - KQ^\top\|_F`,
-and with any U, V, s a norm that is a gauge g of the singular values is at most :math:`\|U\|_2\,g(s)\,\|V\|_2` plus the
-norm of :math:`M - U\mathrm{diag}(s)V^\top` (Bhatia, *Matrix Analysis*, proposition IV.2.4), whatever LAPACK did to find
-them.
+The error of a sum of k products, in any order of summation, is at most :math:`\gamma_k = ku/(1-ku)` times the sum of
+the absolute products, :math:`u = 2^{-53}` (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1).
+Norms are bounded from above, never estimated. Entrywise norms are bounded by such sums, norms of singular values by
+factors that need not be exact. For any K and Q, :math:`\|M\|_* \le \tfrac12(\|K\|_F^2 + \|Q\|_F^2) + \sqrt r\,\|M -
+KQ^\top\|_F`. For any U, V, s, a gauge g of the singular values is at most :math:`\|U\|_2\,g(s)\,\|V\|_2` plus the norm
+of :math:`M - U\mathrm{diag}(s)V^\top` (Bhatia, *Matrix Analysis*, proposition IV.2.4). These bounds do not rely on
+LAPACK.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ EPS = 2.0 * UNIT
 SUBNORMAL = 2.0**-1074
 SAFE_SQUARE = 1e-100
 UNDERFLOW = 1e-200
-# numpy adds a contiguous array pairwise, in blocks of 128: no term passes through more additions than this.
+# Largest number of additions per term in numpy's pairwise sum of a contiguous array, in blocks of 128.
 PAIRWISE = 200
-# Rounding of a root, a division, a power: library functions are within a few units in the last place.
+# Rounding of a root, a division or a power: library functions are accurate to a few units in the last place.
 FEW = 4 * UNIT
-# Products that are summed in twice the precision to bound how far singular vectors are from orthonormal.
+# Number of products up to which the orthogonality of singular vectors is bounded in twice the precision.
 SHARP_ENTRIES = 1_000_000
 # At the ends of the floating-point range squares overflow; an infinite bound claims nothing.
 LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore", "under": "ignore"}
 
 
 def row_lengths(rows: np.ndarray) -> np.ndarray:
-    """Lengths along the last axis; rows whose squares leave the range of doubles are measured by their largest entry.
+    """Lengths along the last axis; if a row's squares leave the range of floats, it is scaled by its largest entry.
 
-    Good to a relative d + 8 roundings, and for subnormal entries to what those hold.
+    The relative error is d + 8 roundings; subnormal entries limit it further.
     """
     with np.errstate(over="ignore"):
         lengths = np.sqrt(np.einsum("...p,...p->...", rows, rows))
-    odd = (lengths < 1e-150) | ~np.isfinite(lengths)  # below the root of the smallest normal number squares lose digits
+    odd = (lengths < 1e-150) | ~np.isfinite(lengths)  # below the root of the smallest normal float, squares lose digits
     if odd.any():
         top = np.abs(rows[odd]).max(axis=-1, initial=0.0)
         units = rows[odd] / np.where(top > 0, top, 1.0)[:, None]
@@ -56,7 +56,7 @@ def squares_of(rows: np.ndarray) -> np.ndarray:
 
 
 def lengths_above(delta_squares: np.ndarray, query_squares: np.ndarray, roundings: int) -> np.ndarray | None:
-    """Bound |delta||z| from above, (n, T); None where squares leave the range that holds them to rounding.
+    """Bound |delta||z| from above, (n, T); None if squares leave the range of relative accuracy.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def lengths_above(delta_squares: np.ndarray, query_squares: np.ndarray, rounding
     for squares in (delta_squares, query_squares):
         if not SAFE_SQUARE < squares.max() < 1.0 / SAFE_SQUARE:
             return None
-    # What underflow took from the squares is less than this.
+    # Underflow takes less than this from the squares.
     delta_squares += UNDERFLOW
     delta_squares *= (query_squares * (1.0 + gamma(roundings + 8)) + UNDERFLOW)[:, None]
     return np.sqrt(delta_squares, out=delta_squares)
@@ -88,17 +88,17 @@ def growth(norm: Norm, shape: tuple[int, int], dual: bool = False) -> float:
 
 
 def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, sharp: bool = False) -> float:
-    """Bound the norm (or the dual norm) of a float matrix from above; infinite when that fails.
+    """Bound the norm (or dual norm) of a float matrix from above; infinite if that fails.
 
     Parameters
     ----------
     norm : Norm
     M : ndarray, shape (d, dz)
     value : float
-        The norm (or the dual norm) of M as it is computed.
+        The computed norm (or dual norm) of M.
     dual : bool
     sharp : bool
-        Sum exactly where that narrows the bound, which takes microseconds an entry.
+        Sum exactly where this narrows the bound, at microseconds per entry.
     """
     entries = M.size
     if not value < math.inf:
@@ -115,7 +115,7 @@ def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, s
     if profile is None or profile is norm:
         if sharp and profile is norm:
             return _frobenius_sharp(M)
-        underflow = SUBNORMAL * entries if profile is norm else 0.0  # by squares
+        underflow = SUBNORMAL * entries if profile is norm else 0.0  # of squares
         return value * (1.0 + gamma(norm.roundings(M.shape, dual))) + underflow
     p = profile.power if not dual or profile.power is None else conjugate(profile.power)
     return _nuclear_above(M, sharp=sharp) if p == 1 else _invariant_above(norm, M, dual, sharp=sharp)
@@ -144,14 +144,14 @@ def _nuclear_above(M: np.ndarray, *, sharp: bool) -> float:
 
 
 def _invariant_above(norm: Norm, M: np.ndarray, dual: bool, *, sharp: bool) -> float:
-    """Bound a norm of the singular values: that of U diag(s) V^T is at most |U||V| times the profile's of s."""
+    """Bound a norm of the singular values: the norm of U diag(s) V^T is at most |U||V| times the profile's of s."""
     factors, profile = _singular_vectors(M), norm.profile
     if factors is None or profile is None:
         return math.inf
     U, s, Vt = factors
     stretch = _orthonormal_above(U.T, sharp=sharp) * _orthonormal_above(Vt, sharp=sharp)
     size = (profile.dual if dual else profile.value)(s[None]) * (1 + gamma(profile.roundings((1, len(s)), dual)))
-    # Rounding U diag(s) moves the product by one unit of its terms.
+    # Rounding U diag(s) changes the product by one unit of its terms.
     miss = _miss_above(M, U * s, Vt, sharp=sharp) + UNIT * _frobenius_above(U * s) * _frobenius_above(Vt)
     return (size * stretch + growth(norm, M.shape, dual) * miss) * (1 + FEW)
 
@@ -179,7 +179,7 @@ def _miss_above(M: np.ndarray, K: np.ndarray, Q: np.ndarray, *, sharp: bool) -> 
         total = sum_pairs(Pair(*two_product(K[:, :, None], Q[None, :, :])), 1)
         difference = (M - total.high) - total.low
         return _frobenius_above(difference) * (1 + FEW) + error_of(r, 4) * size
-    # An entry of the product is off by r roundings of the sum of |K||Q|, whose Frobenius norm is at most |K|_F |Q|_F.
+    # An entry of the product is exact to r roundings of the sum of |K||Q|, whose Frobenius norm is at most |K|_F |Q|_F.
     return _frobenius_above(M - K @ Q) * (1 + FEW) + gamma(r + 2) * size * (1 + FEW)
 
 

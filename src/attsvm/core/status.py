@@ -1,4 +1,4 @@
-"""How a solve can end."""
+"""The possible outcomes of a solve."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Status(Enum):
-    """How a solve ended; each member's value is its sentence.
+    """Outcome of a solve; each member's value is its sentence.
 
     Examples
     --------
@@ -32,5 +32,5 @@ class Status(Enum):
 
     @property
     def sentence(self) -> str:
-        """What the status means, in words."""
+        """The meaning of the status, in one sentence."""
         return self.value

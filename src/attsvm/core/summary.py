@@ -1,7 +1,7 @@
-"""What a result shows of itself: one line in a terminal, a small card in a notebook.
+"""Display of results: one line in a terminal, a small card in a notebook.
 
-Cards are plain HTML and SVG without scripts or fonts of their own, drawn in the notebook's text colour, so that they
-can be read on light and on dark pages alike.
+Cards are plain HTML and SVG with no scripts or fonts, in the notebook's text colour: they are readable on light and on
+dark pages.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ LONGEST_LINE = 200
 
 @dataclass(frozen=True)
 class Summary:
-    """What matters of a result.
+    """The main facts of a result.
 
     Attributes
     ----------
     title : str
-        What it is, in two or three words.
+        The kind of result, in two or three words.
     state : str
         Its verdict in a word or a sentence; empty for none.
     colour : str
-        Of the state: GOOD, BAD, UNSURE or MARKED (no verdict).
+        Colour of the state: GOOD, BAD, UNSURE or MARKED (no verdict).
     facts : sequence of (str, str)
-        Labels and values, most important first; the line of a terminal shows those it has room for.
+        Labels and values, most important first; a terminal line shows as many as fit.
     picture : str
         SVG, from :func:`histogram`, :func:`line` or :func:`bars`; empty for none.
     caption : str
-        What the picture shows.
+        Description of the picture.
     notes : sequence of str
-        Sentences below: what follows, what to do next.
+        Sentences below the table: consequences and next steps.
     """
 
     title: str
@@ -79,11 +79,11 @@ class Summary:
 
 
 class Summarised:
-    """Base of results that show themselves; a subclass says what matters in `_summary`."""
+    """Base of results that display themselves; a subclass defines `_summary`."""
 
     @abstractmethod
     def _summary(self) -> Summary:
-        """Say what matters of this result."""
+        """Return the main facts of this result."""
 
     def __repr__(self) -> str:
         return self._summary().line
@@ -93,7 +93,7 @@ class Summarised:
 
 
 class Listed(Summarised):
-    """Base of dataclasses whose fields are its summary: numbers and words, and the shapes of arrays."""
+    """Base of dataclasses whose fields are the summary: numbers, words, and shapes of arrays."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -104,19 +104,19 @@ class Listed(Summarised):
 
 
 class Worded(Summarised):
-    """Base of results that a sentence says."""
+    """Base of results whose summary is a sentence."""
 
     @property
     @abstractmethod
     def sentence(self) -> str:
-        """Say it in a sentence or two."""
+        """The result in one or two sentences."""
 
     def _summary(self) -> Summary:
         return Summary(type(self).__name__, colour=MARKED, notes=[self.sentence])
 
 
 def one_line(title: str, parts: Sequence[str]) -> str:
-    """Write `title(part, part, ...)` in at most LONGEST_LINE characters; parts that have no room are left out.
+    """Write `title(part, part, ...)` in at most LONGEST_LINE characters; parts that do not fit are left out.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def one_line(title: str, parts: Sequence[str]) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Write '1 step', '3 steps', or '3 queries' where `many` says so.
+    """Write '1 step', '3 steps', or '3 queries' if `many` is 'queries'.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def _display_text(value: Any) -> str:
-    """Show a number, word, array or collection in a few characters; nothing of other objects."""
+    """Show a number, word, array or collection in a few characters; other objects as an empty text."""
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, (float, np.floating)):
@@ -171,12 +171,12 @@ def _display_text(value: Any) -> str:
 
 
 def histogram(values: np.ndarray, highlights: np.ndarray) -> str:
-    """Draw how positive values are distributed, on a logarithmic axis, some of them marked.
+    """Draw the distribution of positive values on a logarithmic axis, with some values highlighted.
 
     Parameters
     ----------
     values : ndarray, shape (m,)
-        What is not positive and finite is left out.
+        Values that are not positive and finite are left out.
     highlights : ndarray of bool, shape (m,)
 
     Returns
@@ -211,7 +211,7 @@ def line(x: np.ndarray, y: np.ndarray) -> str:
     Parameters
     ----------
     x : ndarray, shape (m,)
-        Increasing from 0, which is drawn at one half, or from 1 on.
+        Increasing, from 0 (drawn at one half) or from 1.
     y : ndarray, shape (m,)
 
     Returns
@@ -234,15 +234,15 @@ def line(x: np.ndarray, y: np.ndarray) -> str:
 
 
 def bars(labels: Sequence[str], shares: Sequence[float], highlight: int) -> str:
-    """Draw shares between zero and one as labelled bars, one of them marked.
+    """Draw shares between zero and one as labelled bars, one of them highlighted.
 
     Parameters
     ----------
     labels : sequence of str
     shares : sequence of float
-        What is not a number is drawn as nothing.
+        NaN is drawn as an empty bar.
     highlight : int
-        Its index.
+        Index of the highlighted bar.
 
     Returns
     -------
@@ -265,7 +265,7 @@ def bars(labels: Sequence[str], shares: Sequence[float], highlight: int) -> str:
 
 
 def _svg(shapes: str, first: str, last: str) -> str:
-    """Put shapes above an axis that is labelled at both ends."""
+    """Put shapes above an axis with labels at both ends."""
     tall = HEIGHT + 14
     return (
         f'<svg role="img" width="{WIDTH}" height="{tall}" viewBox="0 0 {WIDTH} {tall}">{shapes}'

@@ -1,4 +1,4 @@
-"""One thread for small work."""
+"""Limits to one thread for small computations."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 def one_thread() -> Iterator[None]:
     """Keep BLAS, OpenMP and torch to one thread.
 
-    Matrices of a hundred rows gain nothing from threads, and on a busy machine these wait for each other so long that a
-    run of seconds takes minutes.
+    Matrices of a hundred rows gain nothing from threads. On a busy machine threads wait for each other, and a run of
+    seconds takes minutes.
     """
     import torch
 
@@ -28,7 +28,7 @@ def one_thread() -> Iterator[None]:
 
 
 def blas_on_one_thread() -> AbstractContextManager[object]:
-    """Keep the BLAS of NumPy and SciPy to one thread; of Python's own threads the first to ask decides."""
+    """Keep the BLAS of NumPy and SciPy to one thread; among Python's threads the first caller decides."""
     return _libraries().limit(limits=1)
 
 

@@ -1,4 +1,4 @@
-"""The arrays and words of public signatures, one alias each; what a word means is said where it is used."""
+"""Type aliases of public signatures; the functions that use them explain their values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from attsvm.core.norms.norm import Norm
 
 Array: TypeAlias = np.ndarray | Any
-"""NumPy in, NumPy out; torch in, torch out. A union of ndarray and Tensor would refuse either where one is asked for,
-so a checker sees an array that may be passed on as anything; ``W: Tensor = solution.W`` makes it a tensor."""
+"""NumPy in, NumPy out; torch in, torch out. A union of ndarray and Tensor would be rejected where either is required,
+so type checkers see an array of any type; ``W: Tensor = solution.W`` declares a tensor."""
 
 NormName: TypeAlias = Literal["frobenius", "nuclear", "spectral", "max"]
 AnyNorm: TypeAlias = Norm | NormName | float
 """An object of :mod:`attsvm.norms`, a name, or the exponent of an entrywise norm."""
 FactorNorm: TypeAlias = Literal["frobenius", "nuclear"]
-"""Of training W, and of training K and Q."""
+"""Training of W, and training of K and Q."""
 SolverMethod: TypeAlias = Literal[
     "auto", "active_set", "coordinate_newton", "interior_point", "first_order", "streamed"
 ]

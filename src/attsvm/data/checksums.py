@@ -1,7 +1,7 @@
-"""Checksums of a shard's arrays: what an answer is about, and whether a file holds the bytes that were written.
+"""Checksums of a shard's arrays: they identify the data, and detect changed files.
 
-CRC-32 detects changes that nobody intends. It is fast enough to be taken of every byte in the first pass. Files .npz
-state it, and the checksum of a file follows from those of its pieces, which different workers read.
+CRC-32 detects accidental changes. It is fast enough to cover every byte in the first pass. Files .npz state it, and the
+checksum of a file follows from the checksums of its pieces, which different workers read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from attsvm.data.file_arrays import RawArray
 
-# Bytes that are read at a time, so that they are still in the processor's cache.
+# Bytes read at a time, so that they are still in the processor's cache.
 READ_BYTES = 1 << 22
 # The polynomial of CRC-32, and its residues 1 and x^8: the coefficient of x^k is bit 31 - k.
 _POLYNOMIAL, _ONE, _BYTE = 0xEDB88320, 1 << 31, 1 << 23
@@ -24,14 +24,14 @@ _POLYNOMIAL, _ONE, _BYTE = 0xEDB88320, 1 << 31, 1 << 23
 
 @dataclass(frozen=True)
 class Record:
-    """What the first pass over a shard finds.
+    """Result of the first pass over a shard.
 
     Attributes
     ----------
     digest : str
-        Of names, dtypes, shapes and numbers.
+        Digest of names, dtypes, shapes and numbers.
     parts : mapping of str to (int, int)
-        By array, the bytes that the shard reads of it and their CRC-32.
+        Bytes of each array that the shard reads, and their CRC-32.
     """
 
     digest: str
@@ -39,7 +39,7 @@ class Record:
 
 
 def record_of(arrays: Mapping[str, Any]) -> Record:
-    """Read the arrays of a shard once, and take their checksums."""
+    """Read the arrays of a shard once, and compute their checksums."""
     parts, text = {}, []
     for name, array in sorted(arrays.items()):
         value, step = 0, max(1, READ_BYTES // max(1, prod(array.shape[1:]) * array.dtype.itemsize))
@@ -52,18 +52,18 @@ def record_of(arrays: Mapping[str, Any]) -> Record:
 
 
 def check_files(shards: Sequence[Any], records: Mapping[int, Record]) -> None:
-    """Compare the checksums that files state with those of what was read.
+    """Compare the checksums stated in files with the checksums of the data that were read.
 
     Parameters
     ----------
     shards : sequence of ShardFile or ShardArrays
     records : mapping of int to Record
-        By the shard's number, of all of them.
+        Records of all shards, keyed by shard number.
 
     Raises
     ------
     ValueError
-        If a file states another one; a sentence.
+        If they differ.
     """
     arrays, pieces = {}, {}
     for number, shard in sorted(enumerate(shards), key=lambda item: getattr(item[1], "start", 0)):
@@ -74,7 +74,7 @@ def check_files(shards: Sequence[Any], records: Mapping[int, Record]) -> None:
     for place, array in arrays.items():
         parts = pieces[place]
         if parts[0][0] == array.nbytes:
-            parts = parts[:1]  # every piece reads all of it
+            parts = parts[:1]  # every piece reads the whole array
         if array.checksums is None or sum(size for size, _ in parts) != array.nbytes:
             continue  # not all pieces of the file are shards here
         value, whole = array.checksums
@@ -88,9 +88,10 @@ def check_files(shards: Sequence[Any], records: Mapping[int, Record]) -> None:
 
 
 def joined(first: int, second: int, size: int) -> int:
-    """Checksum of two runs of bytes from those of each, the second of ``size`` bytes.
+    """Checksum of two consecutive runs of bytes from their checksums; the second has ``size`` bytes.
 
-    CRC-32 is linear: ``size`` bytes behind the first run multiply its residue by x^(8 size) modulo the polynomial.
+    CRC-32 is linear: appending ``size`` bytes multiplies the residue of the first run by x^(8 size) modulo the
+    polynomial.
     """
     power, square = _ONE, _BYTE
     while size:

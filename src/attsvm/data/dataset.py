@@ -1,4 +1,4 @@
-"""A labelled data set of token sequences, with what is needed to draw it and to split it."""
+"""A labelled data set of token sequences, with the information to draw and split it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Dataset:
     tokens : TokenData
         One trial of NumPy arrays: tokens (n, T, d), queries (n, dz), labels (n,), mask (n, T) or None.
     classes : tuple of str
-        What label +1 and label -1 stand for.
+        The meaning of label +1 and of label -1.
     notes : tuple of str
-        Sentences that say how tokens and queries were made.
+        Sentences about how tokens and queries were made.
     patches : Patches, optional
-        The images behind the tokens.
+        The images of the tokens.
     passages : Passages, optional
-        The texts behind the tokens, or their names.
+        The texts of the tokens, or their names.
     head : ndarray, shape (d,), optional
         A head given with the data; otherwise one is fitted.
     centre : bool
-        Whether queries are to be centred before use, as :meth:`centred` does.
+        Whether queries must be centred before use, as by :meth:`centred`.
     default_train : int, optional
-        Rows that a study trains on unless told otherwise; by default as many as fit its time.
+        Default number of training rows in a study; None for the number that its time allows.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Dataset:
         return np.ones(self.tokens.tokens.shape[:2], bool) if mask is None else mask
 
     def take(self, rows: np.ndarray) -> Dataset:
-        """Keep the given rows, in that order."""
+        """Return the given rows, in that order."""
         data = self.tokens
         mask = None if data.mask is None else data.mask[rows]
         subset = TokenData(data.tokens[rows], data.queries[rows], data.labels[rows], mask)
@@ -62,7 +62,7 @@ class Dataset:
         return replace(self, tokens=subset, patches=patches, passages=passages)
 
     def split(self, train: int, rng: np.random.Generator) -> tuple[Dataset, Dataset | None]:
-        """Draw `train` rows at random for training; the others are the test set (None when there are none).
+        """Draw `train` rows at random for training; the others are the test set (None if there are none).
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Dataset:
         return self.take(order[:train]), self.take(order[train:]) if train < n else None
 
     def scaled(self, token_scale: float, query_scale: float) -> Dataset:
-        """Divide tokens and queries by a number each."""
+        """Divide tokens and queries by one number each."""
         data = self.tokens
         scaled_data = TokenData(data.tokens / token_scale, data.queries / query_scale, data.labels, data.mask)
         return replace(self, tokens=scaled_data)
@@ -84,7 +84,8 @@ class Dataset:
     def centred(self, mean: np.ndarray, spread: float) -> Dataset:
         """Replace each query z by [(z - mean) / spread, 1].
 
-        The constant coordinate gives W a column that acts on all queries alike, so that nothing expressible is lost.
+        The constant coordinate gives W a column that acts on all queries equally, so that W can express the same
+        scores.
         """
         data = self.tokens
         standardised = (data.queries - mean) / spread

@@ -1,22 +1,22 @@
-r"""Scikit-learn's digits as token sequences: 2x2-pixel patches with their positions, 16 tokens an image.
+r"""Scikit-learn's digits as token sequences: 2x2-pixel patches with their positions, 16 tokens per image.
 
 Patch t of image i, with pixels :math:`p_{it} \in [0,1]^4` and position t, becomes a token in one of two ways:
 
-* ``place``: the patch in its place on an otherwise blank 8x8 canvas, and a one-hot position,
-  :math:`x_{it} = [\,e_t \otimes p_{it},\; e_t\,] \in R^{80}`. The mean token is then the whole image (over 16) and a
-  constant, so that a linear head on the mean token is a linear classifier of the image, its score of a token is what
-  that patch contributes to the decision, and the query tells attention what the image looks like.
-* ``append``: pixels and one-hot position side by side, :math:`x_{it} = [\,p_{it},\; e_t\,] \in R^{20}`. A linear head
-  cannot tell where a stroke is, only that there is one, and the mean token keeps four average grey values: a
+* ``place``: the patch at its position on an otherwise blank 8x8 canvas, and a one-hot position, :math:`x_{it} = [\,e_t
+  \otimes p_{it},\; e_t\,] \in R^{80}`. The mean token is then the whole image (divided by 16) and a constant. A linear
+  head on the mean token is therefore a linear classifier of the image, and its score of a token is the contribution of
+  that patch. The query tells attention what the image looks like.
+* ``append``: pixels and one-hot position concatenated, :math:`x_{it} = [\,p_{it},\; e_t\,] \in R^{20}`. A linear head
+  cannot tell where a stroke is, only that there is one, and the mean token has only four average grey values. This is a
   deliberately poor setting.
 
-Blank patches differ in nothing but their position. With the position in the token they are distinct points, so no
-selected token has a duplicate (which would make every selection of it infeasible); they do tie in score, since a linear
-head on mean tokens gives all positions the same weight.
+Blank patches differ only in their position. The position in the token makes them distinct points, so no selected token
+has a duplicate, which would make its selection infeasible. They do tie in score, since a linear head on mean tokens
+gives all positions the same weight.
 
-Mean tokens of digits all lie close to the average digit, so they are centred before use: minus the mean of the training
-images, with a constant coordinate, which loses nothing. On six random splits of 100 training images the attention SVM
-of the best patches then had a norm 1.5 to 1.8 times smaller, a margin as much wider, and training settled sooner.
+Mean tokens of digits are all close to the average digit. They are therefore centred before use: the mean of the
+training images is subtracted and a constant coordinate added, which loses nothing. On six random splits of 100 training
+images the attention SVM of the best patches then had a norm 1.5 to 1.8 times smaller, and training converged sooner.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ TOKENS = GRID * GRID
 
 
 def patch_pixels(images: np.ndarray) -> np.ndarray:
-    """Cut (n, 8, 8) images into patches, row by row: shape (n, 16, 4)."""
+    """Split (n, 8, 8) images into patches, row by row: shape (n, 16, 4)."""
     cut = images.reshape(-1, GRID, PATCH, GRID, PATCH).transpose(0, 1, 3, 2, 4)
     return cut.reshape(len(images), TOKENS, PATCH * PATCH)
 
 
 def patch_tokens(images: np.ndarray, positions: Positions = "place") -> np.ndarray:
-    """Turn (n, 8, 8) images with grey values in [0, 1] into tokens (n, 16, 80) or (n, 16, 20)."""
+    """Convert (n, 8, 8) images with grey values in [0, 1] to tokens (n, 16, 80) or (n, 16, 20)."""
     pixels = patch_pixels(images)
     where = np.broadcast_to(np.eye(TOKENS), (len(images), TOKENS, TOKENS))
     if positions == "place":
@@ -53,7 +53,7 @@ def patch_tokens(images: np.ndarray, positions: Positions = "place") -> np.ndarr
 
 
 def _read_classes(classes: str) -> tuple[list[int], list[int]]:
-    """Return the digits labelled +1 and those labelled -1."""
+    """Return the digits labelled +1 and the digits labelled -1."""
     if classes == "odd-even":
         return [1, 3, 5, 7, 9], [0, 2, 4, 6, 8]
     first, dash, second = classes.partition("-")
@@ -82,21 +82,22 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
     classes : str
         Two digits joined by a dash, the first labelled +1, or "odd-even".
     query : {"mean", "patch", "prompt"}
-        The image's mean token; one of its patches (self-attention); the same constant for all images.
+        The image's mean token; one of its patches (self-attention); one constant for all images.
     patch : int
-        Which patch asks when `query` is "patch"; 0 to 15, row by row. The default lies in the second row and column.
+        Index of the query patch if `query` is "patch"; 0 to 15, row by row. The default is in the second row and
+        column.
     positions : {"place", "append"}
-        How tokens carry their position, see the module's description.
+        Form of the position in tokens, see the module's description.
 
     Returns
     -------
     Dataset
-        360 or so images for two digits, 1797 for "odd-even", in the order of scikit-learn's file.
+        About 360 images for two digits, 1797 for "odd-even", in the order of scikit-learn's file.
 
     Raises
     ------
     ValueError
-        If an option has no such value.
+        If an option has another value.
     """
     for name, value, choices in (("query", query, get_args(Query)), ("positions", positions, get_args(Positions))):
         if value not in choices:
@@ -125,5 +126,5 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
         notes=(description, query_text),
         patches=Patches(images, np.array(corners), ink=True),
         centre=query == "mean",
-        default_train=100,  # as in every number printed of them
+        default_train=100,  # as in every published number about them
     )

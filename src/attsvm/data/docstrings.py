@@ -1,7 +1,7 @@
-"""Real sentences that every installation has: what the functions of two libraries say of themselves.
+"""Real sentences in every installation: the docstrings of two libraries.
 
-The prose of a docstring (what stands before its first section) is a text of some twenty to a hundred words; the library
-it comes from is the label. Texts change with the versions of the libraries, as little as their documentation does.
+The prose of a docstring (before its first section) is a text of about twenty to a hundred words. Its library is the
+label. Texts change slightly with the versions of the libraries.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MODULES = {
     "scipy": ("scipy.linalg", "scipy.optimize", "scipy.signal", "scipy.sparse", "scipy.stats", "scipy.integrate"),
 }
 LEAST_WORDS = 12
-# The first section of a docstring, by its underline.
+# The first section of a docstring, recognised by its underline.
 SECTION = re.compile(r"^.+\n-{3,}\s*$", re.MULTILINE)
-# Markup, and the signatures that compiled functions begin with.
+# Markup, and signatures at the beginning of compiled functions' docstrings.
 MARKUP = re.compile(r"\.\. \w+::.*|:\w+:|^\w+\(.*\)\s*$", re.MULTILINE)
 
 
@@ -31,17 +31,17 @@ def docstrings(classes: str = "numpy-scipy") -> LabelledTexts:
     Parameters
     ----------
     classes : str
-        The two, with a hyphen between.
+        The two libraries, with a hyphen between.
 
     Returns
     -------
     LabelledTexts
-        In the order of module and name; label +1 is the later library in the alphabet.
+        In the order of module and name; label +1 is the alphabetically later library.
 
     Raises
     ------
     ValueError
-        If `classes` does not name two of them.
+        If `classes` does not name two of the libraries.
     """
     names = sorted(classes.split("-"))
     if len(names) != 2 or not set(names) <= MODULES.keys():
@@ -55,7 +55,7 @@ def docstrings(classes: str = "numpy-scipy") -> LabelledTexts:
 
 
 def _prose(module: str) -> list[str]:
-    """Return the texts of a module's public functions and classes that are long enough."""
+    """Return the sufficiently long texts of a module's public functions and classes."""
     library = import_module(module)
     texts = []
     for name in sorted(library.__all__):

@@ -1,7 +1,7 @@
-"""Arrays that stay in their file: rows are read when asked for, and only from the file that was described.
+"""Arrays that stay in their file: rows are read on request, and only from the file that was described.
 
-No memory map and no open file outlives a read. Every read looks at the file before and after: one that was replaced,
-rewritten or cut short ends in a sentence.
+No memory map and no open file outlives a read. Every read checks the file before and after: if it was replaced,
+rewritten or truncated, the read raises.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ import numpy as np
 
 from attsvm.data.npz import npy_header
 
-# What libraries raise when a file is damaged.
+# Errors of libraries for a damaged file.
 DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
     *(ValueError, RuntimeError, TypeError, KeyError, AttributeError, SyntaxError),
 )
 
-# Bytes that are unpacked at a time: zipfile holds several times as many, and they are still in the processor's cache.
+# Bytes unpacked at a time: zipfile holds several times this number, still in the processor's cache.
 UNPACK_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """What tells a file, or a folder of files, from another one that has its name.
+    """Identifies a file, or a folder of files, among files with the same name.
 
     Attributes
     ----------
     host : str
-        Machine that looked: device and inode mean nothing on another one.
+        Machine on which it was taken: device and inode have no meaning elsewhere.
     device, inode : int
-        Of a folder, ``inode`` is a digest of its files' inodes.
+        For a folder, ``inode`` is a digest of its files' inodes.
     size : int
-        Bytes.
+        In bytes.
     modified : int
-        Nanoseconds; of a folder, a digest of its files' names, sizes and times.
+        In nanoseconds; for a folder, a digest of its files' names, sizes and times.
     """
 
     host: str
@@ -58,7 +58,7 @@ class Stamp:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Stamp:
-        """Look at a path; raises ValueError, a sentence, if nothing is there."""
+        """Take the stamp of a path; raises ValueError if nothing is there."""
         try:
             one = os.stat(path)
             if not os.path.isdir(path):
@@ -73,7 +73,7 @@ class Stamp:
         return cls(platform.node(), one.st_dev, _digest(inodes), size, _digest(times))
 
     def same(self, other: Stamp) -> bool:
-        """Whether both are of one file, unchanged in between."""
+        """Whether both belong to the same unchanged file."""
         if (self.size, self.modified) != (other.size, other.modified):
             return False
         return self.host != other.host or (self.device, self.inode) == (other.device, other.inode)
@@ -84,14 +84,14 @@ def _digest(facts: list[Any]) -> int:
 
 
 def check_unchanged(path: str, stamp: Stamp) -> None:
-    """Raise ValueError, a sentence, if a file is not the one that was stamped."""
+    """Raise ValueError if a file differs from its stamp."""
     if not Stamp.of(path).same(stamp):
         raise ValueError(f"{path} was changed while it was in use; a file that stays as it is was expected.")
 
 
 @contextmanager
 def unchanged(path: str, stamp: Stamp) -> Iterator[None]:
-    """Raise ValueError if a file is not the stamped one before or after the block, whatever the block raises."""
+    """Raise ValueError if a file differs from its stamp before or after the block, whatever the block raises."""
     check_unchanged(path, stamp)
     try:
         yield
@@ -101,7 +101,7 @@ def unchanged(path: str, stamp: Stamp) -> Iterator[None]:
 
 @contextmanager
 def readable(fault: str, expected: str) -> Iterator[None]:
-    """Turn what a library raises for a damaged file into ValueError, a sentence; the package's own stay.
+    """Turn a library's errors for a damaged file into ValueError; the package's errors pass unchanged.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class FileArray(ABC):
     shape : tuple of int
     dtype : dtype
     stamp : Stamp
-        Of the file that was described.
+        Stamp of the described file.
     """
 
     path: str
@@ -149,7 +149,7 @@ class FileArray(ABC):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row."""
+        """Bytes per row."""
         return prod(self.shape[1:]) * self.dtype.itemsize
 
     @property
@@ -163,7 +163,7 @@ class FileArray(ABC):
         Raises
         ------
         ValueError
-            If the file is not the one that was described, or is damaged; a sentence.
+            If the file differs from the described one, or is damaged.
         """
         what = f"{self.name} of {self.path} cannot be read in rows {start} to {stop - 1}"
         with unchanged(self.path, self.stamp), readable(what, "an undamaged file"):
@@ -171,26 +171,26 @@ class FileArray(ABC):
 
     @abstractmethod
     def _read(self, start: int, stop: int) -> np.ndarray:
-        """Read some rows of a file that has been looked at."""
+        """Read some rows of a file that has been checked."""
 
 
 @dataclass(frozen=True)
 class RawArray(FileArray):
-    """Numbers that lie in the file as they do in memory, the last axis fastest.
+    """Numbers stored in the file as in memory, with the last axis fastest.
 
     Attributes
     ----------
     offset : int
-        Of the first number, in bytes.
+        Position of the first number, in bytes.
     checksums : tuple of int, or None
-        CRC-32 of the member's bytes before the numbers, and of the whole member, where the file states it.
+        CRC-32 of the member's bytes before the numbers, and of the whole member, if the file states it.
     """
 
     offset: int = 0
     checksums: tuple[int, int] | None = None
 
     def part(self, start: int, stop: int) -> RawArray:
-        """Take some rows, without reading them."""
+        """Return some rows, without reading them."""
         return replace(self, shape=(stop - start, *self.shape[1:]), offset=self.offset + start * self.row_bytes)
 
     def __getitem__(self, index: slice | np.ndarray | tuple[np.ndarray, ...]) -> np.ndarray:
@@ -217,13 +217,13 @@ class RawArray(FileArray):
         return out
 
     def fill(self, stream: Any, start: int, out: np.ndarray) -> None:
-        """Read rows from ``start`` on into an array; raises ValueError, a sentence, where the file ends before."""
+        """Read rows from ``start`` into an array; raises ValueError if the file ends too early."""
         stream.seek(self.offset + start * self.row_bytes)
         _read_into(stream, out, self.path)
 
 
 def _read_into(stream: Any, out: np.ndarray, path: str, most: int | None = None) -> None:
-    """Read the numbers of an array, ``most`` bytes at a time; raises ValueError where the file ends before."""
+    """Read the numbers of an array, ``most`` bytes at a time; raises ValueError if the file ends too early."""
     size, place = out.nbytes, 0
     view = out.reshape(-1).view(np.uint8).data
     while place < size:
@@ -255,7 +255,7 @@ class PackedArray(FileArray):
 
 @dataclass(frozen=True)
 class FortranArray(FileArray):
-    """A .npy file whose first axis is the fastest: it is read as a whole."""
+    """A .npy file whose first axis is fastest: it is read as a whole."""
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         return np.load(self.path, allow_pickle=False)[start:stop]
@@ -263,7 +263,7 @@ class FortranArray(FileArray):
 
 @dataclass(frozen=True)
 class ParquetArray(FileArray):
-    """A column of numbers, or of nested lists of one length each, one row per query."""
+    """A column of numbers, or of nested lists of equal lengths, one row per query."""
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
@@ -286,22 +286,22 @@ def _with_starts(chunks: list[Any]) -> Iterator[tuple[int, Any]]:
 
 
 def nested(column: Any, array: FileArray, first: int, expected: tuple[int, ...] | None) -> np.ndarray:
-    """Turn lists of lists of one length each into an array.
+    """Convert nested lists of equal lengths to an array.
 
     Parameters
     ----------
     column : pyarrow.Array
     array : FileArray
-        For the sentence.
+        For the error message.
     first : int
-        Row of the file that the column begins with.
+        Row of the file at which the column begins.
     expected : tuple of int or None
-        Lengths of the lists. Default: those of the first row.
+        Lengths of the lists. Default: the lengths of the first row.
 
     Raises
     ------
     ValueError
-        If a list has another length, a value is missing, or there are no numbers; with the row.
+        If a list has another length, a value is missing, or there are no numbers; the message names the row.
     """
     types, sizes = import_module("pyarrow").types, [len(column)]
     while types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):

@@ -1,4 +1,4 @@
-"""Images given with a data set, and the patch of each that a token stands for."""
+"""Images of a data set, and the patch of each token."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-# Channels that are shown as colours, the last of four as opacity; any other number is shown by its mean.
+# Numbers of channels that are shown as colours, with opacity last of four; for other numbers the mean is shown.
 COLOURS = (3, 4)
 CHANNELS = (1, *COLOURS)
 
@@ -21,8 +21,7 @@ class Patches:
     images : ndarray, shape (n, height, width) or (n, height, width, 3 or 4)
         Grey values, or colours.
     boxes : ndarray of int, shape (T, 4)
-        Row, column, height and width of each token's patch, in pixels; a height of zero for a token that has no place
-        in the image.
+        Row, column, height and width of each token's patch, in pixels; a height of zero for a token with no patch.
     low, high : float
         The values of black and white.
     ink : bool
@@ -37,34 +36,34 @@ class Patches:
 
     @property
     def aspect(self) -> float:
-        """Height of an image over its width."""
+        """Height of an image divided by its width."""
         return self.images.shape[1] / self.images.shape[2]
 
     def take(self, rows: np.ndarray) -> Patches:
-        """Keep the images of the given rows, in that order."""
+        """Return the images of the given rows, in that order."""
         return replace(self, images=self.images[rows])
 
     def shown(self, image: np.ndarray) -> np.ndarray:
-        """Put the values of an image, or of a mean of images, between 0 and 1."""
+        """Scale the values of an image, or of a mean of images, to [0, 1]."""
         return np.clip((image - self.low) / (self.high - self.low), 0.0, 1.0)
 
 
 def read_patches(images: np.ndarray, boxes: np.ndarray | None, n: int, T: int) -> Patches:
-    """Check images and boxes as they stand in a file.
+    """Check images and boxes from a file.
 
     Parameters
     ----------
     images : ndarray, shape (n, height, width), or with channels last, or first when there are 1, 3 or 4
         Eight-bit images are black at 0 and white at 255; others at 0 and 1, or at their extremes if these lie outside.
     boxes : ndarray of int, shape (T, 4), optional
-        By default T squares of one size, row by row.
+        By default T squares of equal size, row by row.
     n, T : int
         Numbers of rows and tokens.
 
     Raises
     ------
     ValueError
-        If a shape does not fit, a box leaves the image, or T squares cannot fill it.
+        If a shape is wrong, a box leaves the image, or T squares cannot fill the image.
     """
     if images.ndim not in (3, 4) or len(images) != n or 0 in images.shape:
         raise ValueError(
@@ -89,7 +88,7 @@ def _channels_last(images: np.ndarray) -> np.ndarray:
 
 
 def _grid(height: int, width: int, T: int) -> np.ndarray:
-    """Cut the image into T squares of one size."""
+    """Split the image into T squares of equal size."""
     side = math.isqrt(height * width // T)
     if side == 0 or height % side or width % side or (height // side) * (width // side) != T:
         raise ValueError(

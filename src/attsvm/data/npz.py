@@ -1,4 +1,4 @@
-"""Arrays in .npz files: read whole or not at all, written beside the target and then renamed."""
+"""Arrays in .npz files: read as a whole, written to a temporary file and then renamed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from attsvm.data.images import Patches, read_patches
 from attsvm.data.passages import Passages
 from attsvm.data.token_data import TokenData
 
-# Solving holds a few copies of what was read.
+# Inverse of the largest share of memory that an array may take: solving holds a few copies.
 SHARE_OF_MEMORY = 4
 
 
@@ -32,28 +32,28 @@ def read_arrays(
     ----------
     path : path
     required, optional : names
-        Other arrays in the file are left unread.
+        Other arrays in the file are not read.
     words : names
-        Of optional arrays that hold text.
+        Names of optional arrays of text.
 
     Returns
     -------
     dict
-        Name to array; optional arrays only when present.
+        Arrays by name; optional arrays only if present.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the file is no .npz file, is damaged, lacks a required array, or holds Python objects.
+        If the file is not an .npz file, is damaged, lacks a required array, or holds Python objects.
     """
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; a .npz file was expected.")
     if not path.is_file():
         raise ValueError(f"{path} is not a file; a .npz file was expected.")
-    with path.open("rb") as stream:  # a file that may not be read says so, instead of counting as damaged
+    with path.open("rb") as stream:  # an unreadable file must raise its own error, not count as damaged
         stream.read(1)
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is truncated or of another format; a .npz file was expected.")
@@ -79,7 +79,7 @@ def read_arrays(
 
 
 def npy_header(stream: Any, name: str, path: str | os.PathLike[str]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Read the header of a .npy file: shape, whether the first axis is the fastest, and dtype.
+    """Read the header of a .npy file: shape, whether the first axis is fastest, and dtype.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def npy_header(stream: Any, name: str, path: str | os.PathLike[str]) -> tuple[tu
         At the file's start; afterwards at its numbers.
     name : str
     path : path
-        For the sentence.
+        For the error message.
 
     Raises
     ------
@@ -106,12 +106,12 @@ def npy_header(stream: Any, name: str, path: str | os.PathLike[str]) -> tuple[tu
 
 
 def check_size(archive: zipfile.ZipFile, name: str, path: Path) -> None:
-    """Refuse an array whose header declares more than its member holds, or than the machine has memory for.
+    """Refuse an array whose header declares more bytes than its member holds, or more than memory allows.
 
     Raises
     ------
     ValueError
-        With the sizes.
+        The message gives the sizes.
     """
     member = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
     with archive.open(member) as stream:
@@ -121,7 +121,7 @@ def check_size(archive: zipfile.ZipFile, name: str, path: Path) -> None:
         raise ValueError(
             f"{name} in {path} declares {size:,} bytes and holds {member.file_size:,}; as many were expected."
         )
-    if not hasattr(os, "sysconf"):  # Windows does not say how much memory there is
+    if not hasattr(os, "sysconf"):  # Windows does not report the size of memory
         return
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if size > memory // SHARE_OF_MEMORY:
@@ -132,7 +132,7 @@ def check_size(archive: zipfile.ZipFile, name: str, path: Path) -> None:
 
 
 def _read_words(archive: np.lib.npyio.NpzFile, name: str, path: Path) -> np.ndarray:
-    """Read an array of text, which NumPy stores as such unless its dtype is object."""
+    """Read an array of text, which NumPy stores as text unless its dtype is object."""
     assert archive.zip is not None
     check_size(archive.zip, name, path)
     form = "np.array([...], dtype=str)"
@@ -168,7 +168,7 @@ def _read_member(archive: np.lib.npyio.NpzFile, name: str, path: Path) -> np.nda
 
 
 def as_mask(mask: np.ndarray | None) -> np.ndarray | None:
-    """Accept a mask stored as zeros and ones; anything else is left for the checks that follow."""
+    """Convert a mask stored as zeros and ones; leave anything else to later checks."""
     return mask.astype(bool) if mask is not None and np.isin(mask, (0, 1)).all() else mask
 
 
@@ -178,14 +178,14 @@ def read_dataset(path: str | os.PathLike[str]) -> Dataset:
     Parameters
     ----------
     path : path
-        A .npz file with tokens (n, T, d), queries (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T)
-        (True = visible) and head (d,); for the report, names (T,) or (n, T) of tokens, classes (2,), what +1 and -1
-        stand for, and images (n, height, width[, channels]) with boxes (T, 4).
+        A .npz file with tokens (n, T, d), queries (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T) (True =
+        visible) and head (d,). For the report: names (T,) or (n, T) of tokens, classes (2,) as names of +1 and -1, and
+        images (n, height, width[, channels]) with boxes (T, 4).
 
     Raises
     ------
     FileNotFoundError, ValueError
-        As :func:`read_arrays`, or if a shape or value is wrong.
+        See :func:`read_arrays`; also if a shape or value is wrong.
     """
     numbers = ("mask", "head", "images", "boxes")
     arrays = read_arrays(path, ("tokens", "queries", "labels"), numbers, ("names", "classes"))

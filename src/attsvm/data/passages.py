@@ -1,4 +1,4 @@
-"""Rows as their reader knows them: the words of a text, or names of tokens side by side."""
+"""Rows in readable form: the words of a text, or names of tokens side by side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# What stands for the token of a piece that shows none, such as a comma.
+# Marks a piece that shows no token, such as a comma.
 BETWEEN = -1
 
 Span = tuple[int, int, int]
@@ -16,16 +16,16 @@ Span = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Passages:
-    """Texts in pieces, and the token that each piece shows.
+    """Texts divided into pieces, and the token that each piece shows.
 
     Parameters
     ----------
     pieces : tuple of tuple of str
-        Of each row; joined, they are its text.
+        Pieces of each row; joined, they are its text.
     tokens : tuple of tuple of int
-        The token of each piece, or :data:`BETWEEN`. Pieces may share a token: a word that a text repeats is one.
+        The token of each piece, or :data:`BETWEEN`. Pieces may share a token: a repeated word of a text is one token.
     prose : bool
-        Whether rows are texts that somebody wrote, rather than names of tokens.
+        Whether rows are written texts rather than names of tokens.
     """
 
     pieces: tuple[tuple[str, ...], ...]
@@ -34,13 +34,13 @@ class Passages:
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], spans: Iterable[Sequence[Span]]) -> Passages:
-        """Cut texts at the spans of their tokens, in order; of two that overlap the first has the letters."""
+        """Divide texts at the spans of their tokens, in order; where two overlap, the first gets the letters."""
         rows = [_cut(text, of_text) for text, of_text in zip(texts, spans, strict=True)]
         return cls(tuple(pieces for pieces, _ in rows), tuple(tokens for _, tokens in rows), prose=True)
 
     @classmethod
     def of_names(cls, names: np.ndarray, mask: np.ndarray) -> Passages:
-        """Put the names (n, T) of the visible tokens side by side, a dot between."""
+        """Join the names (n, T) of the visible tokens, with a dot between."""
         pieces, tokens = [], []
         for row, visible in zip(names.tolist(), mask, strict=True):
             visible_places = np.flatnonzero(visible).tolist()
@@ -49,12 +49,12 @@ class Passages:
         return cls(tuple(pieces), tuple(tokens), prose=False)
 
     def take(self, rows: np.ndarray) -> Passages:
-        """Keep the given rows, in that order."""
+        """Return the given rows, in that order."""
         indices = [int(i) for i in rows]
         return Passages(tuple(self.pieces[i] for i in indices), tuple(self.tokens[i] for i in indices), self.prose)
 
     def name(self, row: int, token: int) -> str:
-        """Return what the first piece of a token reads; empty where no piece shows it."""
+        """Return the text of a token's first piece; empty if no piece shows it."""
         places = (place for place, content in enumerate(self.tokens[row]) if content == token)
         place = next(places, None)
         return "" if place is None else self.pieces[row][place]

@@ -1,4 +1,4 @@
-"""Whether the arrays of a shard fit together: their shapes before anything is cut, their values as they are read."""
+"""Checks that the arrays of a shard fit together: shapes before anything is divided, values as they are read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-# Several selected tokens as a row of integers, the rest of which is this.
+# Fills a row of selected tokens (integers) that has fewer than the others.
 ABSENT = -1
-# By array: dtypes, axes, and both in words.
+# Dtypes and axes of each array, and both in words.
 _FORMS = {
     "tokens": ("fiu", (3,), "numbers (n, T, d)"),
     "queries": ("fiu", (2,), "numbers (n, dz)"),
@@ -26,14 +26,14 @@ def sizes_of(arrays: Mapping[str, Any], name: str) -> tuple[int, int, int, int]:
     Parameters
     ----------
     arrays : mapping of str to array
-        Whatever has ``shape`` and ``dtype``.
+        Anything with ``shape`` and ``dtype``.
     name : str
-        Of the file, for the sentence.
+        Name of the file, for the error message.
 
     Raises
     ------
     ValueError
-        If an array is missing or has another form, or one has more rows than there are queries, or fewer; a sentence.
+        If an array is missing or has another form, or has another number of rows than queries.
     """
     for key in _REQUIRED:
         if key not in arrays:
@@ -63,7 +63,7 @@ def _check_count(key: str, name: str, found: int, n: int) -> None:
 
 
 def read_queries(queries: np.ndarray, name: str, start: int) -> np.ndarray:
-    """Return queries (n, dz) in float64; ``start`` is the row of the file that they begin with."""
+    """Return queries (n, dz) in float64; ``start`` is their first row in the file."""
     rows = queries.astype(np.float64)
     finite = np.isfinite(rows).all(axis=1)
     _refuse("queries", name, ~finite, start, lambda row: "NaN or infinity", "finite numbers")
@@ -89,7 +89,7 @@ def read_sequence(sequence: np.ndarray, count: int, name: str, start: int) -> np
 
 
 def check_selected(selected: np.ndarray, T: int, name: str, start: int) -> None:
-    """Raise ValueError, with the row, if a query selects no token or one that there is not."""
+    """Raise ValueError, with the row, if a query selects no token or a token out of range."""
     expected = f"indices of {T} tokens, one or more per query,"
     rows = selected.reshape(len(selected), -1)
     if selected.dtype == bool:
@@ -101,7 +101,7 @@ def check_selected(selected: np.ndarray, T: int, name: str, start: int) -> None:
 
 
 def _refuse(key: str, name: str, wrong: Any, start: int, fault: Any, expected: str) -> None:
-    """Raise ValueError if any row is wrong; ``fault(row)`` says what the first one has."""
+    """Raise ValueError if any row is wrong; ``fault(row)`` describes the first one."""
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(f"{key} of {name} has {fault(row)} in row {start + row}; {expected} were expected.")

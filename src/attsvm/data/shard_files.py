@@ -1,4 +1,4 @@
-"""Files that hold the arrays of a shard, described without reading the numbers."""
+"""Files with the arrays of a shard, described without reading the numbers."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from attsvm.data.npz import check_size, npy_header
 
 # Arrays of a shard.
 NAMES = ("tokens", "queries", "selected", "mask", "sequence")
-# What safetensors calls the dtypes that NumPy has.
+# safetensors names of NumPy's dtypes.
 _SAFE_TYPES = {
     **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"},
     **{"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"},
 }
-# The part of a zip member's header that has a fixed length, and where the lengths of the rest are.
+# Length of the fixed part of a zip member's header, and position of the other parts' lengths.
 _ZIP_HEADER, _ZIP_LENGTHS = 30, 26
-# Bit of a zip member's flags that says it is encrypted.
+# Flag of a zip member that marks encryption.
 _ENCRYPTED = 1
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file or folder holds.
+    """Content of a file or folder.
 
     Attributes
     ----------
     arrays : mapping of str to FileArray
-        Of :data:`NAMES`.
+        Arrays named in :data:`NAMES`.
     others : tuple of str
-        Names of whatever else it holds.
+        Names of all other content.
     """
 
     arrays: Mapping[str, FileArray]
@@ -59,12 +59,12 @@ class Contents:
 
 
 def describe(path: Path) -> Contents:
-    """Describe the arrays of a shard, from headers only.
+    """Describe the arrays of a shard from headers alone.
 
     Raises
     ------
     ValueError, OSError, ImportError
-        If the file cannot be read as what its name says, or a library for it is missing; a sentence.
+        If the file does not have the format of its name, or a library for it is missing.
     """
     suffix = path.suffix.lower()
     reader = FORMATS.get(suffix, _describe_folder)
@@ -78,7 +78,7 @@ def describe(path: Path) -> Contents:
 
 
 def describe_npy(path: Path, name: str) -> FileArray:
-    """Describe an array in a .npy file; raises ValueError, a sentence, if it is none."""
+    """Describe an array in a .npy file; raises ValueError if it is not one."""
     stamp = Stamp.of(path)
     with unchanged(str(path), stamp), path.open("rb") as stream:
         shape, fortran, dtype = npy_header(stream, name, path)
@@ -105,7 +105,7 @@ def _describe_folder(path: Path, _: Stamp) -> Contents:
 
 
 def _describe_npz(path: Path, stamp: Stamp) -> Contents:
-    """Locate the members that are stored as they are; those that are compressed are read from their start."""
+    """Locate the members that are stored uncompressed; compressed ones are read from their start."""
     arrays: dict[str, FileArray] = {}
     others: list[str] = []
     with zipfile.ZipFile(path) as archive, path.open("rb") as stream:
@@ -135,7 +135,7 @@ def _describe_npz(path: Path, stamp: Stamp) -> Contents:
 
 
 def _describe_safetensors(path: Path, stamp: Stamp) -> Contents:
-    """Locate the tensors; that they fill the file one after the other is checked by the library."""
+    """Locate the tensors; the library checks that they fill the file one after the other."""
     library = import_module("safetensors")
     arrays: dict[str, FileArray] = {}
     try:
@@ -158,7 +158,7 @@ def _describe_safetensors(path: Path, stamp: Stamp) -> Contents:
 
 
 def _describe_parquet(path: Path, stamp: Stamp) -> Contents:
-    """Take sizes from the first row; that the others have them is checked as they are read."""
+    """Take sizes from the first row; other rows are checked when they are read."""
     parquet = import_module("pyarrow.parquet")
     arrays: dict[str, FileArray] = {}
     with parquet.ParquetFile(path, page_checksum_verification=True) as file:

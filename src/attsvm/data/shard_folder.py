@@ -1,4 +1,4 @@
-"""The shards of a folder: which of its entries are some, and what is left out."""
+"""The shards of a folder, and the entries that are left out."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from attsvm.data.file_arrays import FileArray, RawArray
 from attsvm.data.shard_checks import sizes_of
 from attsvm.data.shard_files import FORMATS, NAMES, describe, describe_npy
 
-# Files of a folder that is one shard.
+# File names in a folder that is one shard.
 _OWN = {f"{name}.npy" for name in NAMES}
 
 
 @dataclass(frozen=True, eq=False)
 class ShardEntry:
-    """A file or folder of shards, whose arrays fit together.
+    """A file or folder of shards with consistent arrays.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class ShardEntry:
     sizes : tuple of int
         (n, T, d, dz).
     left_out : tuple of str
-        What else it holds.
+        Its other content.
     """
 
     path: Path
@@ -39,12 +39,12 @@ class ShardEntry:
 
     @classmethod
     def of(cls, path: Path, words: Path | None) -> ShardEntry:
-        """Describe an entry; raises ValueError, OSError or ImportError, a sentence."""
+        """Describe an entry; raises ValueError, OSError or ImportError."""
         contents = describe(path)
         arrays, shared = dict(contents.arrays), {}
         if words is not None:
             if "tokens" in arrays and arrays["tokens"].path != str(words):
-                raise ValueError(f"{path} holds tokens beside those of {words}; one of the two was expected.")
+                raise ValueError(f"{path} holds tokens as well as {words}; one of the two was expected.")
             arrays["tokens"] = shared_tokens(words)
             if "queries" in arrays:
                 shared["sequence"] = np.zeros(arrays["queries"].shape[:1], dtype=np.int64)
@@ -60,14 +60,14 @@ def shared_tokens(words: Path) -> FileArray:
 
 
 def entries_of(folder: Path) -> tuple[list[ShardEntry], tuple[str, ...]]:
-    """Describe the shards of a folder in the order of their names, and name what was left out.
+    """Describe the shards of a folder in the order of their names, and name the entries left out.
 
-    Hidden files are not looked at.
+    Hidden files are ignored.
 
     Raises
     ------
     ValueError, OSError, ImportError
-        If the folder holds no shards, or something that begins to be one; a sentence.
+        If the folder holds no shards, or an incomplete shard.
     """
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     own = _OWN & {entry.name for entry in entries}
@@ -89,5 +89,5 @@ def entries_of(folder: Path) -> tuple[list[ShardEntry], tuple[str, ...]]:
 
 
 def _is_shard(entry: Path) -> bool:
-    """Whether an entry is named as a shard, or is a folder with an array of one: such a one has to be whole."""
+    """Whether an entry has the name of a shard, or is a folder with an array of one; it must then be complete."""
     return entry.suffix.lower() in FORMATS or (entry.is_dir() and any((entry / name).exists() for name in _OWN))

@@ -1,8 +1,8 @@
-"""Selection problems in pieces: a folder of files, or a dask array, of which no machine needs to hold more than a part.
+"""Selection problems in pieces: a folder of files, or a dask array, that no machine needs to hold as a whole.
 
-A piece is a range of queries with the tokens they read. Describing a problem reads headers only. Tokens are read block
-by block where the format allows that (``.npy``, ``.npz`` written without compression, ``.safetensors``), and piece by
-piece where it does not (compressed ``.npz``, ``.parquet``, ``.zarr``).
+A piece is a range of queries with the tokens they read. Describing a problem reads only headers. Tokens are read block
+by block if the format allows it (``.npy``, uncompressed ``.npz``, ``.safetensors``), otherwise piece by piece
+(compressed ``.npz``, ``.parquet``, ``.zarr``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from attsvm.data.file_arrays import FileArray, RawArray, Stamp, check_unchanged
 from attsvm.data.shard_checks import ABSENT, check_selected, read_mask, read_queries, read_sequence, sizes_of
 from attsvm.data.shard_folder import ShardEntry, entries_of
 
-# Bytes of tokens, or of margins where all queries share them, in a piece that is cut from a larger file.
+# Bytes of tokens per piece of a larger file; bytes of margins if all queries share the tokens.
 PIECE_BYTES = 1 << 27
 
 
@@ -32,19 +32,19 @@ class Shard:
     Attributes
     ----------
     tokens : ndarray or RawArray, shape (b, T, d)
-        Any real dtype; of a file, what reads a range when it is indexed.
+        Any real dtype; from a file, an object that reads a range when indexed.
     queries : ndarray, shape (n, dz)
         float64.
     selected : ndarray, shape (n,) or (n, k) int, or (n, T) bool
-        Rows of integers are filled up with -1.
+        Rows of integers are padded with -1.
     mask : ndarray of bool, shape (n, T), or None
     sequence : ndarray of int, shape (n,)
     name : str
-        Of the file, for sentences.
+        Name of the file, for error messages.
     start : int
-        Row of the file that is the first query.
+        Row of the first query in the file.
     has_sequence : bool
-        Whether queries name the tokens they read, of the whole file, instead of each having a row of its own.
+        Whether queries refer to token sequences of the whole file, instead of one sequence per query.
     """
 
     tokens: np.ndarray | RawArray
@@ -73,7 +73,7 @@ class Shard:
         return np.ones((count, self.tokens.shape[1]), dtype=bool) if self.mask is None else np.asarray(self.mask[rows])
 
     def token_row(self, row: int) -> int:
-        """Find the row of the file that holds the tokens of a query."""
+        """Return the row of the file that holds the tokens of a query."""
         return int(self.sequence[row]) + (0 if self.has_sequence else self.start)
 
     @property
@@ -84,9 +84,9 @@ class Shard:
 
 @dataclass(frozen=True, eq=False)
 class ShardArrays:
-    """Arrays as they are; ``tokens`` may be what dask is to compute, or what reads a file.
+    """Arrays of a shard; ``tokens`` may be a dask array to compute, or an object that reads a file.
 
-    ``name`` and ``start`` say where they come from, and at which row.
+    ``name`` and ``start`` are their origin and first row.
     """
 
     tokens: Any
@@ -98,13 +98,13 @@ class ShardArrays:
     start: int = 0
 
     def load(self) -> ShardArrays:
-        """Compute tokens that are dask's."""
+        """Compute the tokens of a dask array."""
         is_lazy = hasattr(self.tokens, "compute")
         return replace(self, tokens=self.tokens.compute(scheduler="synchronous")) if is_lazy else self
 
     @property
     def contents(self) -> dict[str, Any]:
-        """The arrays by name, of what was loaded."""
+        """The loaded arrays by name."""
         arrays = {"tokens": self.tokens, "queries": self.queries, "selected": self.selected}
         arrays |= {"mask": self.mask, "sequence": self.sequence}
         return {
@@ -114,7 +114,7 @@ class ShardArrays:
         }
 
     def open(self) -> Shard:
-        """Check the arrays; raises ValueError as a problem in memory does."""
+        """Check the arrays; raises ValueError in the same cases as a problem in memory."""
         arrays = self.load().contents
         n, T, _, _ = sizes_of(arrays, self.name)
         tokens, selected = arrays["tokens"], arrays["selected"]
@@ -133,7 +133,7 @@ class ShardArrays:
 
 @dataclass(frozen=True, eq=False)
 class ShardFile:
-    """Queries ``start`` to ``stop`` of a file, whose arrays are described.
+    """Queries ``start`` to ``stop`` of a file whose arrays are described.
 
     Attributes
     ----------
@@ -152,17 +152,17 @@ class ShardFile:
 
     @property
     def whole_bytes(self) -> int:
-        """Bytes of the tokens that are read as a whole, zero where they can be read block by block."""
+        """Bytes of tokens that are read as a whole; zero if they can be read block by block."""
         tokens = self.arrays["tokens"]
         return 0 if isinstance(tokens, RawArray) else (self.stop - self.start) * tokens.row_bytes
 
     def load(self) -> ShardArrays:
-        """Read the arrays, but for tokens that can be read block by block.
+        """Read the arrays, except tokens that can be read block by block.
 
         Raises
         ------
         ValueError
-            If the file is damaged, or not the one that was described; a sentence that names it.
+            If the file is damaged, or differs from the described one; the message names it.
         """
         arrays, tokens = self.arrays, self.arrays["tokens"]
         is_own = self.words is None and "sequence" not in arrays
@@ -174,7 +174,7 @@ class ShardFile:
         return ShardArrays(lazy, **parts, name=self.path, start=self.start)
 
     def open(self) -> Shard:
-        """Open the arrays; raises ValueError, a sentence that names the file and the row, if their values are wrong."""
+        """Open the arrays; raises ValueError, naming file and row, if their values are wrong."""
         return self.load().open()
 
     def __str__(self) -> str:
@@ -192,9 +192,9 @@ class ShardedProblem:
     Attributes
     ----------
     shape : tuple
-        (n, T, d, dz); T is that of the longest sequence.
+        (n, T, d, dz); T is the length of the longest sequence.
     left_out : tuple of str
-        What a folder holds that is no shard, and arrays of its files that have no meaning here.
+        Entries of a folder that are not shards, and arrays of its files that are not used.
 
     See Also
     --------
@@ -217,12 +217,12 @@ class ShardedProblem:
         self.left_out = left_out
 
     def current(self) -> ShardedProblem:
-        """Describe files again that have changed since they were described.
+        """Describe changed files again.
 
         Raises
         ------
         ValueError
-            If one is gone, or has other sizes; a sentence.
+            If a file is gone, or has other sizes.
 
         Examples
         --------
@@ -246,7 +246,7 @@ class ShardedProblem:
         return ShardedProblem(shards, self.shape, self.left_out) if entries else self
 
     def check_unchanged(self) -> None:
-        """Raise ValueError, a sentence, if a file is not the one that was described.
+        """Raise ValueError if a file differs from the described one.
 
         Examples
         --------
@@ -265,18 +265,17 @@ class ShardedProblem:
         Parameters
         ----------
         folder : path
-            Files ``.npz``, ``.safetensors`` or ``.parquet``, or folders of ``.npy`` files or ``.zarr``, each with
-            tokens (n, T, d), queries (n, dz), selected (n,), and optionally mask (n, T) and sequence (n,), as for
-            :class:`attsvm.SelectionProblem`. Or one such folder itself. Hidden files are not looked at; what else is
-            left out is in ``left_out``. Where all queries read the same tokens the
-            folder holds ``tokens.npy`` of shape (V, d), and the shards have none; selected may then be (n, k), several
-            tokens filled up with -1.
+            Files ``.npz``, ``.safetensors`` or ``.parquet``, or folders of ``.npy`` files or ``.zarr``. Each has tokens
+            (n, T, d), queries (n, dz), selected (n,), and optionally mask (n, T) and sequence (n,), as for
+            :class:`attsvm.SelectionProblem`. A single such folder is accepted too. Hidden files are ignored; other
+            entries left out are in ``left_out``. If all queries read the same tokens, the folder holds ``tokens.npy``
+            of shape (V, d), and the shards have none. selected may then be (n, k), several tokens padded with -1.
 
         Raises
         ------
         ValueError, OSError
-            If the folder holds no shards, or arrays of one are missing or do not fit together; a sentence with the
-            file's name. Values are checked as they are read, with the row.
+            If the folder holds no shards, or arrays of a shard are missing or do not fit; the message names the file.
+            Values are checked when they are read, and the message names the row.
 
         Examples
         --------
@@ -303,17 +302,17 @@ class ShardedProblem:
     def from_arrays(
         cls, tokens: Any, queries: Any, selected: Any, *, mask: Any = None, chunk: int | None = None
     ) -> ShardedProblem:
-        """Cut arrays into pieces along the queries.
+        """Divide arrays into pieces along the queries.
 
         Parameters
         ----------
         tokens : dask array or array_like, shape (n, T, d)
-            A dask array keeps its chunks along the first axis; its blocks are computed where the workers are.
+            A dask array keeps its chunks along the first axis; workers compute its blocks.
         queries : array_like, shape (n, dz)
         selected : array_like, shape (n,) int, (n, k) int or (n, T) bool
         mask : array_like of bool, shape (n, T), optional
         chunk : int, optional
-            Queries in a piece of an array that is not dask's. Default: all of them.
+            Queries per piece of an array that is not a dask array. Default: all.
 
         Examples
         --------
@@ -338,16 +337,16 @@ class ShardedProblem:
 
     @classmethod
     def from_vocabulary(cls, contexts: Any, selected: Any, words: Any, *, chunk: int | None = None) -> ShardedProblem:
-        """Next-token prediction: all queries read the same words, and nothing of size n x V is formed.
+        """Next-token prediction: all queries read the same words; no array of size n x V is formed.
 
         Parameters
         ----------
         contexts : array_like, shape (n, dz)
         selected : array_like of int, shape (n,) or (n, k)
-            The word, or the words, that follow; rows are filled up with -1.
+            The word, or words, that follow; rows are padded with -1.
         words : array_like, shape (V, d)
         chunk : int, optional
-            Contexts in a piece.
+            Contexts per piece.
 
         See Also
         --------
@@ -388,7 +387,7 @@ class ShardedProblem:
 
 
 def _unresized(shard: ShardFile) -> ShardEntry:
-    """Describe a shard's file again; raises ValueError if it has other sizes."""
+    """Describe a shard's file again; raises ValueError if its sizes changed."""
     entry = ShardEntry.of(Path(shard.path), None if shard.words is None else Path(shard.words))
     shapes, before = ({name: array.shape for name, array in one.items()} for one in (entry.arrays, shard.arrays))
     if shapes != before:
@@ -397,7 +396,7 @@ def _unresized(shard: ShardFile) -> ShardEntry:
 
 
 def _pieces(entry: ShardEntry) -> list[ShardFile]:
-    """Cut a file into pieces."""
+    """Divide a file into pieces."""
     n, T, d, _ = entry.sizes
     bytes_each = 8 * T if entry.words is not None else entry.arrays["tokens"].dtype.itemsize * T * d
     step = max(1, PIECE_BYTES // bytes_each)
@@ -419,7 +418,7 @@ def _in_memory(array: Any) -> Any:
 
 
 def _blocks(tokens: Any, chunk: int) -> Iterator[tuple[Any, int]]:
-    """Yield the pieces of an array and their lengths; those of a dask array are not computed."""
+    """Yield the pieces of an array and their lengths; pieces of a dask array are not computed."""
     if hasattr(tokens, "to_delayed"):
         whole = tokens.rechunk({1: -1, 2: -1})
         yield from zip(whole.to_delayed().ravel().tolist(), whole.chunks[0], strict=True)

@@ -1,10 +1,10 @@
 """The published random instances (arXiv 2308.16898, Section 3 and Appendix; official code of the paper).
 
-Tokens x_it, queries z_i and the head v are drawn independently on the unit sphere, labels by fair coins. Numbers are
-drawn in float32, normalised there, and widened to float64, as the official runs do. With `gap`, tokens and queries are
-drawn again until every sequence's best score Y_i v^T x_it exceeds the others by at least that much.
+Tokens x_it, queries z_i and the head v are drawn independently on the unit sphere, labels by fair coins. As in the
+official runs, numbers are drawn and normalised in float32 and widened to float64. If `gap` is given, tokens and queries
+are redrawn until every sequence's best score Y_i v^T x_it exceeds the others by at least `gap`.
 
-Trial j depends on (seed, j) and the parameters alone, so a subset of the trials is the same numbers.
+Trial j depends only on (seed, j) and the parameters, so a subset of the trials has the same numbers.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import numpy as np
 
 from attsvm.data.token_data import TokenData
 
-# A gap that one draw in this many does not reach is not reached in reasonable time at all.
+# Number of draws after which a gap counts as out of reach.
 _MAX_DRAWS = 100_000
 
 
 def _sphere(rng: np.random.Generator, *shape: int) -> np.ndarray:
     """Uniform unit vectors, normalised in float32 and widened."""
     draw = rng.standard_normal(shape, dtype=np.float32)
-    # In one dimension a float32 normal is exactly zero once in some ten million draws; either sign is as good.
+    # In one dimension a float32 normal is exactly zero about once in ten million draws; either sign is valid then.
     draw[~draw.any(axis=-1), 0] = 1.0
     draw /= np.linalg.norm(draw, axis=-1, keepdims=True)
     return draw.astype(np.float64)
 
 
 def score_gap(tokens: np.ndarray, labels: np.ndarray, v: np.ndarray) -> float:
-    """Smallest distance, over the sequences, of the best score Y_i v^T x_it to the second best.
+    """Smallest difference, over the sequences, between the best and the second best score Y_i v^T x_it.
 
     Parameters
     ----------
@@ -73,15 +73,15 @@ def random_trial(
 def gapped_trial(
     rng: np.random.Generator, n: int, T: int, d: int, gap: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Draw one cross-attention trial, each sequence again until it has the score gap by itself.
+    """Draw one cross-attention trial; each sequence is redrawn separately until it has the score gap.
 
-    The same distribution as :func:`random_trial` with `gap`: given v, sequences are independent, and by symmetry the
-    chance of a gap does not depend on v. Only here the sequences need not have a gap in the same draw.
+    The distribution is the same as for :func:`random_trial` with `gap`: given v, sequences are independent, and by
+    symmetry the probability of a gap does not depend on v. Here the sequences need not have a gap in the same draw.
 
     Raises
     ------
     ValueError
-        If some sequence finds no draw with the gap.
+        If some sequence has no draw with the gap.
     """
     v = _sphere(rng, d)
     labels = rng.choice(np.array([-1.0, 1.0]), n)
@@ -90,7 +90,7 @@ def gapped_trial(
     pending = np.arange(n)
     for _ in range(_MAX_DRAWS):
         tokens[pending] = _sphere(rng, len(pending), T, d)
-        # A float32 normal is exactly zero once in some ten million draws, and its direction is no number: drawn again.
+        # A float32 normal is exactly zero about once in ten million draws; its direction is then NaN, so it is redrawn.
         pending = pending[[not score_gap(tokens[i : i + 1], labels[i : i + 1], v) >= gap for i in pending]]
         if not len(pending):
             return tokens, queries, labels, v
@@ -115,13 +115,13 @@ def random_data(
     Parameters
     ----------
     trials : int or None
-        Number of trials; None gives one trial without a batch dimension.
+        Number of trials; None gives one trial with no batch dimension.
     n, T, d : int
-        Sequences, tokens in each, and dimension.
+        Sequences, tokens per sequence, and dimension.
     kind : {"cross", "self"}
         Queries drawn on the sphere, or the first token of each sequence.
     gap : float, optional
-        Smallest score gap to accept; the published runs that speak of one use 0.1.
+        Smallest accepted score gap; published runs with a gap use 0.1.
     seed : int or tuple of int
         Trial j draws from (seed, j).
 
@@ -135,7 +135,7 @@ def random_data(
     Raises
     ------
     ValueError
-        If a size is not positive, `kind` unknown, or the gap out of reach.
+        If a size is not positive, `kind` is unknown, or the gap is out of reach.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Two columns of a file of labelled texts as people have it: with commas or tabs, in UTF-8 or not, gaps and repeats."""
+"""Two columns of a file of labelled texts: commas or tabs, UTF-8 or not, gaps and repeats."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from attsvm.data.text import LabelledTexts
 # Suffixes of files that are read as tables.
 TABLES = (".csv", ".tsv")
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-# Characters of a label that a sentence quotes.
+# Largest number of characters of a label in a message.
 LONGEST_LABEL = 30
-# How an unknown label is written; "none" is left alone, which is a class in many files.
+# Spellings of an unknown label; "none" is not among them, because it is a class in many files.
 _MISSING = {"", "na", "n/a", "nan", "null", "?"}
 
 
 def read_texts(path: str | Path, text: str, label: str, classes: tuple[str, str] | None = None) -> LabelledTexts:
     """Read two columns of a CSV or TSV file.
 
-    Fields are separated by commas, semicolons or tabs, whichever gives the columns asked for; bytes that are no UTF-8
-    are read as Windows-1252, which holds Latin-1. Lines end in line feeds, or in carriage returns if the file has no
-    line feed. Rows without a text or a label are left out. What was left out or repeats is said in the notes.
+    Fields are separated by commas, semicolons or tabs, whichever gives the requested columns. Bytes that are not UTF-8
+    are read as Windows-1252, which includes Latin-1. Lines end in line feeds, or in carriage returns if the file has no
+    line feed. Rows with no text or no label are left out. The notes list what was left out or repeats.
 
     Parameters
     ----------
     path : path
-        With a header line.
+        A file with a header line.
     text, label : str
-        Names of the columns. The label has two values; the later one in the alphabet is +1.
+        Names of the columns. The label has two values; the alphabetically later one is +1.
     classes : pair of str, optional
-        Two values of the label, rows with another being left out. Default: the label has two.
+        Two values of the label; rows with other values are left out. Default: the label has only two.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ValueError
-        If bytes are no text, a column is missing or there twice, rows are ragged, a field is longer than the csv
-        module's limit of 131,072 characters, or the labels are not two; the sentence says what helps.
+        If bytes are not text, a column is missing or occurs twice, rows are ragged, a field exceeds the csv module's
+        limit of 131,072 characters, or the number of labels is not two. The message suggests a remedy.
     """
     file = Path(path)
     if not file.is_file():
@@ -80,7 +80,7 @@ def _decode(file: Path) -> tuple[str, list[str]]:
             f"{file} has bytes at offset {error.start} that are no text; UTF-8, UTF-16 or Windows-1252 was expected."
         ) from None
     nul = content.find("\0")
-    if nul >= 0:  # no text has one, and the bytes of most other files do
+    if nul >= 0:  # never in text, but in the bytes of most other files
         raise ValueError(f"{file} has a NUL at character {nul:,}; text in UTF-8, UTF-16 or Windows-1252 was expected.")
     return content, notes
 
@@ -94,7 +94,7 @@ def _columns(file: Path, content: str, text: str, label: str, notes: list[str]) 
     for delimiter in delimiters:
         try:
             _, names = next(_rows(file, content, delimiter), (0, []))
-        except ValueError as error:  # quotes that begin after another delimiter are none here
+        except ValueError as error:  # quotes after another delimiter are not quotes here
             failures.append(error)
         else:
             headers[delimiter] = [name.strip() for name in names]
@@ -147,7 +147,7 @@ def _rows(file: Path, content: str, delimiter: str) -> Iterator[tuple[int, list[
 def _two_classes(
     file: Path, label: str, rows: list[tuple[str, str]], classes: tuple[str, str] | None, notes: list[str]
 ) -> tuple[list[tuple[str, str]], tuple[str, str]]:
-    """Keep the rows of two labels."""
+    """Select the rows of two labels."""
     counts = Counter(value for _, value in rows)
     some = ", ".join(f"{_short(value)!r} ({counted(count, 'row')})" for value, count in counts.most_common(5)) or "none"
     if classes is not None:
@@ -173,12 +173,12 @@ def _two_classes(
 
 
 def _short(value: str) -> str:
-    """Cut a label that is a text, as of a column that was named by mistake."""
+    """Shorten a long label, such as a text from a column named by mistake."""
     return value if len(value) <= LONGEST_LABEL else f"{value[:LONGEST_LABEL]}…"
 
 
 def _note_repeats(rows: list[tuple[str, str]], notes: list[str]) -> None:
-    """Say how many rows repeat a text: one that is trained on and held out alike is no test."""
+    """Report how many rows repeat a text: a text in both training and test set is no test."""
     labels: dict[str, set[str]] = {}
     for words, value in rows:
         labels.setdefault(words, set()).add(value)

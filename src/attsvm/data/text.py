@@ -1,13 +1,12 @@
-r"""Labelled texts of a CSV file as token sequences: one token a word.
+r"""Labelled texts of a CSV file as token sequences, one token per word.
 
 Words are lower-cased runs of letters or digits. Their vectors are fitted on the file itself, so that nothing is
-downloaded: with :math:`n_{ij}` the number of times words i and j stand within a window of each other, the positive
-pointwise mutual information :math:`\max(0, \log n_{ij} n / (n_i n_j))` is factored by a truncated SVD, and rows of
-:math:`U\sqrt{S}` are scaled to length one (Levy and Goldberg, NIPS 2014, show that this is what word2vec factors).
-Labels play no part in it. A text is the sequence of its different words: a word that stood in it twice would be two
-equal tokens, of which no attention can select one.
+downloaded. Let :math:`n_{ij}` be the number of times words i and j occur within a window. The positive pointwise mutual
+information :math:`\max(0, \log n_{ij} n / (n_i n_j))` is factored by a truncated SVD, and rows of :math:`U\sqrt{S}` are
+scaled to length one. Levy and Goldberg (NIPS 2014) show that word2vec factors this matrix. Labels are not used. A text
+is the sequence of its distinct words: a repeated word would be two equal tokens, neither of which attention can select.
 
-Vectors of another origin, such as the hidden states of a model, enter by :func:`from_vectors`.
+Other vectors, such as the hidden states of a model, enter by :func:`from_vectors`.
 """
 
 from __future__ import annotations
@@ -28,15 +27,16 @@ WORD = re.compile(r"[^\W_]+")
 DIMENSIONS = 32
 WINDOW = 4
 MOST_TOKENS = 64
-# Hidden states of a model are hundreds of numbers; training W takes time in proportion to their square.
+# Largest dimension of tokens: a model's hidden states have hundreds, and training W takes time quadratic in it.
 MOST_DIMENSIONS = 64
-# Numbers of the hidden states that are held at a time: 1 GiB in single precision.
+# Largest number of hidden-state entries in memory: 1 GiB in single precision.
 MOST_STATES = 1 << 28
-# A word that occurs once has the company of one place only.
+# Least number of occurrences of a word: one occurrence gives only one context.
 LEAST_COUNT = 2
 
 
-# Rows of one data set: what a study trains on and some thousands held out. More would fill memory and change nothing.
+# Largest number of rows: training rows of a study and some thousands held out. More would fill memory and change
+# nothing.
 MOST_ROWS = 8000
 
 
@@ -47,14 +47,14 @@ class LabelledTexts:
     Attributes
     ----------
     name : str
-        Of the file.
+        Name of the file.
     texts : tuple of str
     labels : ndarray, shape (n,)
         -1 and +1.
     classes : tuple of str
-        What +1 and -1 stand for.
+        The meaning of +1 and of -1.
     notes : tuple of str
-        Sentences on what was left out, repeats, or had to be guessed of the file.
+        Sentences about rows left out, repeats, and guesses about the file.
     """
 
     name: str
@@ -64,11 +64,11 @@ class LabelledTexts:
     notes: tuple[str, ...] = ()
 
     def take(self, rows: np.ndarray) -> LabelledTexts:
-        """Keep the given rows, in that order."""
+        """Return the given rows, in that order."""
         return replace(self, texts=tuple(self.texts[i] for i in rows), labels=self.labels[rows])
 
     def drawn(self, most: int) -> tuple[np.ndarray, LabelledTexts]:
-        """Draw at most so many rows at random, always the same of one file; return them and what is left, noted."""
+        """Draw at most ``most`` rows at random, always the same for a file; return them and the texts, with a note."""
         n = len(self.texts)
         if n <= most:
             return np.arange(n), self
@@ -78,20 +78,20 @@ class LabelledTexts:
 
 
 def word_dataset(texts: LabelledTexts, dimensions: int = DIMENSIONS, most: int = MOST_ROWS) -> Dataset:
-    """Turn texts into sequences of word vectors fitted on them.
+    """Convert texts to sequences of word vectors fitted on them.
 
     Parameters
     ----------
     texts : LabelledTexts
     dimensions : int
-        Of the vectors, if there are as many words.
+        Dimension of the vectors, if there are enough words.
     most : int
-        Rows of the data set; vectors are fitted on all texts.
+        Largest number of rows; vectors are fitted on all texts.
 
     Raises
     ------
     ValueError
-        If the texts share too few words to say anything of their company.
+        If the texts have too few words in common to fit vectors.
     """
     words = [[sys.intern(match.group().lower()) for match in WORD.finditer(text)] for text in texts.texts]
     counts = Counter(word for text in words for word in text)
@@ -139,7 +139,7 @@ def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> 
     Raises
     ------
     ValueError
-        If no words keep each other's company.
+        If no words occur together more often than by chance.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.linalg import svds
@@ -161,7 +161,7 @@ def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> 
             "no two words of the texts stand together more often than by chance; texts of several words were expected."
         )
     rank = min(dimensions, words - 1)
-    # The start is fixed so that one file has one set of vectors, up to rotations where singular values are equal.
+    # A fixed start gives one set of vectors per file, up to rotations for equal singular values.
     left, sigma, _ = svds(positive, k=rank, v0=np.ones(words), return_singular_vectors=True)
     assert left is not None
     order = np.argsort(-sigma, kind="stable")
@@ -171,7 +171,7 @@ def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> 
 
 
 def principal_components(sequences: Sequence[np.ndarray], dimensions: int) -> tuple[list[np.ndarray], float]:
-    """Project vectors on the directions in which they vary most, and scale them to mean length one.
+    """Project vectors on their principal directions, and scale them to mean length one.
 
     Parameters
     ----------
@@ -182,12 +182,12 @@ def principal_components(sequences: Sequence[np.ndarray], dimensions: int) -> tu
     -------
     sequences : list of ndarray, shape (T_i, min(dimensions, d))
     share : float
-        Of the variance that is kept.
+        Share of the variance that is retained.
     """
     count = sum(map(len, sequences))
     mean = np.sum([rows.sum(axis=0, dtype=float) for rows in sequences], axis=0) / count
     spread = np.zeros((len(mean), len(mean)))
-    for rows in sequences:  # one text at a time: all of them centred would be a second copy
+    for rows in sequences:  # one text at a time: centring all at once would need a second copy
         spread += (rows - mean).T @ (rows - mean)
     values, vectors = np.linalg.eigh(spread / count)
     basis = vectors[:, ::-1][:, :dimensions]  # (d, dimensions), largest variance first
@@ -203,21 +203,21 @@ def from_vectors(
     notes: Sequence[str],
     spans: Sequence[Sequence[Span]] | None = None,
 ) -> Dataset:
-    """Make a data set of one vector sequence a text; texts without any, and tokens past the 64th, are left out.
+    """Make a data set of one vector sequence per text; texts with none, and tokens after the 64th, are left out.
 
     Parameters
     ----------
     texts : LabelledTexts
     sequences : sequence of ndarray, shape (T_i, d)
     notes : sequence of str
-        How the vectors were made.
+        Description of the vectors.
     spans : sequence of sequence of (int, int, int), optional
-        Where each text shows which of its vectors, so that a report can mark them.
+        Positions of each vector in its text, so that a report can mark them.
 
     Raises
     ------
     ValueError
-        If no text, or texts of one label only, have a token.
+        If no text has a token, or all texts with tokens have the same label.
     """
     cut = [sequence[:MOST_TOKENS] for sequence in sequences]
     rows = [i for i, sequence in enumerate(cut) if len(sequence)]

@@ -1,6 +1,6 @@
-"""Arrays for :class:`attsvm.TokenData`: checked, of one kind, and laid out one row a query.
+"""Arrays of :class:`attsvm.TokenData`: checked, of one array type, with one row per query.
 
-The arrays stay what they were, NumPy or torch; nothing here imports torch.
+They stay NumPy or torch; nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Array = Any
 
 
 def floating(name: str, array: Array, like: Array | None = None) -> Array:
-    """Return `array` as a floating-point array of the kind (and device) of `like`, or of its own kind."""
+    """Return `array` as a floating-point array of the type (and device) of `like`, or else of its current type."""
     if is_tensor(array if like is None else like):
         torch = sys.modules["torch"]
         device = (array if like is None else like).device
@@ -43,7 +43,7 @@ def floating(name: str, array: Array, like: Array | None = None) -> Array:
 
 
 def boolean_mask(mask: Array, tokens: Array) -> Array:
-    """Return `mask` as booleans of the kind of `tokens`, checked to leave every query at least one token."""
+    """Return `mask` as booleans of the array type of `tokens`; every query must see at least one token."""
     expected = tuple(tokens.shape[:-1])
     if is_tensor(tokens):
         torch = sys.modules["torch"]
@@ -66,7 +66,7 @@ def boolean_mask(mask: Array, tokens: Array) -> Array:
 def sequence_arrays(
     tokens: Array, labels: Array, queries: Array | None, *, causal: bool, mask: Array | None
 ) -> tuple[Array, Array, Array, Array | None]:
-    """Tokens, queries, labels and mask with one row a query; see :meth:`attsvm.TokenData.from_sequences`."""
+    """Tokens, queries, labels and mask with one row per query; see :meth:`attsvm.TokenData.from_sequences`."""
     tokens = floating("tokens", tokens)
     query_array = tokens if queries is None else floating("queries", queries, tokens)
     if tokens.ndim < 3 or query_array.ndim != tokens.ndim or query_array.shape[:-2] != tokens.shape[:-2]:

@@ -1,15 +1,15 @@
-"""What a one-layer attention model is trained on: tokens, queries, labels and a mask, for many trials at once.
+"""Data of a one-layer attention model: tokens, queries, labels and a mask, for many trials at once.
 
-Trial by trial the model of arXiv 2308.16898 (Section 2) is
+For each trial the model of arXiv 2308.16898 (Section 2) is
 
     prediction_i = h(V_i^T softmax(X_i W z_i)),        i = 1..n,
 
-with tokens X_i (T, d), queries z_i (dz,), labels Y_i in {-1, +1} and values V_i, which are the tokens themselves unless
-keys and values differ (prompt attention). Every setting of the paper is an instance of it: cross-attention takes any
-z_i, self-attention a row of X_i, a sequence model one query for each position with a mask, prompt attention the
-constant query 1 with W the prompt. Leading dimensions are independent trials, trained together.
+with tokens X_i (T, d), queries z_i (dz,), labels Y_i in {-1, +1} and values V_i. The values are the tokens, unless keys
+and values differ (prompt attention). Every setting of the paper is an instance. Cross-attention takes any z_i,
+self-attention a row of X_i, a sequence model one query per position with a mask. Prompt attention takes the constant
+query 1 and W as the prompt. Leading dimensions are independent trials, trained together.
 
-The arrays stay what they were, NumPy or torch; nothing here imports torch.
+Arrays stay NumPy or torch; nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class TokenData(Summarised):
     tokens : array, shape (..., n, T, d)
         Tokens x_it, the keys of attention. Leading dimensions are independent trials.
     queries : array, shape (..., n, dz)
-        Queries z_i; use :meth:`self_attention` when they are rows of the tokens.
+        Queries z_i; use :meth:`self_attention` if they are rows of the tokens.
     labels : array, shape (..., n)
         Labels Y_i, each -1 or +1.
     mask : boolean array, shape (..., n, T), optional
-        True where query i may see token t. All tokens are visible by default.
+        True where query i sees token t. By default all tokens are visible.
     values : array, shape (..., n, T, dv), optional
-        What attention averages; the tokens by default.
+        The averaged vectors; the tokens by default.
 
     Raises
     ------
@@ -119,7 +119,7 @@ class TokenData(Summarised):
         Raises
         ------
         ValueError
-            If a sequence is empty or of another width, or as the constructor does.
+            If a sequence is empty or has another width, or in the cases of the constructor.
 
         Examples
         --------
@@ -156,7 +156,7 @@ class TokenData(Summarised):
         Raises
         ------
         ValueError
-            If `row` is out of range, or as the constructor does.
+            If `row` is out of range, or in the cases of the constructor.
 
         Examples
         --------
@@ -189,8 +189,8 @@ class TokenData(Summarised):
     ) -> TokenData:
         """Sequence-to-sequence attention: several queries read each sequence, and each has a label.
 
-        Query k of sequence i becomes query i * K + k. The risk averages over all of them; the paper's (Section 7) has
-        no 1/K, which multiplies it, and a plain gradient step, by K.
+        Query k of sequence i becomes query i * K + k. The risk averages over all queries. The paper's risk (Section 7)
+        has no factor 1/K: it is K times larger, and so is a plain gradient step.
 
         Parameters
         ----------
@@ -206,12 +206,12 @@ class TokenData(Summarised):
         Returns
         -------
         TokenData
-            With n = b K. Each query has its own copy of the tokens in memory.
+            A data set with n = b K. Each query has a separate copy of the tokens in memory.
 
         Raises
         ------
         ValueError
-            If shapes do not fit, or as the constructor does.
+            If shapes do not fit, or in the cases of the constructor.
 
         Examples
         --------
@@ -244,7 +244,7 @@ class TokenData(Summarised):
         Raises
         ------
         ValueError
-            If `key` does not fit, or as the constructor does.
+            If `key` does not fit, or in the cases of the constructor.
 
         Examples
         --------
@@ -267,10 +267,10 @@ class TokenData(Summarised):
 
     @classmethod
     def next_token(cls, embeddings: Array, sequences: Array, targets: Array, mask: Array | None = None) -> TokenData:
-        """Next-token prediction with a tied head (arXiv 2403.08081): the last token asks for the one that follows.
+        """Next-token prediction with a tied head (arXiv 2403.08081): the last token is the query for the next one.
 
-        With classifier rows that read the token identity, e_y^T x_t = 1 if token t is y, the probability given to the
-        target is the attention its copies receive. Train with the head v = [1.0] and loss="log".
+        Classifier rows read the token identity: e_y^T x_t = 1 if token t is y. The probability of the target is then
+        the attention on its copies. Train with the head v = [1.0] and loss="log".
 
         Parameters
         ----------
@@ -300,20 +300,20 @@ class TokenData(Summarised):
         return cls(*next_token_arrays(embeddings, sequences, targets, mask))
 
     def problem(self, selected: Any) -> SelectionProblem:
-        """Ask for the smallest W that selects given tokens of these sequences.
+        """Pose the problem of the smallest W that selects given tokens of these sequences.
 
-        Labels and values play no part in it: what a trained W is compared with is the problem of the tokens that it
-        selects, or of those of best score.
+        Labels and values are not used. A trained W is compared with the problem of the tokens that it selects, or of
+        the best-scoring tokens.
 
         Parameters
         ----------
         selected : integer array, shape (n,), or boolean array, shape (n, T)
-            The token each query is to select, or several that must score alike.
+            The token that each query must select, or several that must get equal scores.
 
         Returns
         -------
         SelectionProblem
-            With these tokens, queries and mask; its answers come back as the kind of array the tokens are.
+            With these tokens, queries and mask; results have the array type of the tokens.
 
         Raises
         ------
@@ -347,7 +347,7 @@ class TokenData(Summarised):
 
     @property
     def T(self) -> int:
-        """Number of tokens a query reads, visible or not."""
+        """Number of tokens per query, visible or not."""
         return self.tokens.shape[-2]
 
     @property

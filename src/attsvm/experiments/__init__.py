@@ -1,1 +1,1 @@
-"""Published experiments, reproduced or corrected, and our own: one module an experiment, one engine for all."""
+"""Published experiments, reproduced or corrected, and new ones: one module per experiment, one engine for all."""

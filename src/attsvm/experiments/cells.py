@@ -1,4 +1,4 @@
-"""The cells of a run: the sweep of an experiment, with the fields that the caller set to other values."""
+"""The cells of a run: the sweep of an experiment, with fields that the caller changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attsvm.experiments.experiment import Effort, Experiment
 
-# Trials of a run: all its rows are held when it ends. The largest published figure has 44,200.
+# Largest number of trials per run: all its rows are in memory when it ends. The largest published figure has 44,200.
 MOST_TRIALS = 1_000_000
 
 
@@ -24,13 +24,12 @@ def cells(experiment: Experiment, effort: Effort, overrides: Mapping[str, Any] |
     experiment : Experiment
     effort : {"quick", "full"}
     overrides : mapping, optional
-        Fields of the config to values for all cells; a string is read as the field's type. Cells that become equal
-        count once.
+        Values of config fields for all cells; a string is read as the field's type. Cells that become equal count once.
 
     Raises
     ------
     ValueError
-        If there is no such field, or the value is not of its type or not allowed; a sentence.
+        If there is no such field, or the value has the wrong type or is not allowed.
     """
     if effort not in ("quick", "full"):
         raise ValueError(f"effort is {effort!r}; 'quick' or 'full' was expected.")
@@ -47,7 +46,7 @@ def cells(experiment: Experiment, effort: Effort, overrides: Mapping[str, Any] |
     except ValueError as error:
         raise ValueError(f"{experiment.name}: {error}") from error
     for name, value in values.items():
-        # Counts and sizes are positive; a field that is zero in some cell of the sweep is something else.
+        # Counts and sizes are positive; only a field that is zero in some cell of the sweep may be zero.
         least = min(1, *(getattr(config, name) for config in sweep)) if type(value) is int else None
         if least is not None and value < least:
             raise ValueError(f"{name} is {value} for {experiment.name}; at least {least} was expected.")
@@ -60,7 +59,7 @@ def cells(experiment: Experiment, effort: Effort, overrides: Mapping[str, Any] |
 
 
 def parameters_hash(experiment: Experiment, configurations: tuple[Any, ...]) -> str:
-    """Tell runs apart: a digest of all cells and of what cuts them into batches."""
+    """Identify a run: a digest of all cells and of the batch size."""
     content = [experiment.batch, list(experiment.instance), [asdict(config) for config in configurations]]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

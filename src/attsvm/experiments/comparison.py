@@ -1,22 +1,25 @@
-r"""Verdicts on single numbers, whose tolerance is sampling error and nothing else.
+r"""Verdicts on single numbers, with a tolerance that follows from sampling error alone.
 
-A published number comes from the ledger, with its trials and reading error; two samples are compared, ours and theirs,
-for there is sampling error in both. Three questions are asked of each:
+A published number comes from the ledger, with its number of trials and reading error. Both samples, ours and theirs,
+have sampling errors. Three questions are asked for each number:
 
-* *Does ours differ?* A two-sample test at level 0.05 / :data:`COMPARISONS` (Bonferroni): with probability 95 % no true
-  number of a whole report is called different. For shares, :math:`p_0` of N published trials and m of ours, the score
-  test accepts a difference :math:`\delta` when, with :math:`a = m/(N+m)` and :math:`c = z^2(1/N+1/m)`,
+* *Does ours differ?* A two-sample test at level 0.05 / :data:`COMPARISONS` (Bonferroni): with probability 95 % no
+  correct number of a whole report is called different. For shares, let :math:`p_0` be the share of N published trials
+  and m our number of trials. The score test accepts a difference :math:`\delta` if, with :math:`a = m/(N+m)` and
+  :math:`c = z^2(1/N+1/m)`,
 
-  .. math:: \delta^2 \le c\,(p_0 + a\delta)(1 - p_0 - a\delta),
+  .. math:: \delta^2 \le c\,(p_0 + a\delta)(1 - p_0 - a\delta).
 
-  and the root of that quadratic on our side is the tolerance. For means it is :math:`t\sqrt{s^2/m + s_0^2/N}`, where
-  the published standard deviation :math:`s_0`, when it is not known, is taken to be ours: they ran the same experiment.
+  The root of this quadratic on our side is the tolerance. For means the tolerance is :math:`t\sqrt{s^2/m + s_0^2/N}`.
+  If the published standard deviation :math:`s_0` is unknown, ours replaces it: both ran the same experiment.
 * *Is ours the same?* Equivalence by two one-sided tests at 5 % (Schuirmann, *J. Pharmacokinetics and Biopharmaceutics*
-  15, 1987): the 90 % interval of the difference lies within a margin, stated with the quantity. Only then "agrees".
-* *Could we have told?* The power: the probability that a true difference as large as the margin is called different.
+  15, 1987): the 90 % interval of the difference lies within a margin, stated with the quantity. Only then the verdict
+  is "agrees".
+* *Could a difference have been detected?* The power: the probability that a true difference as large as the margin is
+  called different.
 
-Where neither difference nor sameness is shown, the verdict is "too weak to tell". The reading error is added to every
-interval. An artefact is "corrected" by two such tests, see :func:`corrected`.
+If neither difference nor equivalence is shown, the verdict is "too weak to tell". The reading error is added to every
+interval. The verdict "corrected" needs two such tests, see :func:`correction`.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ from attsvm.experiments.statistics import (
 )
 
 COMPARISONS = 580
-"""Published numbers of the ledger, rounded up to tens: the family over which errors are controlled. A report of some
-experiments compares fewer, and is judged as strictly."""
+"""Number of published numbers in the ledger, rounded up to tens: errors are controlled over this family, also in a
+report of fewer experiments."""
 
 LEVEL = 0.05 / COMPARISONS
 """Probability that sampling error alone makes one verdict "differs"."""
@@ -47,20 +50,20 @@ LEVEL = 0.05 / COMPARISONS
 SHARE_MARGIN = 0.1
 """Margin of shares: ten trials of a hundred."""
 
-_SLACK = 1e-12  # of subtracting two decimal numbers
+_SLACK = 1e-12  # rounding of the difference of two decimal numbers
 
 
 def share_tolerance(published: float, sample_size: int, published_trials: int | None, above: bool) -> float:
-    """Return how far our share may lie above, or below, the published one by sampling error.
+    """Return how far sampling error allows our share to lie above, or below, the published one.
 
     Parameters
     ----------
     published : float
         In [0, 1].
     sample_size, published_trials : int
-        Trials of ours and of theirs; None for a published share that is exact.
+        Our trials and theirs; None for a published share that is exact.
     above : bool
-        On which side of the published share ours lies.
+        Whether ours lies above the published share.
 
     Returns
     -------
@@ -94,31 +97,31 @@ def share_verdict(
     infeasible: int = 0,
     note: str = "",
 ) -> Verdict:
-    """Hold a share of trials against the published one.
+    """Compare a share of trials with the published one.
 
     Parameters
     ----------
     experiment, quantity : str
     hits, sample_size : int
-        Successes among the trials that count.
+        Successes among the counted trials.
     published : LedgerNumber, optional
-        A share in [0, 1] of the ledger. Without it the verdict is "measured". Where the paper states no trials, it
-        counts as exact.
+        A share in [0, 1] of the ledger. If None, the verdict is "measured". If the paper states no number of trials,
+        the share counts as exact.
     margin : float
-        The difference that would matter.
+        The smallest difference that matters.
     trials, discarded, infeasible : int
-        As in :class:`Verdict`; by default `trials` is counted + discarded.
+        See :class:`Verdict`; by default `trials` is counted + discarded.
     note : str
 
     Returns
     -------
     Verdict
-        Its measured value is NaN, and the verdict "measured", when no trial counts.
+        If no trial counts, the measured value is NaN and the verdict "measured".
 
     Raises
     ------
     ValueError
-        If `published` does not come from the ledger, or is no share.
+        If `published` does not come from the ledger, or is not a share.
     """
     check_share(hits, sample_size)
     low, high = wilson_interval(hits, sample_size)
@@ -130,7 +133,7 @@ def share_verdict(
             raise ValueError(f"published is {value!r} for {quantity!r}; a share in [0, 1] was expected.")
         sides = [True, False] if measured == value else [measured > value]
         tolerance = published.error + max(share_tolerance(value, sample_size, theirs, side) for side in sides)
-        # Half a success more in each sample: the error of 0 of m is not zero.
+        # Half a success is added to each sample: the error of 0 of m is not zero.
         pooled = (hits + 0.5 + value * (theirs or 0)) / (sample_size + 1 + (theirs or 0))
         spread = math.sqrt(pooled * (1 - pooled) * (1 / sample_size + (1 / theirs if theirs else 0.0)))
     return value_verdict(
@@ -155,34 +158,34 @@ def mean_verdict(
     infeasible: int = 0,
     note: str = "",
 ) -> Verdict:
-    """Hold a mean over trials against the published one.
+    """Compare a mean over trials with the published one.
 
     Parameters
     ----------
     experiment, quantity : str
     values : array_like, shape (m,)
-        One a trial that counts.
+        One per counted trial.
     published : LedgerNumber, optional
-        A mean of the ledger. Without it the verdict is "measured".
+        A mean of the ledger. If None, the verdict is "measured".
     margin : float
-        The difference that would matter; needed with `published`.
+        The smallest difference that matters; required with `published`.
     published_deviation : float, optional
-        Standard deviation of theirs over trials; by default the one of the ledger, and ours where that has none.
+        Standard deviation of their trials; by default the one in the ledger, or ours if it has none.
     assumed_trials : int, optional
-        Theirs where the paper does not state them; without it such a mean counts as exact.
+        Their number of trials if the paper does not state it; otherwise such a mean counts as exact.
     interval : {"t", "bootstrap"}
     trials, discarded, infeasible, note
-        As in :func:`share_verdict`.
+        See :func:`share_verdict`.
 
     Returns
     -------
     Verdict
-        "measured" when fewer than two trials count: nothing is known of the sampling error then.
+        "measured" if fewer than two trials count: the sampling error is then unknown.
 
     Raises
     ------
     ValueError
-        If `published` does not come from the ledger, or no margin is stated for it.
+        If `published` does not come from the ledger, or has no margin.
     """
     sample = vector(values)
     count = len(sample)
@@ -206,14 +209,14 @@ def mean_verdict(
 
 
 def count_deviation(published: float, counts: Any) -> float:
-    """Return a standard deviation for published counts: ours, or the least that integers of that mean have.
+    """Return a standard deviation for published counts: ours, or the least possible for integers of that mean.
 
     Parameters
     ----------
     published : float
         Their mean.
     counts : array_like, shape (m,)
-        Ours.
+        Our counts.
 
     Returns
     -------
@@ -240,22 +243,22 @@ def value_verdict(
     infeasible: int = 0,
     note: str = "",
 ) -> Verdict:
-    """Hold any number with its interval against the published one, under a tolerance derived by the caller.
+    """Compare any number and its interval with the published one, under a tolerance derived by the caller.
 
     Parameters
     ----------
     experiment, quantity : str
     measured, low, high : float
     published : LedgerNumber, optional
-        Without it the verdict is "measured".
+        If None, the verdict is "measured".
     tolerance : float
-        The difference that sampling error and reading explain; NaN or infinite where it is unknown: then "measured".
+        The difference that sampling and reading errors explain; NaN or infinite if unknown: then "measured".
     spread : float
         Standard error of the difference.
     margin : float
-        The difference that would matter.
+        The smallest difference that matters.
     trials, discarded, infeasible, note
-        As in :func:`share_verdict`.
+        See :func:`share_verdict`.
 
     Returns
     -------
@@ -289,20 +292,21 @@ def value_verdict(
 
 
 def correction(truth: Verdict, restoration: Verdict, artefact: str) -> Verdict:
-    """Say of a published number whether it is an artefact: by two tests, or not at all.
+    """Decide by two tests whether a published number is an artefact.
 
     Parameters
     ----------
     truth, restoration : Verdict
-        Of the same published number: the certified value, and the value with the artefact put back.
+        For the same published number: the certified value, and the value with the artefact restored.
     artefact : str
-        What it is, in a sentence.
+        Description of the artefact, in a sentence.
 
     Returns
     -------
     Verdict
-        That of `truth`; "corrected" when it differs and `restoration` agrees. When it differs and `restoration` does
-        not agree, the cause is not shown, and it stays "differs". When it does not differ, nothing is to be corrected.
+        The verdict of `truth`, or "corrected" if it differs and `restoration` agrees. If it differs and `restoration`
+        does not agree, the cause is not shown, and it stays "differs". If it does not differ, there is nothing to
+        correct.
     """
     result = f"With that put back {restoration.measured:.4g}: {restoration.verdict}."
     if truth.verdict == "differs" and restoration.verdict == "agrees":

@@ -1,8 +1,8 @@
-"""The work itself, the same in this process and on a worker.
+"""The computation of batches, the same in this process and on a worker.
 
-A cell is cut into batches of :attr:`Experiment.batch` trials, always at the same places: batched linear algebra may
-round differently in a batch of another size, so a batch is what makes equal runs equal to the last bit. A shard is a
-range of consecutive batches, cut by time, and has no influence on what is computed.
+A cell is divided into batches of :attr:`Experiment.batch` trials, always at the same indices. Batched linear algebra
+may round differently in a batch of another size, so fixed batches make equal runs equal to the last bit. A shard is a
+range of consecutive batches that fits a time limit; it has no influence on the results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Task:
-    """Batches to compute, with everything a worker has to know."""
+    """Batches to compute, with all information that a worker needs."""
 
     experiment: str
     trials: Callable[[Any, Any], list[Row]]
@@ -46,7 +46,7 @@ class Result:
 
 
 def cut(configs: Sequence[Any], batch: int) -> list[Batch]:
-    """Cut cells into batches, the last of a cell possibly smaller."""
+    """Divide cells into batches; the last batch of a cell may be smaller."""
     return [
         Batch(config, start, min(start + batch, config.trials))
         for config in configs
@@ -55,19 +55,19 @@ def cut(configs: Sequence[Any], batch: int) -> list[Batch]:
 
 
 def task_of(experiment: Experiment, seed: int, batches: Sequence[Batch]) -> Task:
-    """Describe work to a worker; functions travel by name."""
+    """Describe work for a worker; functions are sent by name."""
     return Task(experiment.name, experiment.trials, experiment.instance, seed, tuple(batches))
 
 
 def compute(task: Task, budget: float, stop: Callable[[int], object] | None = None) -> Result:
-    """Compute batches until `budget` seconds are spent, at least one.
+    """Compute batches until `budget` seconds are used, at least one batch.
 
     Parameters
     ----------
     task : Task
     budget : float
     stop : callable, optional
-        Called with the trials done after each batch; a true answer ends the work there.
+        Called with the number of completed trials after each batch; returning True stops the work.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def compute(task: Task, budget: float, stop: Callable[[int], object] | None = No
     Raises
     ------
     ValueError
-        If the rows of the experiment break its contract.
+        If the rows of the experiment are malformed.
     """
     from attsvm.core.kernels import compiled_first
     from attsvm.core.threads import one_thread
@@ -91,7 +91,7 @@ def compute(task: Task, budget: float, stop: Callable[[int], object] | None = No
             trials += batch.stop - batch.start
             if (stop is not None and stop(trials)) or time.perf_counter() - wall_start >= budget:
                 break
-        # Of the processor: a busy machine changes the time on the clock.
+        # Processor time: on a busy machine the clock differs.
         seconds = time.process_time() - process_start
     return Result(rows, batches, seconds)
 

@@ -1,8 +1,8 @@
-"""What an experiment is: cells of parameters, trials that give rows, a figure and verdicts made from the rows.
+"""The parts of an experiment: cells of parameters, trials that give rows, a figure and verdicts made from the rows.
 
 An experiment is a module that defines a frozen dataclass `Config` (the parameters of one cell of its sweep) and one
-:class:`Experiment` named ``EXPERIMENT``. The engine owns everything else: seeds, shards, workers, resuming, progress
-and the report. A module must import fast; what is heavy (torch, matplotlib) is imported inside its functions.
+:class:`Experiment` named ``EXPERIMENT``. The engine does the rest: seeds, shards, workers, resuming, progress and the
+report. A module must import fast: heavy packages (torch, matplotlib) are imported inside functions.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ class Config(Protocol):
     """Parameters of one cell: a frozen dataclass of numbers, strings and booleans."""
 
     trials: int
-    """How many trials the cell has; it does not enter the seeds, so more trials extend fewer."""
+    """Number of trials of the cell; it does not enter the seeds, so more trials extend fewer."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One published number beside ours.
+    """One published number compared with ours.
 
     Attributes
     ----------
     experiment, quantity : str
-        Which number, in words and parameters: ``"P(global), W, n=5, T=5, d=10"``.
+        The number, in words and parameters: ``"P(global), W, n=5, T=5, d=10"``.
     published : float or None
-        None where nothing was published; the verdict is then ``"measured"``.
+        None if nothing was published; the verdict is then ``"measured"``.
     key : str
-        Name of the published number in the ledger (:mod:`attsvm.experiments.published.ledger`), empty without one.
+        Name of the published number in the ledger (:mod:`attsvm.experiments.published.ledger`); empty if there is none.
     measured, low, high : float
-        Ours, and its 95 % confidence interval.
+        Our value, and its 95 % confidence interval.
     trials, discarded, infeasible : int
-        Trials asked for; those the published protocol throws away; those without an SVM solution.
+        Number of requested trials, of trials discarded by the published protocol, and of trials with no SVM solution.
     tolerance : float
-        The difference that sampling error alone explains (of ours and of theirs); it follows from the trials.
+        The difference that sampling errors (ours and theirs) explain; it follows from the numbers of trials.
     margin, power : float
-        The difference that would matter, and the probability that one of that size is called different.
+        The smallest difference that matters, and the probability that a difference of this size is called different.
     verdict : {"agrees", "differs", "corrected", "too weak to tell", "measured"}
         ``"agrees"``: not different, and within the margin (two one-sided tests); ``"too weak to tell"``: neither shown.
-        ``"corrected"``: the certified value differs, and agrees once the artefact that `note` names is put back.
+        ``"corrected"``: the certified value differs, but agrees once the artefact named in `note` is restored.
     note : str
     """
 
@@ -75,41 +75,41 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment, as the registry knows it.
+    """One experiment, as in the registry.
 
     Attributes
     ----------
     name : str
-        As on the command line: lower case, hyphens.
+        Name on the command line: lower case, hyphens.
     title, source, claim : str
-        A heading; the published figure (``"Fig. 6"``) or the question answered; the claim in one sentence.
+        A heading; the published figure (``"Fig. 6"``) or the question; the claim in one sentence.
     config : type
         The frozen dataclass of one cell.
     sweep : callable
         ``sweep(effort) -> sequence of configs``, the cells of a quick or a full run.
     trials : callable
-        ``trials(config, seeds) -> rows``: a batch of trials in one call, one row or several a seed; `seeds` is an int64
-        array, and a row's numbers depend on its own seed and the config alone. Rows are flat dicts of numbers, strings,
+        ``trials(config, seeds) -> rows``: a batch of trials in one call, one or more rows per seed; `seeds` is an int64
+        array. The numbers of a row depend only on its seed and the config. Rows are flat dicts of numbers, strings,
         booleans, None, or lists of numbers; each has the key ``"seed"``.
     figure : callable
-        ``figure(rows) -> matplotlib Figure``, ours over the published curve, with error bars. Rows also carry the
-        fields of their config and ``"trial"``; a key that only other rows have is there and None. With a second
-        parameter, ``figure(rows, width)``, it draws at that width in inches, and the report asks for a narrow one too
-        (:data:`attsvm.plots.style.WIDE`, :data:`~attsvm.plots.style.NARROW`). Rows may be those of any subset of the
-        cells, or of cells that ``--set`` changed, never empty: what has no published counterpart is drawn alone.
+        ``figure(rows) -> matplotlib Figure``: our curves over the published ones, with error bars. Rows also contain
+        the fields of their config and ``"trial"``; a key that only other rows have is None. With a second parameter,
+        ``figure(rows, width)``, it draws at that width in inches, and the report also asks for a narrow figure
+        (:data:`attsvm.plots.style.WIDE`, :data:`~attsvm.plots.style.NARROW`). Rows may come from any non-empty subset
+        of the cells, or from cells changed by ``--set``; rows with no published counterpart are drawn alone.
     verdicts : callable
-        ``verdicts(rows) -> list of Verdict``; :mod:`attsvm.experiments.statistics` makes them. Of any subset as well.
+        ``verdicts(rows) -> list of Verdict``, made by :mod:`attsvm.experiments.comparison`; rows may be any subset.
     instance : tuple of str
-        The fields of the config that a trial's seed depends on; cells that agree in them see the same instances, so
-        that parameterisations or numerics are compared on equal terms.
+        The fields of the config that a trial's seed depends on. Cells that agree in them have the same instances, so
+        that parameterisations or numerics are compared on equal instances.
     minutes : mapping of effort to float
-        Measured on two cores.
+        Running time on two cores.
     batch : int
-        Trials in a shard; enough for 0.1 s of work, few enough that a killed worker costs little.
+        Trials per batch: enough for 0.1 s of work, few enough that a killed worker loses little.
     joint : callable, optional
-        ``joint(rows) -> list of JointTest``: all points of a published figure tested at once.
+        ``joint(rows) -> list of JointTest``: all points of a published figure tested together.
     readings : callable, optional
-        ``readings() -> list of Reading``: the protocols that ``attsvm reproduce NAME --explain`` tries.
+        ``readings() -> list of Reading``: the protocols tried by ``attsvm reproduce NAME --explain``.
     """
 
     name: str

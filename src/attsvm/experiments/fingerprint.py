@@ -1,9 +1,9 @@
-"""Which code made the rows: a digest of what an experiment's trials are computed by, and of nothing else.
+"""Identification of the code that made the rows: a digest of the code that computes an experiment's trials.
 
-Rows of two versions of an experiment must not be mixed, but a figure that is redrawn, or a sentence that is mended,
-leaves them as they are. So only those definitions of the experiment's module count that its `trials` and its `config`
-reach, through whatever names they mention. Checks of a config (``__post_init__``) do not: what they let through is part
-of a run's parameters. Other modules of attsvm change with its version.
+Rows of two versions of an experiment must not be mixed, but redrawing a figure must not invalidate rows. Only those
+definitions of the experiment's module therefore count that its `trials` and `config` reach, through any names they
+mention. Checks of a config (``__post_init__``) do not count: accepted values are part of a run's parameters. Other
+modules of attsvm change with its version.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def code_hash(experiment: Experiment) -> str:
     Returns
     -------
     str
-        Of the whole module where `trials` or `config` are no definitions of it; empty where it has no file.
+        Digest of the whole module if `trials` or `config` are not defined in it; empty if it has no file.
     """
     path = getattr(modules.get(experiment.trials.__module__), "__file__", None)
     if path is None:
@@ -36,19 +36,19 @@ def code_hash(experiment: Experiment) -> str:
 
 
 def digest(source: str, *names: str) -> str:
-    """Digest the definitions of a module that some of its names reach.
+    """Digest the definitions of a module that given names reach.
 
     Parameters
     ----------
     source : str
-        Of the module.
+        Source text of the module.
     names : str
         Functions and classes defined there.
 
     Returns
     -------
     str
-        Hexadecimal; of the whole source if a name is not defined in it.
+        Hexadecimal; digest of the whole source if a name is not defined in it.
     """
     texts: dict[str, list[str]] = {}
     uses: dict[str, set[str]] = {}

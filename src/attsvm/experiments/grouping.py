@@ -21,7 +21,7 @@ def by(rows: Sequence[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
     Returns
     -------
     dict
-        From the tuple of values to the rows that have them.
+        Rows keyed by the tuple of values.
     """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -38,12 +38,12 @@ Panels = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
 
 
 def panels_of(rows: Sequence[Row], panels: Panels) -> Panels:
-    """Return the panels that show every size (n, T) of the rows: those given, or one for sizes that they lack."""
+    """Return the panels that contain every size (n, T) of the rows, or one panel for the missing sizes."""
     sizes = tuple(by(rows, "n", "T"))
     panel_sizes = {size for _, part in panels for size in part}
     return panels if panel_sizes.issuperset(sizes) else ((", ".join(f"n = {n}, T = {T}" for n, T in sizes[:2]), sizes),)
 
 
 def column(rows: Sequence[Row], name: str) -> np.ndarray:
-    """Return a field of all rows that have one, float64; None is left out."""
+    """Return a field of all rows that have it, float64; None is omitted."""
     return np.array([row[name] for row in rows if row[name] is not None], dtype=float)

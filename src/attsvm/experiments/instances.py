@@ -1,4 +1,4 @@
-"""The published random instances, one a seed, stacked into a batch that is trained in one call."""
+"""The published random instances, one per seed, stacked into a batch that is trained in one call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Instances:
 
     @cached_property
     def optimal(self) -> np.ndarray:
-        """Token of highest score of every sequence, int (B, n)."""
+        """Token with the highest score of every sequence, int (B, n)."""
         return self.gamma.argmax(-1)
 
     def problems(self, selected: np.ndarray) -> ProblemBatch:
@@ -56,7 +56,7 @@ def draw(seeds: Sequence[int] | np.ndarray, n: int, T: int, d: int, gap: float |
     seeds : int array, shape (B,)
     n, T, d : int
     gap : float, optional
-        Smallest distance of the best score to the second best; sequences are drawn again until they have it.
+        Smallest difference between the best and the second best score; sequences are redrawn until they have it.
     """
     if gap:
         return draw_with(seeds, lambda rng: gapped_trial(rng, n, T, d, gap))
@@ -67,13 +67,13 @@ def draw_with(
     seeds: Sequence[int] | np.ndarray,
     generate: Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]],
 ) -> Instances:
-    """Draw tokens, queries, labels and head of each seed from any generator of one trial."""
+    """Draw tokens, queries, labels and head for each seed from any generator of one trial."""
     trials = [generate(np.random.default_rng(int(seed))) for seed in seeds]
     tokens, queries, labels, v = (np.stack(parts) for parts in zip(*trials, strict=True))
     return Instances(TokenData(tokens, queries, labels), v)
 
 
 def start_seeds(seeds: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Derive seeds for random starts, so that a start is independent of the instance that the seed itself draws."""
+    """Derive seeds for random starts, so that a start is independent of the instance of the same seed."""
     states = [np.random.SeedSequence(int(seed), spawn_key=(1,)).generate_state(1, np.uint64)[0] for seed in seeds]
     return (np.array(states, dtype=np.uint64) >> np.uint64(1)).astype(np.int64)

@@ -1,20 +1,22 @@
-r"""All points of a published figure tested at once.
+r"""A joint test of all points of a published figure.
 
 The points of a curve are not independent: training runs are recorded at many steps, and parameterisations are compared
-on the same instances. The statistic is the mean squared difference in units of its variance;
-:mod:`attsvm.experiments.null_law` derives the law that it has when nothing differs. A point of fewer than
-:data:`attsvm.experiments.points.FEWEST` trials of ours does not determine its variance: it is left out, and counted.
+on the same instances. The statistic is the mean squared difference in units of its variance.
+:mod:`attsvm.experiments.null_law` derives its distribution under the null hypothesis. A point with fewer than
+:data:`attsvm.experiments.points.FEWEST` of our trials does not determine its variance: it is omitted and counted.
 
-*Power* is stated against alternatives that we have run: the protocol with one thing changed, or our curves at the next
-printed place, or taken for one another. It is the probability that numbers printed from that protocol, with the same
-errors, would have been called different. Two means of ours differ by their sampling errors even where the protocols do
-not; a = ours less the alternative's has :math:`E\,a_i^2 = \delta_i^2 + \operatorname{var} a_i`, and is scaled so that
-the mean of :math:`a_i^2/\Sigma_{ii}` loses what the variances put into it. *Equivalence* is asked
-of the root mean square over points of difference over margin: the figure agrees when its 95 % bound is below 1.
+*Power* is stated against alternatives that we have run: the protocol with one change, our curves at the next grid
+value, or curves exchanged. It is the probability that numbers printed from that protocol, with the same errors, would
+have been called different. Two means of ours differ by sampling errors even if the protocols do not. The difference a
+of ours and the alternative has :math:`E\,a_i^2 = \delta_i^2 + \operatorname{var} a_i`. It is scaled so that the mean of
+:math:`a_i^2/\Sigma_{ii}` loses the contribution of the variances.
 
-A protocol that was *chosen* because it comes nearest has had many chances to. What is controlled is the chance that a
-wrong one is called in agreement: the probability that a protocol off by the margin would have come as near as ours,
-times the number of readings that were searched (Bonferroni). :meth:`JointTest.after_search` multiplies.
+*Equivalence* is tested for the root mean square over points of difference over margin: the figure agrees if its 95 %
+bound is below 1.
+
+A protocol that was *chosen* because it comes nearest had many chances. The controlled error is calling a wrong protocol
+in agreement. It is the probability that a protocol off by the margin would have come as near as ours, times the number
+of settings searched (Bonferroni). :meth:`JointTest.after_search` multiplies.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ from attsvm.experiments.null_law import null_law
 from attsvm.experiments.points import Point
 
 TESTS = 20
-"""Joint tests of a full report, rounded up: the family over which errors are controlled."""
+"""Number of joint tests in a full report, rounded up: the family over which errors are controlled."""
 
 LEVEL = 0.05 / TESTS
 """Probability that sampling error alone makes a figure differ."""
 
 AGREEMENT = 0.05
-"""Chance, over all readings of a figure, that one off by the margin is called in agreement."""
+"""Probability, over all settings of a figure, that one off by the margin is called in agreement."""
 
 DRAWS = 10_000
 SHRINKAGE = 0.1
@@ -52,31 +54,31 @@ class Power:
 
 @dataclass(frozen=True)
 class JointTest:
-    """The verdict on all points of a figure at once.
+    """The verdict on all points of a figure together.
 
     Attributes
     ----------
     experiment, figure : str
     reading : str
-        The protocol that ours followed, where the paper allows several; empty otherwise.
+        The protocol of our runs, if the paper allows several; otherwise empty.
     values : int
-        Distinct printed numbers tested.
+        Number of distinct printed numbers tested.
     left_out : int
-        Those that our trials do not determine.
+        Number of printed numbers that our trials do not determine.
     statistic, freedom : float
-        Mean of squared differences in units of their variance, F with so many degrees of freedom when nothing differs.
+        Mean of squared differences in units of their variance: F with this many degrees of freedom under the null.
     p, level : float
     distance, bound : float
         Root mean square of difference over margin, and its 95 % upper bound.
     chance : float
-        Probability that a protocol off by the margin would have come this near, times ``searched``; at most one.
+        Probability that a protocol off by the margin would have come as near, times ``searched``; at most one.
     powers : tuple of Power
     log_likelihood : float
-        Of the printed numbers under our means, Gaussian with the covariance above, its correlations shrunk by a tenth.
+        For the printed numbers under our means, Gaussian with the covariance above, correlations shrunk by a tenth.
     verdict : {"agrees", "differs", "too weak to tell"}
     note : str
     searched : int
-        Readings of the protocol that were searched for the nearest; one for a protocol fixed in advance.
+        Number of settings of the protocol that were searched for the nearest; one for a protocol fixed in advance.
     """
 
     experiment: str
@@ -98,7 +100,7 @@ class JointTest:
     searched: int = 1
 
     def after_search(self, readings: int) -> JointTest:
-        """Return the test of a protocol that is the nearest of so many.
+        """Return the test of a protocol that is the nearest of ``readings`` protocols.
 
         Parameters
         ----------
@@ -118,24 +120,24 @@ def joint_test(
     note: str = "",
     seed: int = 0,
 ) -> JointTest | None:
-    """Test all points of a figure at once.
+    """Test all points of a figure together.
 
     Parameters
     ----------
     experiment, figure : str
     points : sequence of Point
-        Of one key the first counts: a curve that two panels show is one curve.
+        Of several points with one key the first counts: a curve in two panels is one curve.
     alternatives : mapping, optional
-        From what is changed, in words, to the points that it gives, by key of the published number; where there is
-        none of two trials at least, ours is kept, and without any the alternative is left out.
+        Maps a description of the change to its points, keyed by the published number. Points with fewer than two trials
+        are replaced by ours; an alternative with no points is omitted.
     reading, note : str
     seed : int
-        Of the draws for power and bound.
+        Seed of the draws for power and bound.
 
     Returns
     -------
     JointTest or None
-        None where no point is determined by our trials.
+        None if our trials determine no point.
     """
     distinct = {one.published.key: one for one in reversed(points)}
     main = [one for one in reversed(distinct.values()) if one.is_determinate]
@@ -157,7 +159,7 @@ def joint_test(
     distance = float(np.sqrt(np.mean((difference / margins) ** 2)))
     distances = np.sqrt(np.mean(((difference + noise) / margins) ** 2, axis=1))
     bound = float(np.quantile(distances, 0.95))
-    # The share of draws past the margin, one more counted on both sides so that it is never zero.
+    # Share of draws past the margin; one is added to both counts so that it is never zero.
     chance = float((1 + np.count_nonzero(distances >= 1)) / (1 + DRAWS))
     p = law.tail(statistic)
     return JointTest(
@@ -172,7 +174,7 @@ def _verdict(p: float, chance: float) -> Kind:
 
 
 def _shifts(points: Sequence[Point], others: Mapping[str, Point], scale: np.ndarray) -> np.ndarray:
-    """Return by how much another protocol differs, (k,), in the mean square as large as without sampling error."""
+    """Return the differences of another protocol, (k,), whose mean square is corrected for sampling error."""
     pairs = [(one, others.get(one.published.key, one)) for one in points]
     shifts = np.array([one.mean - other.mean for one, other in pairs])
     size = float(np.mean(shifts**2 / scale))
@@ -181,7 +183,7 @@ def _shifts(points: Sequence[Point], others: Mapping[str, Point], scale: np.ndar
 
 
 def _variance(one: Point, other: Point) -> float:
-    """Return the variance of the difference of two means, trials of the same instance counted as such."""
+    """Return the variance of the difference of two means, accounting for trials on the same instance."""
     first, second = (np.array(list(point.deviations.values())) for point in (one, other))
     shared = sorted(one.deviations.keys() & other.deviations.keys())
     covariance = sum(one.deviations[seed] * other.deviations[seed] for seed in shared) / (len(first) * len(second))
@@ -189,9 +191,9 @@ def _variance(one: Point, other: Point) -> float:
 
 
 def log_likelihood(covariance: np.ndarray, differences: np.ndarray) -> np.ndarray:
-    """Gaussian log-density of differences (..., k), their correlations shrunk by :data:`SHRINKAGE`.
+    """Gaussian log-density of differences (..., k), with correlations shrunk by :data:`SHRINKAGE`.
 
-    Directions in which a curve hardly varies are not known as well as the estimated covariance says.
+    The estimated covariance overstates what is known about directions in which a curve hardly varies.
 
     Examples
     --------

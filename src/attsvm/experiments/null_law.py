@@ -1,25 +1,25 @@
-r"""The law of a figure's statistic when nothing differs, estimated from our trials.
+r"""The distribution of a figure's statistic under the null hypothesis, estimated from our trials.
 
-With :math:`\delta` the differences of our means from the printed ones and :math:`S` the covariance of one trial,
-estimated from ours over the seeds that points share,
+Let :math:`\delta` be the differences of our means from the printed ones and :math:`S` the covariance of one trial,
+estimated from ours over the seeds that points share. Then
 
 .. math:: \Sigma_{ij} = S_{ij}\Big(\frac{m_{ij}}{m_i m_j} + \frac1N\Big) + r_i^2 [i=j],
 
-where :math:`m_i` trials of ours count at point i, :math:`m_{ij}` at both, N are theirs and r is the reading error.
-The statistic is the mean of :math:`\delta_i^2/\Sigma_{ii}` over the k points. Under the null it is, by Box (*Ann. Math.
-Stat.* 25, 1954), about F with :math:`\nu = k^2/\sum_{ij} R_{ij}^2` degrees of freedom, R the correlations, and those of
-the estimated variances: many points that move together count as the few that they are. Hotelling's statistic would
-spend its power on the many directions in which a curve of correlated points hardly varies.
+where :math:`m_i` of our trials count at point i, :math:`m_{ij}` at both points, N is their number of trials and r the
+reading error. The statistic is the mean of :math:`\delta_i^2/\Sigma_{ii}` over the k points. Under the null it is
+approximately F (Box, *Ann. Math. Stat.* 25, 1954) with :math:`\nu = k^2/\sum_{ij} R_{ij}^2` degrees of freedom, R the
+correlations, and the degrees of freedom of the estimated variances. Many points that move together thus count as few.
+Hotelling's statistic would lose power in the many directions in which a curve of correlated points hardly varies.
 
-Points have trials of their own, and each adds a squared t of :math:`f_i = m_i - 1` degrees of freedom, of mean
-:math:`f_i/(f_i-2)`. F gets the second degrees of freedom f that give it the mean of these: one point of ten trials
-among many of a hundred costs little, and a figure of ten trials at every point is judged by ten.
+Points have different numbers of trials. Each adds a squared t with :math:`f_i = m_i - 1` degrees of freedom, whose mean
+is :math:`f_i/(f_i-2)`. The second degrees of freedom f of F are chosen to give the mean of these: one point of ten
+trials among many of a hundred changes little, and a figure of ten trials at every point is judged by ten.
 
-A variance estimated as 0 is no certainty: shares and counts take half a trial more, which differs by one, and counts
-vary at least as integers of the printed mean must. Values on a logarithmic axis are compared as logarithms; where one
-run in a hundred is twenty times the mean, the statistic has a longer tail than F, and is divided by what two bootstrap
-samples of ours show that tail to be (their quantile at :data:`TAIL` over the nominal one). A few dozen trials may lack
-that run: where the printed scatter shows theirs, the variance is that of both.
+An estimated variance of 0 is not certainty: for shares and counts, half a trial is added that differs by one. Counts
+vary at least as much as integers with the printed mean must. Values on a logarithmic axis are compared as logarithms.
+If one run in a hundred is twenty times the mean, the statistic has a longer tail than F. It is then divided by the
+ratio of the tail in two bootstrap samples of ours to the nominal one (quantile at :data:`TAIL`). A few dozen trials may
+lack such a run: if the printed scatter shows their trials, the variance is estimated from both.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ TAIL = 0.99
 
 @dataclass(frozen=True, eq=False)
 class NullLaw:
-    """The law of the differences when nothing differs.
+    """The distribution of the differences under the null hypothesis.
 
     Attributes
     ----------
     covariance : numpy.ndarray, shape (k, k)
-        Of the differences.
+        Covariance of the differences.
     trials : numpy.ndarray, shape (k,)
-        Of ours at each point, at least :data:`attsvm.experiments.points.FEWEST`.
+        Number of our trials at each point, at least :data:`attsvm.experiments.points.FEWEST`.
     stretch : float
-        What the statistic is divided by.
+        Divisor of the statistic.
     """
 
     covariance: np.ndarray
@@ -62,7 +62,7 @@ class NullLaw:
 
     @cached_property
     def error_freedom(self) -> float:
-        """Degrees of freedom of the estimated variances: those whose F has the mean of the points' squared t."""
+        """Degrees of freedom of the estimated variances, for which F has the mean of the points' squared t."""
         own = self.trials - 1.0
         mean = float(np.mean(own / (own - 2)))
         return 2 * mean / (mean - 1)
@@ -78,19 +78,19 @@ class NullLaw:
         return float(fdtrc(self.freedom, self.error_freedom, statistic))
 
     def critical(self, level: float) -> float:
-        """Return the statistic that is exceeded with a probability."""
+        """Return the statistic that is exceeded with the given probability."""
         from scipy.special import fdtri
 
         return float(fdtri(self.freedom, self.error_freedom, 1 - level))
 
 
 def null_law(points: Sequence[Point]) -> NullLaw:
-    """Estimate the law from what each trial adds to each mean.
+    """Estimate the distribution from the contribution of each trial to each mean.
 
     Parameters
     ----------
     points : sequence of Point
-        Determined ones.
+        Determined points.
 
     Returns
     -------
@@ -103,13 +103,13 @@ def null_law(points: Sequence[Point]) -> NullLaw:
 
 
 def _stretch(points: Sequence[Point], table: np.ndarray, law: NullLaw) -> float:
-    """Return by how much the tail of the statistic is longer than nominal, from pairs of bootstrap samples of ours."""
+    """Return the ratio of the statistic's tail to the nominal one, from pairs of bootstrap samples of ours."""
     rng = np.random.default_rng(0)
     logs = np.array([one.kind == "log" for one in points])
     theirs = np.array([one.theirs for one in points])
     there = np.isfinite(table)
     count = there.sum(0)
-    # Points have trials of their own: each trial gets a Poisson weight, which does not fix their number.
+    # Points have different trials: each trial gets a Poisson weight, which does not fix their number.
     values = np.where(there, np.where(logs, 1 + table, table), 0.0)
     share = np.minimum(theirs / count, 1.0)
     squared = np.empty(BOOTSTRAPS)
@@ -129,10 +129,10 @@ def _stretch(points: Sequence[Point], table: np.ndarray, law: NullLaw) -> float:
 
 
 def _covariance(points: Sequence[Point], table: np.ndarray) -> np.ndarray:
-    """Return the covariance of the differences of a block from what each trial adds to each mean, (seeds, k)."""
+    """Return the covariance of a block's differences from the contributions of each trial to each mean, (seeds, k)."""
     there = np.isfinite(table)
     table_or_zero = np.where(there, table, 0.0)
-    shared = there.T.astype(float) @ there  # trials that count at both
+    shared = there.T.astype(float) @ there  # trials that count at both points
     moments = table_or_zero.T @ table_or_zero / np.maximum(shared - 1, 1)
     own = np.diag(moments).copy()
     least = np.array([one.floor for one in points])
@@ -145,12 +145,12 @@ def _covariance(points: Sequence[Point], table: np.ndarray) -> np.ndarray:
     weight = shared / np.outer(count, count) + (shared > 0) / np.sqrt(np.outer(theirs, theirs))
     covariance = moments * weight
     if not there.all():
-        # Estimated from other trials for every pair, it may be no covariance: the nearest one is.
+        # Each entry is estimated from other trials, so it may not be a covariance: take the nearest one.
         values, vectors = np.linalg.eigh(covariance)
         own = np.diag(covariance).copy()
         covariance = (vectors * np.maximum(values, 0.0)) @ vectors.T
         covariance[np.diag_indices_from(covariance)] = np.maximum(own, np.diag(covariance))
     reading = np.array([one.reading for one in points])
-    # What is left of a difference of two decimal numbers.
+    # Rounding of a difference of two decimal numbers.
     covariance[np.diag_indices_from(covariance)] += reading**2 + np.finfo(float).eps
     return covariance

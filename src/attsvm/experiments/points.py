@@ -1,4 +1,4 @@
-"""Printed numbers paired with our trials of them, and the pairings of a protocol with one thing changed."""
+"""Printed numbers paired with our trials, and pairings under a protocol with one change."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from attsvm.experiments.experiment import Row
 from attsvm.experiments.published.ledger import LedgerNumber, PrintedCurve, of_ledger
 
 FEWEST = 10
-"""Trials of ours from which they determine the variance of a mean."""
+"""Number of our trials from which they determine the variance of a mean."""
 
 LARGEST_ERROR = 0.3
-"""Relative standard error from which the mean of a skewed distance says nothing, and is left out."""
+"""Relative standard error above which the mean of a skewed distance is omitted as meaningless."""
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """One printed number and our trials of it.
+    """One printed number and our trials for it.
 
     Attributes
     ----------
     published : LedgerNumber
     values : mapping of int to float
-        From the seed of each trial that counts to its value; equal seeds are equal instances.
+        Value of each counted trial, keyed by seed; equal seeds are equal instances.
     margin : float
-        The difference that would matter; of logarithms for kind "log".
+        The smallest difference that matters; in logarithms for kind "log".
     kind : {"share", "count", "mean", "log"}
     place : object
-        Where on its curve the point lies, and which curve: (curve, index), for alternatives that are off by a notch.
+        Curve and index of the point, (curve, index), for alternatives at the next grid value.
     trials : int, optional
-        Theirs, where the ledger has none.
+        Their number of trials, if the ledger has none.
     deviation : float, optional
-        Standard deviation of a trial of theirs, where it is known; for kind "log".
+        Standard deviation of one of their trials, if known; in logarithms for kind "log".
     """
 
     published: LedgerNumber
@@ -56,28 +56,28 @@ class Point:
 
     @property
     def theirs(self) -> float:
-        """Trials behind the printed number."""
+        """Number of trials behind the printed number."""
         return float(self.published.trials or self.trials or math.inf)
 
     @cached_property
     def mean(self) -> float:
-        """Ours; its logarithm for kind "log"."""
+        """Our mean; its logarithm for kind "log"."""
         mean = float(np.mean(list(self.values.values())))
         return math.log(max(mean, np.finfo(float).tiny)) if self.kind == "log" else mean
 
     @property
     def reference(self) -> float:
-        """Theirs, in the same unit."""
+        """Their number, in the same unit."""
         return math.log(self.published.value) if self.kind == "log" else self.published.value
 
     @property
     def reading(self) -> float:
-        """Reading error in that unit."""
+        """Reading error, in the same unit."""
         return self.published.error / self.published.value if self.kind == "log" else self.published.error
 
     @cached_property
     def deviations(self) -> dict[int, float]:
-        """What each trial adds to the mean: value less mean, of logarithms in first order."""
+        """Contribution of each trial to the mean: value minus mean, for logarithms in first order."""
         values = np.array(list(self.values.values()), dtype=float)
         scale = max(float(values.mean()), np.finfo(float).tiny) if self.kind == "log" else 1.0
         return dict(zip(self.values, ((values - values.mean()) / scale).tolist(), strict=True))
@@ -92,7 +92,7 @@ class Point:
 
     @property
     def floor(self) -> float:
-        """Least variance of one trial."""
+        """Smallest variance of one trial."""
         count = len(self.values)
         if self.kind == "share":
             theirs = self.theirs if math.isfinite(self.theirs) else 0.0
@@ -102,8 +102,8 @@ class Point:
             rare = 0.5 / (count + 1)
             return max(self.published.value % 1 * (1 - self.published.value % 1), rare * (1 - rare))
         if self.deviation is not None and math.isfinite(self.theirs):
-            # A few dozen skewed distances may lack the one in a hundred that makes the variance; of both samples
-            # under the null there are more.
+            # A few dozen skewed distances may lack the one in a hundred that dominates the variance; under the null
+            # both samples together have more.
             own = float(np.var(list(self.deviations.values())))
             spread = (self.deviation / self.published.value) ** 2
             return (count * own + self.theirs * spread) / (count + self.theirs)
@@ -125,11 +125,11 @@ def curve_points(
     ----------
     curve : PrintedCurve
     cells : mapping
-        From places on its axis to our rows there; other places are left out.
+        Our rows keyed by grid value; other grid values are omitted.
     value : callable
-        Of a row; None where the trial does not count.
+        Maps a row to its value; None if the trial does not count.
     margin, kind, trials, deviation
-        As in :class:`Point`.
+        See :class:`Point`.
 
     Returns
     -------
@@ -145,18 +145,18 @@ def curve_points(
 
 
 def by_key(points: Iterable[Point]) -> dict[str, Point]:
-    """Return the points of a protocol by the key of the published number, as :func:`joint_test` takes alternatives."""
+    """Return the points of a protocol keyed by published number, as :func:`joint_test` takes alternatives."""
     return {one.published.key: one for one in points}
 
 
 def notches(points: Iterable[Point], by: int = 1) -> dict[str, Point]:
-    """Return for every point, by key, the one that lies `by` places further on its curve; ends keep their own."""
+    """Return, keyed by point, the point `by` grid values further on its curve; points at the end stay."""
     by_place = {one.place: one for one in points}
     return {one.published.key: by_place.get((curve, at + by), one) for (curve, at), one in by_place.items()}
 
 
 def swap(points: Iterable[Point], partner: Mapping[str, str]) -> dict[str, Point]:
-    """Return the points that each curve has when the named curves are taken for one another, by key."""
+    """Return the points of each curve after the named curves are exchanged, by key."""
     by_place = {one.place: one for one in points}
     return {
         one.published.key: by_place.get((partner.get(curve, curve), at), one) for (curve, at), one in by_place.items()

@@ -1,18 +1,17 @@
-r"""The arithmetic of the published runs, so that one sees what it changes.
+r"""The arithmetic of the published runs, for comparison with exact training.
 
-The official runs of arXiv 2308.16898 train in float64 on the gradient that automatic differentiation takes through a
-plain softmax, with three habits:
+The official runs of arXiv 2308.16898 train in float64 on the gradient of automatic differentiation through a plain
+softmax. Three properties matter:
 
-* **cancellation**: the softmax backward subtracts equal numbers once a margin passes 36.7, and returns exactly zero
+* **cancellation**: the softmax backward subtracts equal numbers once a margin exceeds 36.7, and returns exactly zero
   (see :mod:`attsvm.training.gradient`);
-* **a soft division**: a gradient is divided by its norm plus :math:`\epsilon = 2.2\cdot10^{-16}`, so that steps shrink
-  to nothing when the gradient of the mean loss falls below :math:`\epsilon`, and ||W|| stops growing;
-* **(K, Q) apart**: each factor is divided by the norm of its own gradient, and
-  :math:`\epsilon(\|K\|_F^2+\|Q\|_F^2)` is added to the risk. Where the gradient has vanished, the second term is all
-  that is left, and both factors shrink.
+* **division by norm plus epsilon**: a gradient is divided by its norm plus :math:`\epsilon = 2.2\cdot10^{-16}`. Steps
+  therefore shrink to nothing when the gradient of the mean loss falls below :math:`\epsilon`, and ||W|| stops growing;
+* **K and Q separately**: each factor is divided by its gradient's norm, and :math:`\epsilon(\|K\|_F^2+\|Q\|_F^2)` is
+  added to the risk. Once the gradient has vanished, only this term remains, and both factors shrink.
 
 :class:`PublishedDescent` has the last two; the first is ``numerics="autograd"`` of :func:`attsvm.train`.
-:func:`descent` gives the options of :func:`attsvm.train` for either arithmetic.
+:func:`descent` gives the options of :func:`attsvm.train` for both arithmetics.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ STEP = 0.1
 
 @dataclass(frozen=True)
 class PublishedDescent(Optimizer):
-    """Each matrix divided by the norm of its own gradient plus epsilon; K and Q with a ridge of epsilon."""
+    """Each matrix divided by its gradient's norm plus epsilon; K and Q with a ridge of epsilon."""
 
     name: ClassVar[str] = "published_gd"
 
@@ -44,7 +43,7 @@ class PublishedDescent(Optimizer):
     ) -> None:
         """Make one step in place."""
         scale = per_trial(scaled.log_scale.exp() / scaled.n, grads[0])
-        # All gradients are of one point: none may see another parameter already moved.
+        # All gradients belong to one point, before any parameter is updated.
         true = [grad * scale for grad in grads]
         if len(params) == 2:
             true = [grad + 2 * EPSILON * param for grad, param in zip(true, params, strict=True)]
@@ -55,8 +54,8 @@ class PublishedDescent(Optimizer):
 def descent(numerics: str, parameterization: str) -> dict[str, Any]:
     """Return the options of :func:`attsvm.train` for normalised descent in either arithmetic.
 
-    Exact: the cancellation-free gradient, with step 0.1 on W and the library's own rule on (K, Q): both normalised
-    together, steps of 0.5 ||(K,Q)||/sqrt(k).
+    Exact: the cancellation-free gradient, with step 0.1 on W and the library's rule on (K, Q): joint normalisation,
+    steps of 0.5 ||(K,Q)||/sqrt(k).
 
     Raises
     ------

@@ -1,14 +1,14 @@
-r"""The nuclear SVM as the published runs solve it: an operator-splitting method, stopped at its usual accuracy.
+r"""The nuclear SVM solved as in the published runs: an operator-splitting method at its usual accuracy.
 
-The official code hands :math:`\min\|W\|_*` under :math:`A(W)\ge 1` to a modelling language, which poses
+The official code passes :math:`\min\|W\|_*` under :math:`A(W)\ge 1` to a modelling language, which poses
 
 .. math:: \min \tfrac12(\mathrm{tr}\,P + \mathrm{tr}\,Q) \quad\text{subject to}\quad
           \begin{pmatrix} P & W \\ W^\top & Q \end{pmatrix} \succeq 0,\ A(W) \ge 1,
 
-to a first-order conic solver that stops when residuals are 1e-4 (O'Donoghue et al., *Conic optimization via operator
-splitting*, 2016). This is the alternating direction method of multipliers for that problem, with the same stopping
-rule, so that one sees what such a solution looks like: its W meets the constraints and the cone up to the residuals
-only, and the singular values that ought to be zero are of their size.
+to a first-order conic solver that stops at residuals of 1e-4 (O'Donoghue et al., *Conic optimization via operator
+splitting*, 2016). This module implements the alternating direction method of multipliers for that problem, with the
+same stopping rule. Its W satisfies the constraints and the cone only up to the residuals, and singular values that
+should be zero have the size of the residuals.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CHECK = 10
 
 
 def splitting_solution(problem: SelectionProblem, epsilon: float = EPSILON) -> np.ndarray:
-    """Return W after the splitting method has stopped, (d, dz); for a feasible problem.
+    """Return W at the end of the splitting method, (d, dz); for a feasible problem.
 
     Parameters
     ----------
     problem : SelectionProblem
-        One selected token a query.
+        A problem with one selected token per query.
     epsilon : float
-        Residuals, relative and absolute, at which to stop.
+        Relative and absolute residuals at which the method stops.
     """
     d, dz = problem.shape[2:]
     rows, columns = np.nonzero(problem.rejected)

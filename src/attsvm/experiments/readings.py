@@ -1,9 +1,8 @@
-"""Which reading of a protocol explains a printed figure: what ``attsvm reproduce NAME --explain`` searches.
+"""Search for the settings that explain a printed figure, as in ``attsvm reproduce NAME --explain``.
 
-A paper leaves choices open: whether scores must have a gap, which runs are left out, when training stops, where it
-starts. A :class:`Reading` is one way to fill them in; it names the cells to run and turns their rows into points of the
-printed figure. Every reading is held against all points at once by the test of :mod:`attsvm.experiments.joint`, and
-weighed by its likelihood.
+A paper leaves choices open: score gap, omitted runs, end of training, start. A :class:`Reading` is one set of choices.
+It names the cells to run and maps their rows to points of the printed figure. Every reading is compared with all points
+together by the test of :mod:`attsvm.experiments.joint`, and weighted by its likelihood.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ Progress = Callable[[str, float], object]
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """One way to fill in what a paper leaves open.
+    """One set of choices that a paper leaves open.
 
     Attributes
     ----------
     figure : str
-        Of the paper.
+        Figure of the paper.
     factors : mapping of str to str
-        What is chosen, and how: ``{"score gap": "0.1", "filter": "none"}``.
+        Each choice and its value: ``{"score gap": "0.1", "filter": "none"}``.
     cells : tuple
         Configs to run.
     points : callable
-        ``points(rows of those cells) -> list of Point``; a point without trials is one that this reading cannot give.
+        ``points(rows of those cells) -> list of Point``; a point with no trials is one that this reading cannot give.
     """
 
     figure: str
@@ -44,25 +43,25 @@ class Reading:
 
     @property
     def name(self) -> str:
-        """Its choices in one line."""
+        """The choices in one line."""
         return ", ".join(f"{factor} {choice}" for factor, choice in self.factors.items())
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A reading with its test.
+    """A reading and its test.
 
     Attributes
     ----------
     figure : str
     factors : mapping of str to str
     points : int
-        Printed numbers that this reading gives a value for, of how many.
+        Number of printed numbers for which this reading gives a value, out of ``total``.
     total : int
     test : JointTest or None
     weight : float
-        Likelihood over the sum of all readings of the figure, each as likely before; 0 for readings that leave points
-        of the figure without a trial.
+        Likelihood divided by the sum over all readings of the figure (equal priors); 0 for a reading with points that
+        have no trial.
     """
 
     figure: str
@@ -74,7 +73,7 @@ class Explanation:
 
 
 def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = None) -> list[Explanation]:
-    """Hold every reading of an experiment's protocol against the printed figure.
+    """Compare every reading of an experiment's protocol with the printed figure.
 
     Parameters
     ----------
@@ -82,7 +81,7 @@ def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = N
     seed : int
         Root of all randomness.
     progress : callable, optional
-        ``progress(sentence, share done)``.
+        ``progress(sentence, fraction done)``.
 
     Returns
     -------

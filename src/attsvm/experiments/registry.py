@@ -1,4 +1,4 @@
-"""Which experiments there are. A name is listed once its module exists."""
+"""The experiments by name; a name is listed once its module exists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIGURES: dict[str, str] = {
     "prompt-attention": "attsvm.experiments.figures.prompt_attention",
     "mirror-descent": "attsvm.experiments.figures.mirror_descent",
 }
-"""The published figures, in the order of SPEC and report: name on the command line, module."""
+"""The published figures, in the order of the report: name on the command line, module."""
 
 BEYOND: dict[str, str] = {
     "phase-diagram": "attsvm.experiments.beyond.phase_diagram",
@@ -48,7 +48,7 @@ BEYOND: dict[str, str] = {
 
 
 def names() -> tuple[str, ...]:
-    """List the experiments: the published figures, then ours."""
+    """List the experiments: the published figures, then the others."""
     return (*FIGURES, *BEYOND)
 
 
@@ -58,7 +58,7 @@ def get(name: str) -> Experiment:
     Raises
     ------
     ValueError
-        If there is none of that name; the message offers the closest.
+        If there is no such experiment; the message suggests the closest names.
     """
     modules = FIGURES | BEYOND
     if name not in modules:

@@ -1,7 +1,7 @@
 """Run an experiment: cells into batches, batches into shards, shards into rows.
 
-The rows depend on the experiment, its parameters and the root seed, and on nothing else: not on the number of workers,
-not on where a run was interrupted and resumed, not on how the shards were cut.
+The rows depend only on the experiment, its parameters and the root seed. They do not depend on the number of workers,
+on interruption and resumption, or on the division into shards.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from attsvm.experiments.fingerprint import code_hash
 from attsvm.experiments.store import Store
 
 SHARD_SECONDS = 1.0
-"""Work in a shard: what is lost at kill -9, and long against the 5 ms that writing it takes."""
+"""Seconds of work per shard: the loss at kill -9, and much longer than the 5 ms of writing it."""
 
 Ranges = deque[tuple[int, int]]
 Keep = Callable[[int, int, Result], object]
 
 
 class Interruption(Exception):
-    """The run was asked to stop; what is done is kept, and the same run continues there."""
+    """The run was asked to stop; completed work is kept, and the same run continues from there."""
 
 
 class Crew(Protocol):
-    """Computes the batches: this process, or workers."""
+    """Computes the batches, in this process or in workers."""
 
     def work(
         self, experiment: Experiment, seed: int, batches: Sequence[Batch], ranges: Ranges, keep: Keep, meter: Meter
     ) -> None:
-        """Compute the batches of all `ranges`, handing results to ``keep(start, stop, result)``, until stopped."""
+        """Compute the batches of all `ranges`, passing results to ``keep(start, stop, result)``, until stopped."""
         ...
 
 
 class SerialCrew:
-    """The process that asks."""
+    """The calling process."""
 
     def work(
         self, experiment: Experiment, seed: int, batches: Sequence[Batch], ranges: Ranges, keep: Keep, meter: Meter
@@ -75,17 +75,17 @@ def run(
         From :func:`attsvm.experiments.registry.get`.
     effort : {"quick", "full"}
     out : path, optional
-        The experiment's own directory, see :mod:`attsvm.experiments.store`; without it nothing is kept.
+        The experiment's directory, see :mod:`attsvm.experiments.store`; None keeps nothing.
     seed : int
         Root of all randomness.
     overrides : mapping, optional
-        Fields of the config to values for all cells, see :func:`attsvm.experiments.cells.cells`.
+        Values of config fields for all cells, see :func:`attsvm.experiments.cells.cells`.
     crew : Crew, optional
         Workers; by default this process.
     progress : callable, optional
-        ``progress(sentence, share done)``; a true answer stops the run.
+        ``progress(sentence, fraction done)``; returning True stops the run.
     interval : float
-        Seconds between two new sentences.
+        Seconds between two progress sentences.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def run(
 
 
 class Preparation:
-    """A run that was found to be possible: its cells are known, and its directory is free or holds the same run."""
+    """A run that passed its checks: its cells are known, and its directory is empty or holds the same run."""
 
     def __init__(
         self,
@@ -149,9 +149,9 @@ def prepare(
     overrides: Mapping[str, Any] | None = None,
     fresh: bool = False,
 ) -> Preparation:
-    """Check everything about a run that can be checked before it starts; parameters and errors as for :func:`run`.
+    """Check everything about a run that can be checked before it starts; parameters and errors as in :func:`run`.
 
-    With `fresh` the run will discard what `out` holds, whatever run that is.
+    `fresh` makes the run discard the contents of `out`, whichever run they belong to.
     """
     return Preparation(experiment, effort, Path(out), seed, overrides, fresh)
 
@@ -159,7 +159,7 @@ def prepare(
 def finish(
     preparation: Preparation, crew: Crew | None = None, progress: Progress | None = None, interval: float = 1.0
 ) -> list[Row]:
-    """Compute what is missing of a prepared run and return its rows; parameters and errors as for :func:`run`."""
+    """Compute the missing batches of a prepared run and return its rows; parameters and errors as in :func:`run`."""
     experiment, store = preparation.experiment, preparation.store
     batches = cut(preparation.cells, experiment.batch)
     with store.lock():

@@ -1,9 +1,9 @@
-"""Seeds that depend on what a trial is, never on when, where or beside what it runs.
+"""Seeds that depend only on the trial, not on the time, machine or batch of its run.
 
-The seed of a trial is a hash of the root seed, the experiment's name, those fields of its config that `instance` names,
-and its index. Hence a subset of the cells, another number of trials, of workers or of shards sees the same instances,
-and two cells that differ in the parameterisation only are compared on equal terms. SHA-256 is the same on every machine
-and in every process, which `hash()` is not; `numpy.random.SeedSequence` spreads the digest and the index over the bits.
+The seed of a trial is a hash of the root seed, the experiment's name, the fields of its config in `instance`, and its
+index. A subset of the cells, or another number of trials, workers or shards, therefore has the same instances. Two
+cells that differ only in the parameterisation are compared on equal instances. SHA-256, unlike `hash()`, is the same on
+every machine and in every process; `numpy.random.SeedSequence` spreads the digest and the index over the bits.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def trial_seeds(root: int, experiment: str, instance: dict[str, Any], trials: It
     Returns
     -------
     ndarray of int64, shape (trials,)
-        Not negative, so that NumPy and torch both take them.
+        Not negative, as NumPy and torch require.
 
     Raises
     ------
     ValueError
-        If the root seed is no integer of at least 0.
+        If the root seed is not a non-negative integer.
     """
     if isinstance(root, bool) or not isinstance(root, int) or root < 0:
         raise ValueError(f"seed is {root!r}; an integer of at least 0 was expected.")

@@ -1,8 +1,8 @@
 r"""Intervals at 95 %.
 
-A share gets Wilson's: the shares p that the score test does not reject, :math:`|\hat p-p| \le z\sqrt{p(1-p)/m}`, which
-stays inside [0, 1] and does not collapse at 0 of m. A mean gets Student's t; a median, a fitted exponent or a mean of
-few skewed values gets the percentile bootstrap.
+A share gets Wilson's interval: the shares p that the score test does not reject, :math:`|\hat p-p| \le
+z\sqrt{p(1-p)/m}`. It stays inside [0, 1] and does not collapse at 0 of m. A mean gets Student's t interval. A median, a
+fitted exponent or a mean of few skewed values gets the percentile bootstrap.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def wilson_interval(hits: int, sample_size: int, level: float = 0.95) -> tuple[f
     Parameters
     ----------
     hits, sample_size : int
-        Successes among trials counted; without trials nothing is known and the interval is [0, 1].
+        Successes among counted trials; for no trials the interval is [0, 1].
     level : float
 
     Returns
@@ -87,7 +87,7 @@ def bootstrap_interval(
         return -math.inf, math.inf
     rng = np.random.default_rng(seed)
     if statistic in (np.mean, np.median):
-        # Many resamples in one call: (trials, resamples, ...), as many as stay small in memory.
+        # Many resamples per call, (trials, resamples, ...), limited by memory.
         at_once = max(1, _AT_ONCE // sample.size)
         sizes = [min(at_once, resamples - size) for size in range(0, resamples, at_once)]
         picks = (rng.integers(len(sample), size=(size, len(sample))).T for size in sizes)
@@ -118,7 +118,7 @@ def vector(values: Any) -> np.ndarray:
     Raises
     ------
     ValueError
-        If they are of another shape, or not finite.
+        If they have another shape, or are not finite.
     """
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or not np.isfinite(sample).all():
@@ -127,7 +127,7 @@ def vector(values: Any) -> np.ndarray:
 
 
 def check_share(hits: int, sample_size: int) -> None:
-    """Refuse successes that are no part of the trials counted.
+    """Refuse a number of successes outside 0 to the number of trials.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Where the rows of a run live while it runs, and after.
+"""Storage of a run's rows, during the run and after it.
 
 ::
 
@@ -6,8 +6,8 @@
     NAME/shards/00000012-00000040.parquet   the rows of batches 12 to 39
     NAME/rows.parquet                       all rows, once all shards are there; the shards are then removed
 
-Every file is written beside its place and renamed, so every shard on disk is complete; kill -9 loses the one under way.
-The seconds of a shard are in its metadata, not in its rows.
+Every file is written under a temporary name and renamed, so every shard on disk is complete; kill -9 loses the current
+one. The seconds of a shard are in its metadata, not in its rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IDENTITY = {
     "seed": "root seed",
     "parameters": "set of cells (--quick, --full, --set)",
 }
-"""Entries of the manifest that two runs must share for one to continue the other, in words."""
+"""Entries of the manifest in which two runs must agree for one to continue the other, in words."""
 
 
 class Store:
@@ -41,14 +41,14 @@ class Store:
     ----------
     directory : path
     manifest : mapping
-        Says which run this is: the entries of :data:`IDENTITY`, and what else should be on record.
+        Identifies the run: the entries of :data:`IDENTITY`, and further records.
     fresh : bool
-        Discard what the directory holds once it is opened, whatever that is.
+        Discard the contents of the directory when it is opened, whichever run they belong to.
 
     Raises
     ------
     ValueError
-        If the directory holds another run, or files that are no run at all; a sentence.
+        If the directory holds another run, or files that do not belong to a run.
     OSError
         If it cannot be read.
     """
@@ -62,7 +62,7 @@ class Store:
             return
         earlier = read_manifest(directory)
         if not (self.rows_file.exists() or any(self._shards.glob(_SHARDS))):
-            return  # a run that computed nothing keeps no other out
+            return  # a run that computed nothing does not block another
         remedy = "choose another --out, or start over with --fresh."
         if earlier is None:
             raise ValueError(f"{directory} holds rows without a manifest.json; {remedy}")
@@ -75,24 +75,24 @@ class Store:
 
     @property
     def rows_file(self) -> Path:
-        """All rows, once they are done."""
+        """All rows, once they are complete."""
         return self.directory / "rows.parquet"
 
     @property
     def seconds(self) -> float:
-        """Seconds of computation behind the rows of a finished run."""
+        """Seconds of computation for the rows of a finished run."""
         return float(self._manifest["seconds"])
 
     @property
     def finished_at(self) -> datetime | None:
-        """When an earlier run completed the rows, local time; None where there is none, or it is to be discarded."""
+        """When an earlier run completed the rows, local time; None if there is none, or it is to be discarded."""
         if self._fresh or not self.rows_file.exists():
             return None
         return datetime.fromtimestamp(self.rows_file.stat().st_mtime)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Make the directory and keep other runs out of it.
+        """Create the directory and lock it against other runs.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class Store:
         return [*gaps, (end, batches)] if end < batches else gaps
 
     def add(self, start: int, stop: int, rows: Sequence[Row], seconds: float) -> None:
-        """Keep the rows of batches `start` to `stop`."""
+        """Store the rows of batches `start` to `stop`."""
         from attsvm.experiments import tables
 
         table = tables.table_of(rows).replace_schema_metadata({"seconds": repr(seconds)})
@@ -126,7 +126,7 @@ class Store:
             tables.write(table, beside)
 
     def finish(self) -> list[Row]:
-        """Merge the shards into rows.parquet, unless that was done before, and return all rows."""
+        """Merge the shards into rows.parquet, unless already done, and return all rows."""
         from attsvm.experiments import tables
 
         if not self.rows_file.exists():
@@ -149,7 +149,7 @@ class Store:
 
 
 def read_manifest(directory: Path) -> dict[str, Any] | None:
-    """Read what a directory says it holds, None where it says nothing.
+    """Read the manifest of a directory; None if there is none.
 
     Raises
     ------
@@ -169,9 +169,9 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
 
 
 def discard(directory: Path) -> None:
-    """Remove what a run of an experiment left in its directory, and nothing else.
+    """Remove the files of an experiment's run from its directory, and nothing else.
 
-    Figures and explanations are a run's own only where its manifest lies beside them.
+    Figures and explanations belong to a run only if its manifest is in the same directory.
     """
     with suppress(ValueError):
         if read_manifest(directory) is not None:
@@ -187,5 +187,5 @@ def _remove_shards(directory: Path) -> None:
     take_up(shards, _SHARDS)
     for shard in shards.glob(_SHARDS):
         shard.unlink()
-    with suppress(OSError):  # there is none, or it holds files of the user's
+    with suppress(OSError):  # there is none, or it holds the user's files
         shards.rmdir()

@@ -1,8 +1,8 @@
-"""Rows as Arrow tables whose schema follows from the rows alone, however they were cut into shards.
+"""Rows as Arrow tables whose schema depends only on the rows, not on their division into shards.
 
-Columns stand in the order of their first appearance; a column's type is the smallest that holds all of its values:
-nothing < integer < float, and lists likewise. Both are associative, so merging shards gives the same table, and Parquet
-the same bytes, as writing all rows at once.
+Columns appear in the order of their first occurrence. A column's type is the smallest that holds all its values:
+nothing < integer < float, and the same for lists. Both rules are associative, so merged shards give the same table, and
+Parquet the same bytes, as writing all rows at once.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _ROW_GROUP = 1 << 16
 
 
 def table_of(rows: Sequence[Row]) -> pa.Table:
-    """Make a table of rows; a key that a row lacks is None there.
+    """Make a table of rows; missing keys are None.
 
     Raises
     ------
     TypeError
-        If a value is no number, string, boolean, None or flat list of numbers, or two of a column do not go together.
+        If a value is not a number, string, boolean, None or flat list of numbers, or the types of a column conflict.
     """
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {}
@@ -37,7 +37,7 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
 
 
 def merge(tables: Sequence[pa.Table]) -> pa.Table:
-    """Put tables below each other."""
+    """Concatenate tables."""
     types: dict[str, pa.DataType] = {}
     for table in tables:
         for field in table.schema:

@@ -1,9 +1,9 @@
-"""Many processes, here or on a dask cluster, for the same rows.
+"""Many processes, on this machine or on a dask cluster, that compute the same rows.
 
-Workers get ranges of batches and send rows back; only the asking process writes. Ranges start at one batch and grow
-until they take about :data:`~attsvm.experiments.runner.SHARD_SECONDS`; towards the end they shrink, so that all workers
-finish together, but not below 0.1 s. The ranges of a worker that ends are lost: dask hands them to another and starts
-a new one. dask alone is used (``distributed``): joblib loses the whole call with one worker.
+Workers get ranges of batches and send rows back; only the calling process writes. Ranges start at one batch and grow
+until they take about :data:`~attsvm.experiments.runner.SHARD_SECONDS`. Towards the end they shrink, to at least 0.1 s,
+so that all workers finish together. If a worker ends, dask gives its ranges to another and starts a new one. Only dask
+(``distributed``) does this: joblib loses the whole call with one worker.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DaskCrew:
     def work(
         self, experiment: Experiment, seed: int, batches: Sequence[Batch], ranges: Ranges, keep: Keep, meter: Meter
     ) -> None:
-        """Compute the batches of all `ranges`, handing results to ``keep(start, stop, result)``, until stopped.
+        """Compute the batches of all `ranges`, passing results to ``keep(start, stop, result)``, until stopped.
 
         Raises
         ------
@@ -59,7 +59,7 @@ class DaskCrew:
         share, watch = _Share(), Watch(self._client)
         try:
             while (ranges or under_way) and not meter.show():
-                slots = 2 * max(self._threads(), 1)  # one under way and one waiting for each
+                slots = 2 * max(self._threads(), 1)  # one running and one waiting per thread
                 while ranges and len(under_way) < slots:
                     start, stop = _take(ranges, share.size(sum(b - a for a, b in ranges), slots))
                     task = task_of(experiment, seed, batches[start:stop])
@@ -88,11 +88,11 @@ class DaskCrew:
 
 
 class _Share:
-    """How many batches to hand out at once, learnt from what the last ones took."""
+    """Number of batches per range, adapted to the time of the last ones."""
 
     def __init__(self) -> None:
         self._size = 1
-        self._seconds = math.inf  # a batch
+        self._seconds = math.inf  # per batch
 
     def learn(self, result: Result) -> None:
         self._seconds = max(result.seconds / result.batches, 1e-6)
@@ -112,13 +112,13 @@ def _take(ranges: Ranges, size: int) -> tuple[int, int]:
 
 @contextmanager
 def local_crew(workers: int) -> Iterator[DaskCrew]:
-    """Start worker processes of one thread each, and end them; see :func:`attsvm.core.cluster.local_client`."""
+    """Start single-threaded worker processes and end them; see :func:`attsvm.core.cluster.local_client`."""
     with local_client(workers) as client:
         yield DaskCrew(client)
 
 
 @contextmanager
 def cluster_crew(address: str) -> Iterator[DaskCrew]:
-    """Use the workers of a running scheduler, and leave them; see :func:`attsvm.core.cluster.remote_client`."""
+    """Use the workers of a running scheduler and leave them running; see :func:`attsvm.core.cluster.remote_client`."""
     with remote_client(address) as client:
         yield DaskCrew(client)

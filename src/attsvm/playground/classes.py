@@ -1,8 +1,8 @@
-"""The scene of three classes: one data set, three optimisers, each held against the SVM of its own norm.
+"""The scene of three classes: one data set and three optimisers, each compared with the SVM of its norm.
 
-Classes are tokens and inputs are queries, so W (3, 3) holds a weight vector for each class, the last column the
-intercepts. Attention from an input to its own class is the probability that softmax regression gives it; the loss is
-minus that probability, whose gradient points where the logarithm's does once training is past its start.
+Classes are tokens and inputs are queries. W (3, 3) thus holds a weight vector for each class, with the intercepts in
+the last column. The attention from an input to its class is the probability under softmax regression. The loss is minus
+that probability; after the start of training its gradient has the direction of the log-loss gradient.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RACES: tuple[tuple[OptimizerName, NormName], ...] = (
 
 
 def training_data(state: Classes) -> TokenData:
-    """Pose classification as attention: the value of a token is one where it is the input's class, else zero."""
+    """Pose classification as attention: the value of a token is one if it is the input's class, otherwise zero."""
     n = len(state.points)
     tokens = np.broadcast_to(np.eye(CLASSES), (n, CLASSES, CLASSES))
     values = (np.arange(CLASSES) == state.classes[:, None]).astype(float)[..., None]
@@ -53,21 +53,21 @@ def classes_picture(
     ----------
     state : Classes
     draft : bool
-        While something is dragged: training that the compiled loop does not do stops early.
+        True during a drag: training outside the compiled loop stops early.
     memory : Memory, optional
         Solutions that a draft starts from.
     stale : callable
-        Asked a hundred times during a training whether a newer state waits.
+        Called a hundred times per training; returns whether a newer state waits.
 
     Returns
     -------
     dict
-        JSON without NaN.
+        JSON with no NaN.
 
     Raises
     ------
     Supersession
-        If `stale` said yes.
+        If `stale` returned True.
     """
     memory = Memory() if memory is None else memory
     problem = SelectionProblem.from_classes(with_intercept(state.points), state.classes, classes=CLASSES)

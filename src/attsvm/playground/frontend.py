@@ -1,4 +1,4 @@
-"""The front end as the two hosts deliver it: D3 and our module in one text, a style sheet, and the page of `play`."""
+"""The front end for both hosts: D3 and our module in one text, a style sheet, and the page of `play`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from attsvm.playground.presets import PRESETS
 
-# In the order in which they need each other; the last exports `render`.
+# In the order of their dependencies; the last exports `render`.
 PARTS = ("d3.js", "address.js", "controls.js", "plane.js", "classes.js", "charts.js", "playground.js")
 
 
@@ -18,7 +18,7 @@ def _text(name: str) -> str:
 
 @cache
 def module() -> str:
-    """Return the ES module; both hosts show this text."""
+    """Return the ES module, which both hosts display."""
     presets = f"const PRESETS = {json.dumps(PRESETS)};"
     return "\n".join([_text(PARTS[0]), presets, *(_text(name) for name in PARTS[1:])])
 
@@ -31,7 +31,7 @@ def style() -> str:
 
 @cache
 def host_script() -> str:
-    """Return the script by which the page of `attsvm play` gives the module its model."""
+    """Return the script with which the page of `attsvm play` gives the module its model."""
     return _text("host.js")
 
 

@@ -1,4 +1,4 @@
-"""From a message of the page to the answer it draws."""
+"""Answers to the messages of the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attsvm.playground.plane import Memory, plane_picture
 from attsvm.playground.script import script
 from attsvm.playground.state import Classes, read_state
 
-# The largest whole number up to which JavaScript tells neighbours apart.
+# The largest integer up to which JavaScript distinguishes neighbours.
 LARGEST_SEQ = 2**53 - 1
 
 
@@ -20,22 +20,22 @@ def answer(message: Any, memory: Memory, stale: Callable[[], bool] = lambda: Fal
     Parameters
     ----------
     message : dict
-        `seq`, a number that comes back; `draft`, whether something is being dragged; `state`.
+        `seq`, a number that is returned; `draft`, whether something is being dragged; `state`.
     memory : Memory
-        Of this page.
+        Memory of this page.
     stale : callable
-        Whether a newer message waits.
+        Returns whether a newer message waits.
 
     Returns
     -------
     dict
-        The picture and `seq`; of a state that does not fit, `error`, a sentence, and `seq`. An answer that is no draft
-        has a `script`.
+        The picture and `seq`; for an invalid state, `error`, a sentence, and `seq`. An answer that is not a draft has a
+        `script`.
 
     Raises
     ------
     Supersession
-        If `stale` said yes.
+        If `stale` returned True.
     """
     fields = message if isinstance(message, dict) else {}
     seq, draft = fields.get("seq"), bool(fields.get("draft"))

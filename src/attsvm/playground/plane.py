@@ -1,8 +1,8 @@
-r"""The scene of tokens in the plane: training, the SVM of what it keeps, and how the two agree.
+r"""The scene of tokens in the plane: training, the SVM of its selection, and their correlation.
 
-Everything a page draws is computed by the public functions: :func:`attsvm.train` for the paths, :func:`attsvm.solve`
-for the SVM, :mod:`attsvm.theory` for the verdict. A *draft*, made while something is dragged, differs in two ways. The
-solvers start from the last answer, and training that the compiled loop does not do stops after `DRAFT_STEPS`.
+Public functions compute everything on the page: :func:`attsvm.train` the paths, :func:`attsvm.solve` the SVM,
+:mod:`attsvm.theory` the verdict. A *draft*, made during a drag, differs in two ways. The solvers start from the last
+answer, and training outside the compiled loop stops after `DRAFT_STEPS`.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from attsvm.theory.tokens import Trial
 from attsvm.training import Trace, train
 from attsvm.training.compiled import W_RULES
 
-# Each record costs as much as a hundred compiled steps, and so does each time the loop asks whether to go on.
+# Number of records: each costs the same as a hundred compiled steps, and so does each check for a newer state.
 RECORDS, DRAFT_RECORDS = 64, 24
 DRAFT_STEPS = 24
-# Starts along each side of the painted square, and how far its sides lie from the origin.
+# Number of starts per side of the coloured square, and distance of its sides from the origin.
 BASIN_STARTS = 49
 BASIN_REACH = 6.0
 BASIN_STEPS = 600
 
 
 class Supersession(Exception):
-    """A newer state came in; this picture is no longer needed."""
+    """A newer state arrived; this picture is no longer needed."""
 
 
 @dataclass
 class Memory:
-    """What one page need not compute again: the last solutions by name, to start from, and the last basins."""
+    """Reusable results of one page: the last solutions by name, as warm starts, and the last basins."""
 
     solutions: dict[str, Solution] = field(default_factory=dict)
     basins: tuple[bytes, dict[str, Any] | None] = (b"", None)
 
     def recall(self, name: str, problem: SelectionProblem, norm: AnyNorm) -> Solution | None:
-        """Return a solution to start from, or None; in the Frobenius norm a start costs more than it saves."""
+        """Return a solution for a warm start, or None; in the Frobenius norm a warm start costs more than it saves."""
         last = self.solutions.get(name)
         if last is None or norm == "frobenius" or not np.isfinite(last.objective):
             return None
@@ -65,7 +65,7 @@ class Memory:
 
 
 def head_of(state: Plane) -> Any:
-    """Return the head as :func:`attsvm.train` takes it."""
+    """Return the head in the form that :func:`attsvm.train` takes."""
     if state.head == "linear":
         return state.v
     from attsvm.nn.heads import ReLUHead
@@ -82,7 +82,7 @@ def start_of(state: Plane) -> np.ndarray | None:
 
 
 def factor_optimizer(state: Plane) -> OptimizerName:
-    """Return what K and Q are trained by."""
+    """Return the optimiser of K and Q."""
     return "gd" if state.optimizer == "gd" else "normalized_gd"
 
 
@@ -92,7 +92,7 @@ def numerics_of(state: Plane) -> dict[str, Any]:
 
 
 def interruptible(draft: bool, stale: Callable[[], bool]) -> dict[str, Any]:
-    """Return the options of :func:`attsvm.train` by which a newer state ends a run that is no draft."""
+    """Return the options of :func:`attsvm.train` with which a newer state ends a run that is not a draft."""
     return {} if draft else {"callback": lambda step, steps: stale()}
 
 
@@ -104,27 +104,27 @@ def record_steps(steps: int, draft: bool) -> list[int]:
 def plane_picture(
     state: Plane, *, draft: bool = False, memory: Memory | None = None, stale: Callable[[], bool] = lambda: False
 ) -> dict[str, Any]:
-    """Compute everything the page draws.
+    """Compute all data of the page.
 
     Parameters
     ----------
     state : Plane
     draft : bool
-        While something is dragged.
+        True during a drag.
     memory : Memory, optional
         Read by drafts, and written.
     stale : callable
-        Asked a hundred times during a training whether a newer state waits.
+        Called a hundred times per training; returns whether a newer state waits.
 
     Returns
     -------
     dict
-        JSON without NaN: what is not defined is None.
+        JSON with no NaN: undefined values are None.
 
     Raises
     ------
     Supersession
-        If `stale` said yes.
+        If `stale` returned True.
     """
     memory = Memory() if memory is None else memory
     data, head = TokenData(state.tokens, state.queries, state.labels), head_of(state)
@@ -145,7 +145,7 @@ def plane_picture(
     traces = {"W": trained(state.optimizer, init=start_of(state), **own)}
     if own:
         traces["exact"] = trained(state.optimizer, init=start_of(state))
-    # K and Q have no start W(0) to share, and beside a slow training they would cost a draft its pace.
+    # K and Q have no start W(0) to share, and after a slow training they would make a draft too slow.
     if state.start is None and (traces["W"].backend == "compiled" or not draft):
         traces["KQ"] = trained(factor_optimizer(state), parameterization="KQ", **own)
     runs = {name: _compare(state, trial, trace, name, draft, memory) for name, trace in traces.items()}
@@ -162,7 +162,7 @@ def plane_picture(
 
 
 def _compare(state: Plane, trial: Trial, trace: Trace, name: str, draft: bool, memory: Memory) -> Run:
-    """Solve the SVM of the tokens kept and correlate the trained matrices with it."""
+    """Solve the SVM of the selected tokens and correlate the trained matrices with it."""
     norm: AnyNorm = "nuclear" if name == "KQ" else state.norm
     equivalence = None
     moved = bool(trace.W[-1].any())
@@ -203,7 +203,7 @@ def _risk(trial: Trial, state_head: Any, attention: np.ndarray) -> np.ndarray:
 
 
 def _picture(trial: Trial, run: Run) -> dict[str, Any]:
-    """Put a run into numbers to draw."""
+    """Convert a run to numbers for drawing."""
     W = np.asarray(run.trace.W, dtype=np.float64)
     attention = attention_of(trial, W)
     solution = run.solution
@@ -230,7 +230,7 @@ def _picture(trial: Trial, run: Run) -> dict[str, Any]:
 
 
 def plain(values: Any) -> Any:
-    """Return numbers, or nested lists of them, as JSON has them: None in place of NaN and infinity."""
+    """Return numbers, or nested lists of them, for JSON: None for NaN and infinity."""
     array = np.asarray(values, dtype=np.float64)
     if np.isfinite(array).all():
         return array.tolist()
@@ -240,14 +240,14 @@ def plain(values: Any) -> Any:
 
 
 def _basins(trial: Trial, state: Plane) -> dict[str, Any] | None:
-    """Train from a square of starts W(0) z; None unless all queries are one, so that a start is a point."""
+    """Train from a square of starts W(0) z; None unless all queries are equal, so that a start is a point."""
     queries = trial.queries
     if state.head != "linear" or state.optimizer not in W_RULES or np.abs(queries - queries[0]).max() > 0:
         return None
     length = np.linalg.norm(queries[0])
     side = np.linspace(-BASIN_REACH, BASIN_REACH, BASIN_STARTS)
     starts = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2, 1) / length  # row by row from below
-    # Training moves W along that query only, so that its length says all there is to say.
+    # Training moves W only along that query, so only the query's length matters.
     one = Trial.of(TokenData(trial.tokens, np.full((len(queries), 1), length), trial.labels), trial.head)
     basins = map_basins(one, starts, steps=BASIN_STEPS, optimizer=state.optimizer)
     return {

@@ -1,4 +1,4 @@
-"""Where a visit can begin."""
+"""Initial states of the page."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-# The instances of Fig. 1 of arXiv 2308.16898 as the official notebooks draw them (attsvm.experiments.figures.gd_paths
-# draws them again), to three digits.
+# The instances of Fig. 1 of arXiv 2308.16898, to three digits, drawn as in the official notebooks
+# (attsvm.experiments.figures.gd_paths draws them too).
 _THREE_TOKENS = {
     "tokens": [
         [[-0.981, 0.186], [-1.136, -0.05], [-1.457, 0.115]],
@@ -27,7 +27,7 @@ _FIVE_TOKENS = {
 
 
 def plane_state(tokens: Any, queries: Any, v: Any, **settings: Any) -> dict[str, Any]:
-    """Return a state of the page: these data, and the usual settings unless others are given."""
+    """Return a state of the page: the given data, and default settings unless others are given."""
     return {
         "scene": "plane",
         "tokens": tokens,

@@ -1,4 +1,4 @@
-"""One training on the page, and what it is compared with."""
+"""One training on the page, and its SVM."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Run:
     ----------
     trace : Trace
     selected : ndarray of int, shape (n,)
-        The tokens of the SVM compared with.
+        The tokens of the SVM.
     solution : Solution
     target : ndarray, shape (2, dz)
-        The direction compared with: W of the solution, or the SVM equivalent when several tokens are kept.
+        The direction for comparison: W of the solution, or the SVM equivalent if several tokens are selected.
     correlation : ndarray, shape (records,)
     equivalence : Equivalence or None
-        None as well where training never moved W from zero.
+        Also None if training never moved W from zero.
     """
 
     trace: Trace
@@ -39,7 +39,7 @@ class Run:
 
 
 def correlations(trace: Trace, target: np.ndarray) -> np.ndarray:
-    """Correlate each record with the target; NaN at W = 0 and without a target."""
+    """Correlate each record with the target; NaN at W = 0, or if there is no target."""
     W = np.asarray(trace.W, dtype=np.float64)
     result = np.full(len(W), np.nan)
     moving = W.reshape(len(W), -1).any(axis=1)

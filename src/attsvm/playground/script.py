@@ -1,4 +1,4 @@
-"""The same numbers from Python: a script of public calls for the state of the page."""
+"""A Python script of public calls that reproduces the numbers of the page."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ for optimizer, norm in {races}:
 
 
 def script(state: Plane | Classes) -> str:
-    """Write the script.
+    """Write the script for a state.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The host of `attsvm play`: four files and one WebSocket on 127.0.0.1.
 
-The page keeps one drag under way at a time and sends the newest position once it has the answer. Here a newer message
-replaces an older one that waits, and ends one that is being computed unless that is a draft, which is nearly done.
+During a drag the page waits for each answer, then sends the newest position. Here a newer message replaces a waiting
+one. It also ends the one being computed, except a draft, which is nearly done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from attsvm.playground.frontend import PAGE, host_script, module, style
 
 ADDRESS = "127.0.0.1"
 PORT = 8377
-# A page that another site shows may open a WebSocket to this machine; it cannot forge its Origin.
+# A page of another site may open a WebSocket to this machine, but cannot forge its Origin.
 LOCAL_NAMES = ("127.0.0.1", "localhost")
 _POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'"
 _TOO_LARGE = 1 << 20
@@ -36,12 +36,12 @@ def application(announce: Callable[[], None] = lambda: None) -> Starlette:
     Parameters
     ----------
     announce : callable
-        Called once it accepts connections.
+        Called once connections are accepted.
     """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        # Compiling and importing torch take seconds, once; a page that comes earlier waits for them, Ctrl-C does not.
+        # Compiling and importing torch take seconds, once; an early page waits for them, Ctrl-C does not.
         threading.Thread(target=warm_up, daemon=True).start()
         announce()
         yield
@@ -57,7 +57,7 @@ def application(announce: Callable[[], None] = lambda: None) -> Starlette:
 
 
 def warm_up() -> None:
-    """Compute one picture, so that everything is imported and compiled before somebody drags."""
+    """Compute one picture, so that everything is imported and compiled before the first drag."""
     from attsvm.playground.picture import answer
     from attsvm.playground.plane import Memory
     from attsvm.playground.presets import PRESETS
@@ -67,10 +67,10 @@ def warm_up() -> None:
 
 
 def is_local(headers: Headers) -> bool:
-    """Whether a request names this machine, and comes from a page of this server if it comes from a page."""
+    """Whether a request names this machine and, if it comes from a page, comes from a page of this server."""
     host = headers.get("host", "")
     origin = headers.get("origin")
-    # Browsers leave out port 80, in both headers.
+    # Browsers omit port 80, in both headers.
     return host.partition(":")[0] in LOCAL_NAMES and origin in (None, f"http://{host}")
 
 
@@ -85,7 +85,7 @@ def _file(kind: str, content: Callable[[], str]) -> Callable[[Request], Response
 
 
 async def _converse(socket: WebSocket) -> None:
-    """Answer the newest message of one page, again and again, until it leaves."""
+    """Answer the newest message of one page repeatedly, until the page closes."""
     from attsvm.playground.picture import answer
     from attsvm.playground.plane import Memory, Supersession
 
@@ -130,7 +130,7 @@ async def _converse(socket: WebSocket) -> None:
 
 
 def _decode(text: str | None) -> Any:
-    """Return the JSON, or None, which is answered as a state that does not fit; a binary frame has no text."""
+    """Return the JSON, or None, which is answered as an invalid state; a binary frame has no text."""
     try:
         return None if text is None or len(text) > _TOO_LARGE else json.loads(text)
     except (ValueError, RecursionError):
@@ -144,7 +144,7 @@ def serve(port: int, announce: Callable[[], None] = lambda: None) -> None:
     ----------
     port : int
     announce : callable
-        Called once pages can be asked for.
+        Called once pages can be requested.
 
     Raises
     ------

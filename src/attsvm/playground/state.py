@@ -1,4 +1,4 @@
-"""What the page sends: a scene with its data and settings, as JSON, checked."""
+"""The state that the page sends: a scene with its data and settings, as checked JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MOST_SEQUENCES = 3
 MOST_TOKENS = 8
 MOST_STEPS = 5000
 MOST_POINTS = 60
-# Beyond this nothing of the plane can be seen, and squares of coordinates still have no overflow to fear.
+# Largest coordinate: beyond it nothing in the plane is visible, and squares still cannot overflow.
 FARTHEST = 1e3
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 3)
 NUMERICS = ("exact", "float32")
 HEADS = ("linear", "relu")
 KEEPS = ("trained", "best")
-# Of the optimisers of `train`, those whose steps are cheap: a gradient flow to its end would take minutes.
+# Optimisers of `train` with cheap steps: a gradient flow to its end would take minutes.
 TRAINERS = (
     *("normalized_gd", "gd", "momentum", "polyak", "mirror", "sign"),
     *("signum", "lion", "adam", "muon", "spectral"),
@@ -30,7 +30,7 @@ CLASSES = 3
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """One to three sequences of tokens in the plane, and how they are trained on.
+    """One to three sequences of tokens in the plane, and the settings of their training.
 
     Attributes
     ----------
@@ -39,21 +39,21 @@ class Plane:
     labels : ndarray, shape (n,)
         Each -1 or +1.
     v : ndarray, shape (2,)
-        Of the linear head v^T x, or the output weights of the ReLU head v^T ReLU(x).
+        Vector of the linear head v^T x, or the output weights of the ReLU head v^T ReLU(x).
     head : {"linear", "relu"}
     optimizer : str
-        Of W. K and Q are trained by gradient descent, plain if that is chosen for W and else normalised.
+        Optimiser of W. K and Q are trained by gradient descent: plain if W is, otherwise normalised.
     norm : str or number
-        Of the SVM that W is compared with; K Q^T is compared with the nuclear one.
+        Norm of the SVM that W is compared with; K Q^T is compared with the nuclear one.
     steps : int
     numerics : {"exact", "float32"}
         "float32" differentiates plain softmax in single precision.
     keep : {"trained", "best"} or tuple of int
-        The tokens that the SVM keeps: those training ends on, those that score best, or one for each sequence.
+        The tokens selected by the SVM: those at the end of training, the best-scoring ones, or one per sequence.
     start : ndarray, shape (2,), or None
         W(0) z for the direction z of the first query; None for W(0) = 0.
     basins : bool
-        Whether to paint where starts end.
+        Whether to colour starts by where training ends.
     """
 
     tokens: np.ndarray
@@ -87,17 +87,17 @@ class Classes:
 
 
 def read_state(raw: Any) -> Plane | Classes:
-    """Check what the page sent.
+    """Check the state that the page sent.
 
     Parameters
     ----------
     raw : dict
-        Decoded JSON; see :class:`Plane` and :class:`Classes` for its keys, and `scene` for which of them is meant.
+        Decoded JSON; `scene` names its class, and :class:`Plane` and :class:`Classes` list the keys.
 
     Raises
     ------
     ValueError
-        One sentence that names the key and what was expected.
+        If a key is invalid; one sentence names it and what was expected.
     """
     if not isinstance(raw, Mapping):
         raise ValueError(f"state has type {type(raw).__name__}; an object was expected.")
@@ -171,7 +171,7 @@ def _steps(raw: Mapping[str, Any]) -> int:
 
 
 def _array(raw: Mapping[str, Any], name: str, shape: tuple[int | None, ...]) -> np.ndarray:
-    """Read finite numbers of that shape; None stands for any length."""
+    """Read finite numbers of the given shape; None stands for any length."""
     try:
         array = np.array(raw.get(name), dtype=np.float64)
     except (TypeError, ValueError, OverflowError):  # an integer may have any number of digits

@@ -1,4 +1,4 @@
-"""The sentence under the picture: what training did, and what the theory says of it."""
+"""The sentence under the picture: the outcome of training, and the theory's explanation."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from attsvm.playground.state import Plane
 from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial, compare_with_neighbours
 
 GOOD, UNSURE, BAD = "good", "unsure", "bad"
-# Loss of correlation that shows in the picture.
+# Smallest loss of correlation that is visible in the picture.
 VISIBLE = 1e-3
 
 
 def plane_verdict(state: Plane, trial: Trial, run: Run, exact: Run | None) -> dict[str, str]:
-    """Say in a word and a sentence or two what the picture shows.
+    """Return a word and one or two sentences about the picture.
 
     Parameters
     ----------
     state : Plane
     trial : Trial
     run : Run
-        Of W.
+        Training of W.
     exact : Run or None
-        The same training in exact arithmetic, where `run` is in float32.
+        The same training in exact arithmetic, if `run` is in float32.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def plane_verdict(state: Plane, trial: Trial, run: Run, exact: Run | None) -> di
 
 
 def _selected(trial: Trial, run: Run) -> tuple[str, str, str]:
-    """Judge the tokens that a linear head keeps."""
+    """Judge the tokens that a linear head selects."""
     attention = attention_of(trial, np.asarray(run.trace.W, dtype=np.float64)[-1:])[0]
     shared = [i for i, row in enumerate(attention) if row.max() < SELECTED]
     if run.solution.status is Status.INFEASIBLE:
@@ -91,7 +91,7 @@ def _judge_locality(trial: Trial, run: Run, locality: LocalOptimality) -> tuple[
 
 
 def _reason(trial: Trial, run: Run, locality: LocalOptimality, i: int) -> str:
-    """Say why sequence i keeps a token that does not score best."""
+    """Explain why sequence i selects a token without the best score."""
     own, best = run.selected[i] + 1, trial.optimal[i] + 1
     keeps = f"sequence {i + 1} keeps token {own} although token {best} scores higher, because"
     near = np.flatnonzero(locality.neighbours[i])
@@ -103,7 +103,7 @@ def _reason(trial: Trial, run: Run, locality: LocalOptimality, i: int) -> str:
 
 
 def _contradiction(run: Run) -> str:
-    """Say why no W keeps the tokens: which sequences the multipliers of the proof name."""
+    """Explain why no W selects the tokens: the sequences that the proof's multipliers name."""
     certificate = run.solution.certificate
     weight = np.zeros(len(run.selected)) if certificate is None else np.asarray(certificate.dual).sum(axis=1)
     rows = np.flatnonzero(weight > 1e-9 * max(weight.max(initial=0.0), 1e-300))
@@ -127,7 +127,7 @@ def _instead(shared: list[int], attention: np.ndarray, run: Run) -> str:
 
 
 def _composition(run: Run) -> tuple[str, str, str]:
-    """Judge the sets of tokens that a nonlinear head keeps."""
+    """Judge the sets of tokens that a nonlinear head selects."""
     equivalence = run.equivalence
     if equivalence is not None and (equivalence.solution is None or not np.isfinite(equivalence.solution.objective)):
         return UNSURE, "Under way", "No matrix ties the tokens that hold attention now and separates the others."
@@ -156,7 +156,7 @@ def _composition(run: Run) -> tuple[str, str, str]:
 
 
 def _precision_loss(run: Run, exact: Run) -> str:
-    """Say what single precision lost against exact arithmetic; empty for nothing that can be seen."""
+    """Return what single precision lost compared with exact arithmetic; empty if nothing is visible."""
     ours, theirs = run.correlation[-1], exact.correlation[-1]
     if not (run.selected == exact.selected).all():
         return f"In single precision training ends on {_tokens(run.selected)}, exactly on {_tokens(exact.selected)}."

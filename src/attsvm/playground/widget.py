@@ -1,4 +1,4 @@
-"""The playground in Jupyter, marimo and VS Code: the same module, with anywidget as its host."""
+"""The playground in Jupyter, marimo and VS Code: the same module, hosted by anywidget."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from attsvm.solvers.solving import solve
 
 
 class Playground(anywidget.AnyWidget):
-    """Drag the tokens of a problem and see training and its SVM follow.
+    """Drag the tokens of a problem and watch training and its SVM.
 
     Parameters
     ----------
     problem : SelectionProblem, optional
-        One to three queries, each with two to eight tokens in the plane, all visible, and one selected token. The
-        score direction v is one under which the selected tokens score best, if there is any. Default: the first preset.
+        One to three queries, each with two to eight visible tokens in the plane and one selected token. If possible,
+        the score direction v gives the selected tokens the best scores. Default: the first preset.
     preset : str, optional
-        A name of :data:`attsvm.playground.presets.PRESETS`, in place of a problem.
+        A name of :data:`attsvm.playground.presets.PRESETS`, instead of a problem.
 
     Attributes
     ----------
     state : dict
-        What the page shows now: tokens, queries, labels, v and the settings.
+        The current state of the page: tokens, queries, labels, v and the settings.
     picture : dict
         The last answer: runs, verdict, and a script that prints the same numbers.
 
@@ -74,12 +74,12 @@ class Playground(anywidget.AnyWidget):
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the page shows now."""
+        """The current state of the page."""
         return self._first if self.request is None else self.request["state"]
 
     @property
     def picture(self) -> dict[str, Any]:
-        """The last answer, computed if the page has not asked yet."""
+        """The last answer, computed if the page has not requested one yet."""
         if self.answer is None:
             return answer({"state": self.state}, Memory())
         return self.answer
@@ -91,12 +91,12 @@ class Playground(anywidget.AnyWidget):
 
 
 def problem_state(problem: SelectionProblem) -> dict[str, Any]:
-    """Pose a problem as a state of the page.
+    """Convert a problem to a state of the page.
 
     Raises
     ------
     ValueError
-        If it has other sizes than the page shows.
+        If it has sizes that the page cannot show.
     """
     if not isinstance(problem, SelectionProblem):
         raise ValueError(f"problem has type {type(problem).__name__}; a SelectionProblem was expected.")

@@ -1,6 +1,6 @@
-"""Figures, one question each, drawn with matplotlib.
+"""Figures drawn with matplotlib, each answering one question.
 
-The functions named here draw a single result on given or new axes; the modules draw the figures of reports, without
+The functions named here draw a single result on given or new axes. The modules draw the figures of reports, without
 matplotlib's global state.
 """
 
@@ -32,7 +32,7 @@ _OF_HEADS = ("attribution", "controls", "head")
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when a name is used: reports that need the style only should not load training.
+    # Loaded on first use: reports that need only the style should not load training.
     if name not in __all__:
         raise AttributeError(f"module 'attsvm.plots' has no attribute {name!r}")
     with extra_for(f"attsvm.plots.{name}"):

@@ -1,4 +1,4 @@
-"""Correlation over training: with the SVMs and the controls, and in other arithmetic."""
+"""Correlation over training: with the SVMs, with the controls, and in other arithmetic."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _draw_run(ax: Axes, run: Run) -> None:
         for number, curve in enumerate(control.curves):
             ax.plot(step, nines(curve), style, color=color, lw=1.1, label="" if number else control.label)
     if run.correlation is not None:
-        # Above the part of the curve that the number is as wide as.
+        # Above the part of the curve below the number.
         height = float(nines(run.curves[run.own])[step >= step[-1] / 8].max())
         ax.annotate(
             correlation_text(run.correlation), (step[-1], height), xytext=(0, 4), textcoords="offset points",
@@ -61,7 +61,7 @@ def _draw_run(ax: Axes, run: Run) -> None:
 
 
 def _mark_settling(ax: Axes, run: Run) -> None:
-    """Say from where on no query changes its token, at the top or below a final correlation that stands there."""
+    """Mark the step after which no query changes its token, at the top or below a final correlation that is there."""
     if not 1 < run.settled_at < run.trace.step[-1]:
         return
     bottom, top = ax.get_ylim()
@@ -75,10 +75,10 @@ def _mark_settling(ax: Axes, run: Run) -> None:
 
 
 def correlation_figure(runs: dict[str, Run], width: float) -> Figure:
-    """Draw correlation against steps, a panel for each parameterisation.
+    """Draw correlation against steps, one panel per parameterisation.
 
-    The vertical axis counts nines, so that controls near 0.5 and a match at 0.9999 both show, and a correlation that
-    approaches one like a power of the step number is a straight line.
+    The vertical axis is -log10(1 - correlation): controls near 0.5 and a match at 0.9999 are both visible. A
+    correlation that approaches one like a power of the step number is a straight line.
     """
     with house_style():
         figure, axes = panels(width, 3.2, len(runs))
@@ -96,7 +96,7 @@ def correlation_figure(runs: dict[str, Run], width: float) -> Figure:
 
 
 def precision_figure(reference: Run, runs: tuple[PrecisionRun, ...], width: float) -> Figure:
-    """Draw the correlation of W with one and the same SVM, for each arithmetic."""
+    """Draw the correlation of W with the same SVM, for each arithmetic."""
     looks = {
         ("float32", "exact"): ("--", "#8cc0f0", 1.6),
         ("float64", "autograd"): ("-", QUIET, 1.6),
@@ -118,13 +118,13 @@ def precision_figure(reference: Run, runs: tuple[PrecisionRun, ...], width: floa
 
 
 def compared_figure(names: tuple[str, str], curves: tuple[dict[str, Any], dict[str, Any]], width: float) -> Figure:
-    """Draw the correlations of two studies over each other, a panel for each parameterisation.
+    """Draw the correlations of two studies over each other, one panel per parameterisation.
 
     Parameters
     ----------
     names : pair of str
     curves : pair of dict
-        For "W" and "KQ" the steps, and the correlation with the "frobenius" and the "nuclear" SVM, where there is one.
+        For "W" and "KQ": the steps, and the correlations with the "frobenius" and the "nuclear" SVM, if they exist.
     width : float
     """
     quantities = [name for name in TITLES if any(set(NORM_TITLES) & set(one.get(name, ())) for one in curves)]

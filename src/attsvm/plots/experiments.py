@@ -1,7 +1,7 @@
-"""Ours over the published curve: the drawing that the figures of experiments share.
+"""Our curves over the published ones: the drawing functions of the experiments' figures.
 
-Ours is a full line with filled markers and 95 % error bars; what was published a thin dashed line with hollow markers
-of the same colour and shape.
+Our curve is a full line with filled markers and 95 % error bars; the published one is a thin dashed line with hollow
+markers of the same colour and shape.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from matplotlib.ticker import LogFormatterSciNotation, NullLocator
 
 from attsvm.plots.style import FIRST, INK, QUIET, SECOND, WIDE, is_wide, legend_below, new_figure
 
-# Blue, orange, green and purple of different lightness: they keep apart for every kind of colour blindness, and each
-# has its own marker besides.
+# Blue, orange, green and purple of different lightness: they differ under every kind of colour blindness, and each has
+# a different marker.
 SERIES = ((FIRST, "o"), (SECOND, "s"), ("#2f9e7a", "^"), ("#7b4a8c", "D"), (INK, "v"), (QUIET, "P"))
-# Letters of a bold title that an inch holds.
+# Letters of a bold title per inch.
 TITLE_LETTERS = 12.5
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One series, ours with its intervals and the published one.
+    """One series: our values with intervals, and the published ones.
 
     Attributes
     ----------
     label : str
     x, y, low, high : sequences of float
-        NaN where nothing was measured.
+        NaN if nothing was measured.
     look : int
         Colour and marker, an index of :data:`SERIES`.
     published : tuple of two sequences, optional
-        x and y as published.
+        Published x and y.
     style : str
-        Of our line: "-" for exact, ":" for published numerics.
+        Style of our line: "-" for exact, ":" for published numerics.
     """
 
     label: str
@@ -53,7 +53,7 @@ class Curve:
     style: str = "-"
 
 
-# Points of a printed line from which its markers would run into each other.
+# Number of points from which the markers of a printed line would overlap.
 MANY = 16
 
 
@@ -71,8 +71,9 @@ def draw_curve(
     curve : Curve
     shift : float
         Moves ours sideways by that share of x, to keep error bars apart.
-    line : tuple, optional
-        The published curve instead of `curve.published` where it has a band: x, y, and the band's lower and upper edge.
+    Moves our points sideways by this fraction of x, to separate error bars.
+        The whole published curve with its band, instead of `curve.published`: x, y, and the band's lower and upper
+        edge.
     """
     color, marker = SERIES[curve.look]
     reference = curve.published if line is None else line[:2]
@@ -113,14 +114,14 @@ def short(value: float) -> str:
 
 
 class _PlainLogs(LogFormatterSciNotation):
-    """The labels that a logarithmic axis has by itself, without the small print of exponents."""
+    """The default labels of a logarithmic axis, without small exponents."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         return short(x) if super().__call__(x, pos) else ""
 
 
 def log_axis(ax: Axes, which: Literal["x", "y"]) -> None:
-    """Make an axis logarithmic, with numbers that are as large as those of any other."""
+    """Make an axis logarithmic, with labels of the usual size."""
     if which == "x":
         ax.set_xscale("log")
     else:
@@ -139,19 +140,19 @@ def grid(
     ----------
     rows, columns : int
     height : float
-        Of one row, in inches.
+        Height of one row, in inches.
     title : str
-        Formulas in it hold no space, for it is wrapped.
+        Its formulas must not contain spaces, because it is wrapped.
     width : float
-        A narrow figure has its panels one below the other, row by row.
+        A narrow figure stacks its panels, row by row.
     beside : int
-        Panels beside each other on a narrow figure.
+        Number of panels per row on a narrow figure.
 
     Returns
     -------
     figure : Figure
     axes : ndarray of Axes, shape (rows, columns)
-        However they are placed.
+        Independent of their placement.
     """
     count = rows * columns
     down, across = (rows, columns) if is_wide(width) else (-(-count // beside), min(beside, count))
@@ -167,16 +168,16 @@ def grid(
 
 
 def own_legend(ax: Axes, columns: int = 1) -> None:
-    """Name the series of a panel whose colours mean something else than in the panels beside it, inside the panel."""
+    """Label the series inside a panel whose colours mean something else than in the other panels."""
     ax.legend(loc="best", ncols=columns, fontsize=7, handlelength=1.6, labelspacing=0.25, columnspacing=1.0)
 
 
 def legend(
     figure: Figure, axes: Sequence[Axes], columns: int = 3, other: str | None = None, band: bool = False
 ) -> None:
-    """Put a legend below that also tells ours from the published; `other` names our dotted lines.
+    """Put a legend below the panels that distinguishes ours from the published; `other` names our dotted lines.
 
-    With `band` it names the published standard deviations as well.
+    `band` adds an entry for the published standard deviations.
     """
     ax = axes[0]
     keys = [("-", QUIET, "ours, 95 % interval"), ("--", "white", "published")]

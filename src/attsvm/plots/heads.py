@@ -1,4 +1,4 @@
-"""Pictures of heads of transformers, on axes of the caller or on new ones of pyplot; each returns the axes."""
+"""Pictures of transformer heads, on the caller's axes or on new pyplot axes; each function returns the axes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def head(head: AttentionHead, sequence: int = 0, ax: Axes | None = None) -> Axes:
-    """Draw the attention matrix of a head on one sequence: a row a query, a column a token.
+    """Draw the attention matrix of a head on one sequence: one row per query, one column per token.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def head(head: AttentionHead, sequence: int = 0, ax: Axes | None = None) -> Axes
 
 
 def controls(audit: MarginAudit, ax: Axes | None = None) -> Axes:
-    """Draw the cosine of a trained W with the SVM of its own selection beside controls and the range of the null.
+    """Draw the cosine of a trained W with the SVM of its selection, with controls and the range of the null.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def controls(audit: MarginAudit, ax: Axes | None = None) -> Axes:
 
 
 def attribution(attribution: Attribution, side: Side = "query", ax: Axes | None = None, *, most: int = 12) -> Axes:
-    """Draw what the components of the residual stream bring to a margin, as bars, the largest first.
+    """Draw the contributions of the residual stream's components to a margin, as bars, the largest first.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def attribution(attribution: Attribution, side: Side = "query", ax: Axes | None 
     side : {"query", "keys"}
     ax : Axes, optional
     most : int
-        Bars; the last is the sum of what is left, where there is more.
+        Largest number of bars; if there are more components, the last bar is the sum of the others.
 
     Returns
     -------

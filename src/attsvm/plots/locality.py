@@ -1,4 +1,4 @@
-"""Margins against scores: whether a selection is locally optimal, in one look."""
+"""Margins against scores, which show whether a selection is locally optimal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _draw(ax: Axes, run: Run, gamma: np.ndarray, words: Nouns) -> None:
     gap = gamma[np.arange(len(gamma)), run.selected, None] - np.where(np.isfinite(gamma), gamma, np.nan)
     margins = np.asarray(solution.margins)
     far = solution.problem.rejected & ~near
-    # A cloud of points would make the SVG ten times larger than a picture of it.
+    # As vectors, a cloud of points would make the SVG ten times larger.
     ax.plot(margins[far], gap[far], ".", color=QUIET, ms=2.5, alpha=0.5, label=f"other {words.tokens}", rasterized=True)
     looks = ((losers, FIRST, "neighbours that score lower"), (~losers, SECOND, "neighbours that do not"))
     for group, color, label in looks:
@@ -38,9 +38,9 @@ def _draw(ax: Axes, run: Run, gamma: np.ndarray, words: Nouns) -> None:
 
 
 def margins_figure(runs: dict[str, Run], gamma: np.ndarray, width: float, words: Nouns) -> Figure:
-    """Draw, for every rejected token, its SVM margin and how far its score gamma lies below the selected one's.
+    """Draw, for every rejected token, its SVM margin and the difference of its score gamma from the selected one's.
 
-    Local optimality asks something of the neighbours only, the tokens at margin one: they must lie above zero.
+    Local optimality concerns only the neighbours, the tokens at margin one: they must lie above zero.
     """
     drawable = [run for run in runs.values() if run.locality is not None]
     with house_style():

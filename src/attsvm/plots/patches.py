@@ -1,4 +1,4 @@
-"""Selected and support patches, drawn on the images they come from."""
+"""Selected and support patches, drawn on their images."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from attsvm.data.images import Patches
 from attsvm.plots.style import FIRST, INK, SECOND, house_style, is_wide, new_figure
 from attsvm.study.results import Run, Setup
 
-# Patches of this many inches or more have the full width of line; finer ones a thinner one, down to a hair.
+# Size of a patch in inches from which lines have full width, and the smallest line width.
 FULL_PATCH, HAIR = 0.3, 0.2
-# An image that is flatter or taller than this is stretched to it: its patches would be too small to see.
+# Ratios of height to width outside which an image is stretched: its patches would be too small to see.
 FLATTEST, TALLEST = 0.3, 2.0
-# With more places than this, the number of images is written on the most frequent ones alone.
+# Number of positions above which image counts are written only on the most frequent ones.
 MOST_NUMBERS, MOST_FREQUENT = 40, 5
 
 
@@ -26,7 +26,7 @@ def _cell_aspect(patches: Patches) -> float:
 
 
 def _weight(patches: Patches, width: float) -> float:
-    """Return how heavy lines may be on an image that is drawn `width` inches wide."""
+    """Return the line width on an image that is drawn `width` inches wide."""
     boxes = patches.boxes[patches.boxes[:, 2] > 0]
     smallest = float(boxes[:, 2:].min(initial=patches.images.shape[1]))
     inches = smallest * width / patches.images.shape[2]
@@ -46,13 +46,13 @@ def _image(ax: Axes, patches: Patches, image: np.ndarray) -> None:
 
 
 def _box(ax: Axes, box: np.ndarray, depth: float, **look: object) -> None:
-    """Frame a patch, `depth` of half its shorter side inside its edge; a token without a place has no frame."""
+    """Frame a patch, `depth` times half its shorter side inside its edge; a token with no patch gets no frame."""
     row, column, height, width = (float(number) for number in box)
     if height == 0:
         return
     inset = depth * min(height, width) / 2
     corner = (column - 0.5 + inset, row - 0.5 + inset)
-    # Frames of any colour show on images of any colour.
+    # A white halo makes frames of any colour visible on any image.
     halo: list[AbstractPathEffect] = [withStroke(linewidth=float(look["lw"]) + 1.5, foreground="white")]  # type: ignore[arg-type]
     frame = Rectangle(corner, width - 2 * inset, height - 2 * inset, fill=False, joinstyle="miter", **look)  # type: ignore[arg-type]
     frame.set_path_effects(halo)
@@ -60,10 +60,10 @@ def _box(ax: Axes, box: np.ndarray, depth: float, **look: object) -> None:
 
 
 def support_figure(setup: Setup, run: Run, width: float) -> Figure:
-    """Draw the images that carry most of the SVM's multipliers.
+    """Draw the images with the largest sums of SVM multipliers.
 
-    The selected patch is framed in blue, each support patch in orange, the heavier its multiplier the thicker; where
-    the selected patch is not the best one, the best is dotted.
+    The selected patch has a blue frame; support patches have orange frames, thicker for a larger multiplier. If the
+    selected patch is not the best one, the best has a dotted frame.
     """
     patches = setup.train.patches
     assert patches is not None

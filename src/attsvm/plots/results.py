@@ -1,4 +1,4 @@
-"""Pictures of single results, on axes of the caller or on new ones of pyplot; each returns the axes it drew on."""
+"""Pictures of single results, on the caller's axes or on new pyplot axes; each function returns the axes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ BINS = 40
 
 
 def margins(solution: Solution, ax: Axes | None = None) -> Axes:
-    """Draw how the margins of rejected tokens are distributed, support tokens apart.
+    """Draw the distribution of the rejected tokens' margins, with support tokens separate.
 
     Parameters
     ----------
     solution : Solution
-        With a W.
+        A solution with a W.
     ax : Axes, optional
 
     Returns
@@ -69,14 +69,14 @@ def margins(solution: Solution, ax: Axes | None = None) -> Axes:
 
 
 def plane(solution: Solution, sequences: Sequence[int] = (0, 1, 2), ax: Axes | None = None) -> Axes:
-    """Draw tokens in the plane with the line that each query's selected token lies on, and that of margin one.
+    """Draw tokens in the plane, with each query's line of the selected token's score and its line of margin one.
 
     Parameters
     ----------
     solution : Solution
         Of a problem with d = 2.
     sequences : sequence of int
-        The queries to draw; those that the problem does not have are left out.
+        The queries to draw; indices outside the problem are ignored.
     ax : Axes, optional
 
     Returns
@@ -86,7 +86,7 @@ def plane(solution: Solution, sequences: Sequence[int] = (0, 1, 2), ax: Axes | N
     Raises
     ------
     ValueError
-        If the tokens are not points of the plane.
+        If the tokens are not two-dimensional.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def plane(solution: Solution, sequences: Sequence[int] = (0, 1, 2), ax: Axes | N
 
 
 def path(trace: Trace, solution: Solution | None = None, ax: Axes | None = None) -> Axes:
-    """Draw the correlation of W with a solution over training; without one, the norm of W.
+    """Draw the correlation of W with a solution over training; if there is no solution, the norm of W.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def attention(trace: Trace, query: int = 0, ax: Axes | None = None) -> Axes:
 
 
 def regularisation(path: RegularizationPath, solution: Solution | None = None, ax: Axes | None = None) -> Axes:
-    """Draw how far the minimiser in each ball is from the SVM's direction; without a solution, its risk.
+    """Draw the distance of each ball's minimiser from the SVM's direction; if there is no solution, its risk.
 
     Parameters
     ----------
@@ -319,7 +319,7 @@ def matrix(W: Any, ax: Axes | None = None) -> Axes:
 
 
 def shares(report: MarginReport, ax: Axes | None = None) -> Axes:
-    """Draw the share of the largest margin that W reaches in each norm, the nearest marked.
+    """Draw the share of the largest margin that W reaches in each norm, with the largest share highlighted.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ def shares(report: MarginReport, ax: Axes | None = None) -> Axes:
 
 
 def axes_or_new(ax: Axes | None) -> Axes:
-    """Use the axes given, or make a figure that a notebook shows by itself."""
+    """Return the given axes, or make a figure that a notebook displays."""
     if ax is not None:
         return ax
     import matplotlib.pyplot as plt

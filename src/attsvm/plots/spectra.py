@@ -1,4 +1,4 @@
-"""Singular values of the two SVM solutions and of what training made of them."""
+"""Singular values of the two SVM solutions and of the trained matrix."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def _draw(ax: Axes, W: np.ndarray, marker: str, color: str, size: float, label: 
     values = values[values > FLOOR]
     face = "none" if marker == "o" else color
     ax.plot(np.arange(1, len(values) + 1), values, marker, color=color, ms=size, mfc=face, label=label)
-    return len(values), float(values[-1]) if len(values) else FLOOR  # of a W that has not left zero
+    return len(values), float(values[-1]) if len(values) else FLOOR  # for a W that is still zero
 
 
 def spectrum_figure(runs: dict[str, Run], width: float) -> Figure:
-    """Draw singular values over the largest, on a logarithmic axis that ends at a millionth."""
+    """Draw singular values divided by the largest, on a logarithmic axis that ends at 1e-6."""
     with house_style():
         figure, axes = panels(width, 2.8, len(runs))
         for ax, run in zip(axes, runs.values(), strict=True):
@@ -34,7 +34,8 @@ def spectrum_figure(runs: dict[str, Run], width: float) -> Figure:
                 if norm in run.curves:
                     solution, color = run.solutions[norm], NORM_COLOURS[norm]
                     last = _draw(ax, solution.W, marker, color, 3.2, f"{NORM_TITLES[norm]} SVM")
-                    # Under the last value; beside the first, which has the axis and the second value under it.
+                    # The label is below the last value; for a first value it is to the right, because the axis and
+                    # another value are below.
                     beside = last[0] < 2
                     ax.annotate(
                         f"rank {certified_rank(solution)}", last, xytext=(8, 0) if beside else (0, -8),

@@ -1,4 +1,4 @@
-"""The look all figures share, and how they are saved."""
+"""The style shared by all figures, and their output formats."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 INK = "#1c1c1c"
 QUIET = "#8a8a8a"
-# Blue and orange keep apart in every common kind of colour blindness and in grey. Blue is the Frobenius norm and what
-# was selected, orange the nuclear norm and what competes.
+# Blue and orange differ under every common kind of colour blindness and in grey. Blue is the Frobenius norm and the
+# selection, orange the nuclear norm and competing tokens.
 FIRST = "#1f5a99"
 SECOND = "#c8641b"
 NORM_COLOURS = {"frobenius": FIRST, "nuclear": SECOND}
 NORM_TITLES = {"frobenius": "Frobenius", "nuclear": "nuclear"}
 
 WIDE, NARROW = 7.6, 3.7
-"""Widths in inches: a column of a page, and a telephone."""
+"""Widths in inches: a page's column, and a telephone."""
 
 _STYLE = {
     "font.family": "DejaVu Sans",
@@ -55,19 +55,19 @@ _STYLE = {
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw and save under the shared style, whatever the caller's own settings are."""
+    """Draw and save in the shared style, independent of the caller's settings."""
     settings: Any = {**mpl.rcParamsDefault, **_STYLE, "backend": mpl.rcParams["backend"]}
     with mpl.rc_context(settings):
         yield
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Make an empty figure of that size in inches."""
+    """Make an empty figure of the given size in inches."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def panels(width: float, height: float, count: int) -> tuple[Figure, list[Axes]]:
-    """Make `count` panels of that height: side by side on a wide figure, one below the other on a narrow one."""
+    """Make `count` panels of the given height: side by side on a wide figure, stacked on a narrow one."""
     rows, columns = (1, count) if is_wide(width) else (count, 1)
     figure = new_figure(width, height * rows + (0.3 if rows > 1 else 0.0))
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -75,12 +75,12 @@ def panels(width: float, height: float, count: int) -> tuple[Figure, list[Axes]]
 
 
 def is_wide(width: float) -> bool:
-    """Tell a page's column from a telephone."""
+    """Whether a width is a page's column rather than a telephone."""
     return width > (WIDE + NARROW) / 2
 
 
 def legend_below(figure: Figure, axes: list[Axes], columns: int) -> None:
-    """Put one legend for all panels below them; of equal labels the first counts."""
+    """Put one legend for all panels below them; equal labels appear once."""
     entries: dict[str, Any] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
@@ -92,7 +92,7 @@ def legend_below(figure: Figure, axes: list[Axes], columns: int) -> None:
 
 
 def step_axis(ax: Axes, last: float) -> None:
-    """Make the horizontal axis one of training steps, logarithmic, numbered 1, 10, 100, 1,000."""
+    """Make the horizontal axis logarithmic for training steps, labelled 1, 10, 100, 1,000."""
     ax.set_xscale("log")
     ax.set_xlim(1, max(last, 2))
     ax.xaxis.set_minor_locator(NullLocator())
@@ -101,7 +101,7 @@ def step_axis(ax: Axes, last: float) -> None:
 
 
 def _settle(figure: Figure) -> None:
-    """Lay the figure out once; each of the formats would do it again otherwise."""
+    """Compute the layout once; otherwise every output format would repeat it."""
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
@@ -117,7 +117,7 @@ def as_svg(figure: Figure) -> str:
 
 
 def as_png(figure: Figure) -> bytes:
-    """Return the figure as a PNG image of 200 dots an inch."""
+    """Return the figure as a PNG image of 200 dots per inch."""
     stream = io.BytesIO()
     with house_style():
         _settle(figure)
@@ -126,7 +126,7 @@ def as_png(figure: Figure) -> bytes:
 
 
 def save(figure: Figure, directory: Path, name: str) -> None:
-    """Write NAME.png at 200 dots an inch and NAME.pdf."""
+    """Write NAME.png at 200 dots per inch and NAME.pdf."""
     with house_style():
         _settle(figure)
         figure.savefig(directory / f"{name}.png", dpi=200)

@@ -1,9 +1,9 @@
-r"""What W, or multipliers, prove of the smallest objective: bounds with every rounding counted.
+r"""Bounds on the smallest objective from W or from multipliers, with every rounding counted.
 
-A margin is a sum of d dz products and off by at most :math:`\gamma_{d+dz+1}|\delta||W|_F|z|` in floats,
-:math:`A^\top\lambda` by :math:`\gamma_k` of the sum of :math:`\lambda_{it}|\delta_{it}||z_i|`
-(:mod:`attsvm.core.rounding`). Both are counted against the claim, so the bounds hold for the floats that the problem is
-given in. With ``sharp`` the sums that matter are taken in twice the precision (:mod:`attsvm.core.double_double`).
+A computed margin is a sum of d dz products: its error is at most :math:`\gamma_{d+dz+1}|\delta||W|_F|z|`. The error of
+:math:`A^\top\lambda` is at most :math:`\gamma_k` times the sum of :math:`\lambda_{it}|\delta_{it}||z_i|`
+(:mod:`attsvm.core.rounding`). Both errors are counted against the claim, so the bounds hold for the floats in which the
+problem is given. If ``sharp``, the decisive sums are taken in twice the precision (:mod:`attsvm.core.double_double`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attsvm.core.rounding import FEW, SUBNORMAL, growth, norm_above, sum_below
 from attsvm.proofs.objective import SEPARATION_TOL, Terms
 from attsvm.proofs.ties import tie_move
 
-# Products that may round below the normal floats, each by less than the smallest float, beside one a multiplier.
+# Number of products, in addition to one per multiplier, that may underflow; each loses less than the smallest float.
 UNDERFLOWS = 16
 
 
@@ -36,7 +36,7 @@ class Bulk:
     adjoint : Pair, shape (d, dz)
         Their A^T dual.
     error : float
-        Largest rounding error of that, in the Frobenius norm.
+        Largest rounding error of ``adjoint``, in the Frobenius norm.
     """
 
     total: float
@@ -45,7 +45,7 @@ class Bulk:
 
 
 def margin_allowance(W: np.ndarray, size: float) -> float:
-    """Bound the rounding of margins of W, of that Frobenius norm, in parts of the constraints' lengths."""
+    """Bound the rounding of margins of W, whose Frobenius norm is ``size``, relative to the constraints' lengths."""
     # Differences, their products with W z, and the scaling of W and margins.
     return gamma(sum(W.shape) + 6) * size * (1 + FEW)
 
@@ -60,16 +60,16 @@ def upper_bound(
     *,
     sharp: bool,
 ) -> tuple[float, float]:
-    """Bound the smallest objective from above with W (d, dz) as it is; returns the bound and the ties' residual.
+    """Bound the smallest objective from above with W (d, dz) as given; returns the bound and the residual of the ties.
 
-    ``objective`` is the norm of W less the prior as computed.
+    ``objective`` is the computed norm of W - prior.
     """
     norm = terms.norm
     size = objective if norm is FROBENIUS and prior is None else frobenius(W)
     allowance, rejected, lengths = margin_allowance(W, size), problem.rejected, problem.lengths
     distance, above = distance_above(norm, W, objective, prior, sharp=sharp)
-    # A norm alone scales with W, and its margins count from zero. Losses depend on one less the margin, whose digits
-    # the margin itself would hide.
+    # A norm alone scales with W, so its margins count from zero. Losses depend on 1 - margin: digits of this difference
+    # would be lost in the margin itself.
     norm_alone = terms.hard and prior is None
     origin = 0.0 if norm_alone else 1.0
     least = (margins - origin) - allowance * lengths
@@ -95,7 +95,7 @@ def upper_bound(
 def distance_above(
     norm: Norm, W: np.ndarray, objective: float, prior: np.ndarray | None, *, sharp: bool
 ) -> tuple[float, float]:
-    """Bound the norms of W less the prior, ``objective`` as computed, and of W itself from above."""
+    """Bound the norms of W - prior (``objective`` as computed) and of W from above."""
     if prior is None:
         above = norm_above(norm, W, objective, sharp=sharp)
         return above, above
@@ -107,9 +107,10 @@ def distance_above(
 def objective_above(
     terms: Terms, distance: float, length: float, loss: float, floor: float, residual: float
 ) -> tuple[float, float]:
-    """Bound an objective, and the ties' residual, by norms of W less the prior and of W, losses, and margins less one.
+    """Bound an objective and the residual of the ties by the norms of W - prior and W, the losses, and margins - 1.
 
-    Scaled up until its smallest margin, at least ``1 + floor``, is one, W is further from the prior by what it grows.
+    The smallest margin is at least ``1 + floor``. Scaling W until this margin is one moves W away from the prior by at
+    most the growth of W.
     """
     short = max(-floor, 0.0)
     scaled = math.inf
@@ -117,7 +118,7 @@ def objective_above(
         scaled = terms.of_length(distance + short / (1.0 - short) * length * (1 + FEW)) * (1 + FEW)
         residual /= 1.0 - short
     high = math.inf if terms.hard else (terms.of_length(distance) + loss) * (1 + FEW)
-    # The square of a norm may be subnormal, or underflow to zero, where the norm itself is neither.
+    # The square of a norm may be subnormal or zero although the norm is neither.
     underflow = UNDERFLOWS * SUBNORMAL if terms.squared and distance > sys.float_info.min else 0.0
     return min(high, scaled) + underflow, residual
 
@@ -131,9 +132,10 @@ def _sharpen(
     shift: np.ndarray | float = 0.0,
     origin: float = 0.0,
 ) -> np.ndarray:
-    """Margins less the origin from below, in twice the precision where they, less a shift (n, T), count.
+    """Bound margins - origin from below, in twice the precision at the entries that decide; ``shift`` is (n, T).
 
-    Those that may be the smallest do, or, where losses are measured from one, those that may fall short of it.
+    An entry decides if it may be the smallest margin or, where losses are measured from one, if it may fall short of
+    one.
     """
     lengths, ceiling = problem.lengths, 0.0
     if not origin:
@@ -163,8 +165,8 @@ def lower_bound(
 ) -> float:
     """Bound the smallest objective from below with admissible multipliers (n, T).
 
-    ``adjoint`` (d, dz) is A^T dual and ``length`` its dual norm as computed, for these multipliers or ones that these
-    are a rounded multiple of; with losses, for these or ones they round. It includes the adjoint of the ``bulk``.
+    ``adjoint`` (d, dz) is A^T dual and ``length`` its computed dual norm, up to a rounded multiple of the multipliers.
+    For losses they belong to these multipliers up to rounding. ``adjoint`` includes the adjoint of the ``bulk``.
     """
     norm, (n, T) = terms.norm, dual.shape
     values = dual[problem.rejected]
@@ -201,14 +203,14 @@ def lower_bound(
         total -= tie_residual * float(np.abs(dual).sum(where=problem.tied)) * (1 + gamma(n * T))
     total -= FEW * abs(total)
     if terms.hard:
-        # An A^T dual of norm zero has left the range of floats, and so has a bound above their largest.
+        # A^T dual of norm zero has underflowed; a bound above the largest float has overflowed.
         return min(max(total / above, 0.0), sys.float_info.max) if 0.0 < above < math.inf else 0.0
     curvature = float((terms.shift * values) @ values) * (1 + gamma(n * T + 4))
     shrink = 1.0
     if terms.squared:
         curvature += above * above
     elif above > 1.0:
-        # The adjoint must lie in the unit ball of the dual norm: shrink by what it may exceed that by.
+        # The adjoint must lie in the unit ball of the dual norm: divide it by the bound on its dual norm.
         shrink = 1.0 / above * (1 - FEW)
     value = (shrink * total - 0.5 * shrink * shrink * curvature * (1 + FEW)) * (1 - FEW)
     return max(value - (len(values) + UNDERFLOWS) * SUBNORMAL, 0.0)

@@ -1,13 +1,14 @@
-r"""Proof that no W exists, checked without the solver that found it.
+r"""Certificate that no W exists, checked independently of the solver that found it.
 
-By Farkas' lemma the constraints are infeasible if and only if some multipliers :math:`\lambda \ge 0` (free on
-equalities), not all zero on the inequalities, give :math:`A^\top\lambda = 0`. Floating-point multipliers only come
-near: what is checked is that *exact* ones exist beside them. With :math:`M = A_J^\top \mathrm{diag}(\lambda_J)`, J the
-support, the smallest relative correction e solving :math:`M(1+e) = 0` has :math:`|e| \le \|A^\top\lambda\| / \sigma`,
-where :math:`\sigma` is the smallest non-zero singular value of M. If that ratio is below one, :math:`\lambda' =
-\lambda(1+e)` is positive and exact. If no singular value is taken for zero, the test holds for the data as they are; if
-some are, exact arithmetic decides small supports, and otherwise the certificate says how near the data are for which
-it holds.
+Farkas' lemma: the constraints are infeasible if and only if some multipliers :math:`\lambda \ge 0` give
+:math:`A^\top\lambda = 0`. The multipliers of equalities are free; the multipliers of inequalities must not all be zero.
+Floating-point multipliers are only nearly exact: the check shows that *exact* multipliers exist near them.
+
+Let :math:`M = A_J^\top \mathrm{diag}(\lambda_J)` with support J. The smallest relative correction e that solves
+:math:`M(1+e) = 0` has :math:`|e| \le \|A^\top\lambda\| / \sigma`, where :math:`\sigma` is the smallest non-zero
+singular value of M. If this ratio is below one, :math:`\lambda' = \lambda(1+e)` is positive and exact. If no singular
+value counts as zero, the test holds for the data as given. Otherwise exact arithmetic decides small supports, and for
+larger ones the certificate states the relative distance of the data for which it holds.
 """
 
 from __future__ import annotations
@@ -28,13 +29,12 @@ from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.proofs.decision import decidable
 from attsvm.proofs.infeasible import prove_infeasible
 
-# Entries of the dense support matrix above which its smallest singular value is only bounded, by the normal matrix.
+# Number of entries of the support matrix above which the smallest singular value is only bounded (normal matrix).
 DENSE_ENTRIES = 4_000_000
 CHOLESKY_FLOOR = 1e-10
-# Supports that are solved for over the integers, operations on the entries of their rows, and the test they must pass
-# before in floats: a hundredth of a second, and up to a tenth for a few supports of many entries.
+# Largest support, number of integer operations and float ratio for which multipliers are found over the integers.
 EXACT_SYSTEM, EXACT_OPERATIONS, EXACT_RATIO = 24, 1_000_000, 1.0
-# Data this near, relatively, count as the given ones where nothing exact can be said: thousands of roundings.
+# Relative distance up to which nearby data count as the given data when no exact decision is possible.
 NEARBY = 1e-12
 
 
@@ -62,7 +62,7 @@ class FarkasCertificate(Summarised):
 
     @cached_property
     def residual(self) -> float:
-        """Length of A^T dual over the summed lengths of its terms: rounding level when the proof holds."""
+        """Length of A^T dual divided by the summed lengths of its terms: at rounding level when the proof holds."""
         reduced = reduce(self.problem)
         dual = reduced.gather(self.dual)
         total = float((np.abs(dual) * reduced.lengths).sum())
@@ -70,7 +70,7 @@ class FarkasCertificate(Summarised):
 
     @cached_property
     def _admissible(self) -> bool:
-        """Whether the multipliers have the signs of a certificate, and A^T of them is not itself a W."""
+        """Whether the multipliers have the required signs and A^T dual is not itself a feasible W."""
         problem, dual = self.problem, np.asarray(self.dual, dtype=np.float64)
         if dual.shape != problem.mask.shape or not np.isfinite(dual).all():
             return False
@@ -89,12 +89,12 @@ class FarkasCertificate(Summarised):
 
     @property
     def ratio(self) -> float:
-        """The existence test: below one, exact multipliers exist beside ``dual``; infinite when it cannot hold."""
+        """Existence test: below one, exact multipliers exist near ``dual``; infinite when the test does not apply."""
         return self._existence[0]
 
     @cached_property
     def exact(self) -> bool:
-        """Whether multipliers beside ``dual`` are proven to cancel exactly for the floats the problem is given in."""
+        """Whether multipliers near ``dual`` are proven to cancel exactly for the floats of the problem."""
         if not self._admissible:
             return False
         ratio, sure = self._existence
@@ -108,10 +108,10 @@ class FarkasCertificate(Summarised):
 
     @cached_property
     def perturbation(self) -> float:
-        r"""Relative distance of the data for which ``dual`` proves that no W exists; zero when that is the data's own.
+        r"""Relative distance to data for which ``dual`` proves that no W exists; zero for a proof for the given data.
 
-        Constraints :math:`\delta_{it}z_i^\top` that each move by at most this part of their length cancel under
-        ``dual`` itself: the backward error :math:`\|A^\top\lambda\|/\sum\lambda_{it}|\delta_{it}||z_i|`, from above.
+        Let each constraint :math:`\delta_{it}z_i^\top` move by at most this fraction of its length: then ``dual``
+        cancels them. An upper bound on the backward error :math:`\|A^\top\lambda\|/\sum\lambda_{it}|\delta_{it}||z_i|`.
         """
         if self.exact:
             return 0.0
@@ -127,7 +127,7 @@ class FarkasCertificate(Summarised):
 
     @property
     def statement(self) -> str:
-        """How the multipliers prove it, in words."""
+        """Sentence that says what the multipliers prove."""
         if self.exact:
             return "multipliers beside the certificate's cancel exactly"
         return (
@@ -136,10 +136,10 @@ class FarkasCertificate(Summarised):
         )
 
     def _is_refuted(self, dual: np.ndarray) -> bool:
-        """Tell whether the residual W = A^T dual meets the constraints: then nothing proves that no W does.
+        """Tell whether W = A^T dual satisfies the constraints, which refutes infeasibility.
 
-        Data within rounding of a contradiction leave a residual that looks like rounding; evaluated in the original
-        coordinates it may still have every margin positive.
+        If the data are within rounding of infeasible data, A^T dual looks like rounding error. In the original
+        coordinates it may still have only positive margins.
         """
         adjoint = self.problem.adjoint(dual)
         top = np.abs(adjoint).max()
@@ -149,9 +149,9 @@ class FarkasCertificate(Summarised):
         return bool((margins[self.problem.rejected] > 0).all() and not margins[self.problem.tied].any())
 
     def verify(self) -> bool:
-        """Tell whether the multipliers prove infeasibility: :attr:`exact`, or of data this near to a large problem.
+        """Tell whether the multipliers prove infeasibility of the data or, for a large problem, of data very near.
 
-        A problem that is small enough to be decided over the rationals is infeasible only with exact multipliers.
+        A problem small enough for exact arithmetic is infeasible only if its multipliers are exact.
 
         Examples
         --------
@@ -168,13 +168,13 @@ class FarkasCertificate(Summarised):
 
 
 def existence_ratio(reduced: Reduced, dual: np.ndarray) -> float:
-    """Bound the largest relative correction that makes ``dual`` exact; see the module's derivation.
+    """Bound the largest relative correction that makes ``dual`` exact; derivation: see the module.
 
     Parameters
     ----------
     reduced : Reduced
     dual : ndarray, shape (n, T)
-        On the rows of ``reduced``.
+        Multipliers of the constraints of ``reduced``.
 
     Returns
     -------
@@ -185,9 +185,9 @@ def existence_ratio(reduced: Reduced, dual: np.ndarray) -> float:
 
 
 def _existence(reduced: Reduced, dual: np.ndarray) -> tuple[float, bool]:
-    """Return the ratio, and whether it is below one for exact data as well: no singular value was taken for zero."""
+    """Return the ratio, and whether ratio < 1 proves it for exact data too: no singular value counted as zero."""
     row, column = np.nonzero(dual)
-    dual = np.ldexp(dual, -int(np.frexp(np.abs(dual).max())[1]))  # of any size, and squares of it are formed
+    dual = np.ldexp(dual, -int(np.frexp(np.abs(dual).max())[1]))  # power of two that keeps squares in range
     weight = np.zeros(dual.shape)
     weight[row, column] = np.where(reduced.tied[row, column], np.abs(dual).max(), dual[row, column])
     terms = float((reduced.lengths * weight).sum())
@@ -198,7 +198,7 @@ def _existence(reduced: Reduced, dual: np.ndarray) -> tuple[float, bool]:
     error = residual + noise
     p, r = reduced.shape
     size = p * r
-    # Rotating differences and queries rounds d and dz products an entry, A^T dual as many as there are terms.
+    # Rotating differences and queries takes d and dz products per entry; A^T dual takes one per term.
     wide = 1 if reduced.left is None else reduced.left.shape[1]
     long = 1 if reduced.right is None else reduced.right.shape[1]
     rounding = gamma(wide * p**0.5 + long * r**0.5 + min(sum(dual.shape), len(row)) + 16) * terms * (1 + FEW)
@@ -208,13 +208,13 @@ def _existence(reduced: Reduced, dual: np.ndarray) -> tuple[float, bool]:
             return error / floor, residual + rounding < floor - rounding
     left, right = reduced.delta[row, column] * weight[row, column][:, None], reduced.queries[row]
     smallest, largest, rank = _singular_values(constraint_rows(left, right))
-    # LAPACK's singular values are those of a matrix within a few units, times its size, of the given one.
+    # LAPACK's singular values are exact for a matrix within a few units of rounding, relative to its size, of this one.
     floor = smallest - 32 * (size + len(row)) * EPS * largest - rounding
     return error / smallest, rank == size and residual + rounding < floor
 
 
 def _spans_exactly(problem: SelectionProblem, reduced: Reduced) -> bool:
-    """Tell whether the rotated coordinates are as many as the exact spans have dimensions, so that none was cut off."""
+    """Tell whether the rotated coordinates have the exact dimension of the spans, so that no dimension was cut off."""
     if reduced.left is not None and np.count_nonzero(reduced.lengths) > reduced.shape[0]:
         support = np.zeros(problem.shape[2], dtype=bool)
         for _, delta in problem.differences():
@@ -229,10 +229,10 @@ def _spans_exactly(problem: SelectionProblem, reduced: Reduced) -> bool:
 
 
 def _singular_value_floor(reduced: Reduced, weight: np.ndarray) -> float:
-    """Lower bound on the smallest singular value of A^T diag(weight) when it has full row rank; 0 when not shown.
+    """Lower bound on the smallest singular value of A^T diag(weight) when it has full row rank; 0 if not shown.
 
-    One Cholesky factorisation of M M^T - floor^2 I, whose success proves the bound, instead of a singular value
-    decomposition of M.
+    The proof is a successful Cholesky factorisation of M M^T - floor^2 I, which costs less than a singular value
+    decomposition.
     """
     normal = NormalMatrix(reduced).form(weight**2)
     size = len(normal)
@@ -247,7 +247,7 @@ def _singular_value_floor(reduced: Reduced, weight: np.ndarray) -> float:
 
 
 def _singular_values(matrix: np.ndarray) -> tuple[float, float, int]:
-    """Smallest singular value above rounding level, the largest, and how many there are above it."""
+    """Smallest singular value above rounding level, the largest, and the number above rounding level."""
     small = matrix if min(matrix.shape) == matrix.shape[0] else np.linalg.qr(matrix, mode="r")
     sigma = np.linalg.svd(small, compute_uv=False)
     above = sigma[sigma > max(matrix.shape) * EPS * sigma[0]]

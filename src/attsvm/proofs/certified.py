@@ -1,4 +1,4 @@
-r"""The bounds that a solver's answer proves, computed from the answer itself, rounding included.
+r"""Bounds that W and multipliers prove, computed from these alone, rounding included.
 
 For a hard margin, any W whose smallest margin is positive can be scaled until that margin is one, and any multipliers
 :math:`\lambda \ge 0` bound every feasible norm from below by :math:`1^\top\lambda / \|A^\top\lambda\|_*` (the dual
@@ -6,10 +6,10 @@ norm). The relative gap is therefore scale-free,
 
 .. math:: \mathrm{gap} = \frac{\|W\|}{\min A(W)} \cdot \frac{\|A^\top\lambda\|_*}{1^\top\lambda} - 1 ,
 
-and needs nothing from the solver but W and :math:`\lambda`. With a price of losses or a prior it is that of the
-objective at W and of the bound of :mod:`attsvm.proofs.objective` at the multipliers, where
-:math:`c^\top\lambda = \sum_{rejected}\lambda - \langle W_0, A^\top\lambda\rangle`. Every rounding is counted against
-the claim (:mod:`attsvm.proofs.bounds`), so the gap is a bound for the floats that the problem is given in.
+and needs only W and :math:`\lambda` from the solver. If there are losses or a prior, the gap compares the objective at
+W with the lower bound of :mod:`attsvm.proofs.objective` at the multipliers, where :math:`c^\top\lambda =
+\sum_{rejected}\lambda - \langle W_0, A^\top\lambda\rangle`. Every rounding is counted against the claim
+(:mod:`attsvm.proofs.bounds`): the gap holds for the floats in which the problem is given.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from attsvm.proofs.objective import PLAIN, Regularisation, Terms
 from attsvm.proofs.proof import Bound
 from attsvm.proofs.ties import onto_ties
 
-# Scores of tied tokens may differ by this much of the margin, one, before W counts as infeasible.
+# Difference of tied tokens' scores, at margin one, above which W counts as infeasible.
 TIE_TOLERANCE = 1e-9
-# Norms within this and its inverse have squares in the range of floats.
+# Norms between this and its inverse have squares in the range of floats.
 VISIBLE = 1e-140
-# W is the prior when they differ by no more than this part of it.
+# Relative distance from the prior up to which W counts as equal to it.
 RESOLUTION = 64 * EPS
 
 
 @dataclass(frozen=True)
 class Certified:
-    """W and multipliers scaled to their conventions, with what they prove (float64, original coordinates).
+    """W and multipliers scaled to their conventions, with the bounds that they prove (float64, original coordinates).
 
     Attributes
     ----------
     W : ndarray, shape (d, dz)
     dual, margins : ndarray, shape (n, T)
     objective : float
-        The norm of W, less the prior, as computed; infinite when W is not feasible.
+        The computed norm of W - prior; infinite when W is not feasible.
     lower_bound, upper_bound : float
         Bounds on the smallest norm, or on the smallest objective with losses or a prior, every rounding counted.
     tie_residual : float
-        Zero when the upper bound is that of a W whose ties are exact; else how far, at a margin of one, the scores of
-        tied tokens may differ, and what is claimed is claimed for the problem that allows that.
+        Zero when the upper bound belongs to a W whose ties are exact. Otherwise the scores of tied tokens may differ by
+        this much at margin one, and the claim is about the problem that allows this difference.
     rounding : float
-        Twice the allowance in the gap: rounding may have widened or narrowed it by that much.
+        Twice the allowance in the gap: rounding may have changed the gap by this much.
     primal : float or None
-        With losses or a prior, the objective at W as computed, or what is proven of a W next to it where that is less.
+        With losses or a prior: the computed objective at W, or a smaller value proven for a W next to it.
     resolution : float
-        What rounding W costs beside a prior: an objective below it counts as zero.
+        Rounding error of W near a prior: an objective below it counts as zero.
     """
 
     W: np.ndarray
@@ -72,28 +72,28 @@ class Certified:
 
     @property
     def value(self) -> float:
-        """What is minimised: the primal, or the norm where nothing else is asked for."""
+        """The minimised quantity: ``primal`` with losses or a prior, otherwise the norm."""
         return self.objective if self.primal is None else self.primal
 
     @property
     def gap(self) -> float:
-        """Relative gap of the bounds; infinite when W is infeasible or nothing bounds what is minimised."""
+        """Relative gap of the bounds; infinite when W is infeasible or there is no lower bound."""
         nothing = self.upper_bound < math.inf and counts_as_zero(self.primal, self.objective, self.resolution)
         return proven_gap(0.0 if nothing else self.lower_bound, 0.0 if nothing else self.upper_bound, self.tie_residual)
 
 
 def counts_as_zero(primal: float | None, distance: float, resolution: float) -> bool:
-    """Whether an objective is zero up to what rounding W costs beside a prior, which is that far from W.
+    """Whether an objective is zero up to the rounding error of W, which lies at ``distance`` from the prior.
 
-    Without a prior that is W = 0 alone: the square of a norm that is not zero may underflow.
+    If there is no prior, only W = 0 counts: the square of a non-zero norm may underflow.
     """
     return primal is not None and primal <= resolution and (resolution > 0.0 or distance == 0.0)
 
 
 def proven_gap(low: Bound, high: Bound, tie_residual: float = 0.0) -> float:
-    """Relative gap of bounds with every rounding counted; infinite where the ties are too far from equal.
+    """Relative gap of bounds with every rounding counted; infinite if the ties are too unequal.
 
-    Bounds that cross by more than the rounding of their own contradict each other, and prove nothing.
+    Bounds that cross by more than their own rounding contradict each other and prove nothing.
     """
     gap = float(relative_gap(low, high))
     return math.inf if gap < -FEW or tie_residual > TIE_TOLERANCE else max(gap, 0.0)
@@ -109,13 +109,15 @@ def certify(
     sharp: bool = False,
     evaluation: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Certified:
-    """Scale W to smallest margin one and the multipliers to the dual's convention, and bound what both prove.
+    """Scale W to smallest margin one and the multipliers to their convention, and bound the optimum with both.
 
-    Beside a prior a hard margin's W is scaled up only, where it falls short by more than rounding; with losses not.
-    The Frobenius dual of a hard margin is scaled so that W, less the prior, is A^T dual at the optimum (without a prior
-    its sum is then ||W||^2); every other norm's so that A^T dual has dual norm one (its sum is then ||W||), and so is
-    the Frobenius dual where ||W||^2 would leave the range of floats. With losses the multipliers are scaled to where
-    their bound is largest. The arrays of the result are frozen.
+    W is not scaled for losses. For a prior, a hard-margin W is only scaled up, and only if it falls short of margin one
+    by more than rounding.
+
+    The multipliers of a hard margin in the Frobenius norm are scaled so that W - prior = A^T dual at the optimum. If
+    there is no prior, their sum is then ||W||^2. In every other norm A^T dual gets dual norm one, and the sum is ||W||;
+    so too in the Frobenius norm if ||W||^2 leaves the range of floats. For losses the multipliers get the scale of the
+    largest lower bound. The arrays of the result are frozen.
 
     Parameters
     ----------
@@ -125,13 +127,13 @@ def certify(
     dual : ndarray, shape (n, T)
     regularisation : Regularisation
     sharp : bool
-        Take the sums that matter in twice the working precision.
+        Take the decisive sums in twice the working precision.
     evaluation : tuple of ndarray, shapes (n, T) and (d, dz)
-        Margins of W and A^T dual where the solver has them, summed like :meth:`SelectionProblem.evaluate` in some
-        order; the multipliers must be admissible then.
+        Margins of W and A^T dual if the solver has them, summed as in :meth:`SelectionProblem.evaluate` in any order.
+        The multipliers must then be admissible.
     """
     if regularisation.plain and not problem.has_rejected:
-        # No token is rejected: the zero matrix is the answer, and no multiplier is needed to show it.
+        # No token is rejected: the zero matrix is optimal, and no multiplier is needed to prove it.
         return Certified(np.zeros_like(W), np.zeros_like(dual), np.zeros(dual.shape), 0.0, 0.0, 0.0)
     terms, prior = regularisation.terms(problem, norm), regularisation.prior
     high, residual, rounding, resolution, primal = math.inf, 0.0, 0.0, 0.0, None
@@ -143,7 +145,7 @@ def certify(
             high, residual = upper_bound(problem, terms, W, margins, objective, prior, sharp=sharp)
         dual, low, bound = _scale_multipliers(problem, terms, prior, dual, adjoint, residual, sharp=sharp)
         if not regularisation.plain:
-            # A large C magnifies the rounding of margins, which a slightly longer W does not have.
+            # A large C magnifies the rounding of margins; a slightly longer W avoids it.
             loss = terms.loss(1.0 - margins)
             primal = min(terms.of_length(objective) + loss, high) if objective < math.inf else math.inf
             resolution = 0.0 if prior is None else terms.size(RESOLUTION * prior)
@@ -157,9 +159,9 @@ def certify(
 def _scale_matrix(
     problem: SelectionProblem, terms: Terms, prior: np.ndarray | None, W: np.ndarray, margins: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Move W (d, dz), of the given margins (n, T), onto the ties, and scale a hard margin's to smallest margin one.
+    """Move W (d, dz) with margins (n, T) onto the ties, and scale a hard-margin W to smallest margin one.
 
-    Returns W, its margins and the norm of W less the prior, which is infinite where W has no positive margin.
+    Returns W, its margins and the norm of W - prior, which is infinite if W has no positive margin.
     """
     if problem.has_ties and _loose(problem, W, margins):
         W = onto_ties(problem, W, margins)
@@ -173,7 +175,7 @@ def _scale_matrix(
 
 
 def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> bool:
-    """Whether W misses a tie by more than rounding alone would, so that moving it onto the ties pays."""
+    """Whether W misses a tie by more than rounding, so that moving it onto the ties pays."""
     allowance = margin_allowance(W, frobenius(W))
     return bool((np.abs(margins) > allowance * problem.lengths).any(where=problem.tied))
 
@@ -188,9 +190,9 @@ def _scale_multipliers(
     *,
     sharp: bool,
 ) -> tuple[np.ndarray, float, float]:
-    """Scale admissible multipliers (n, T), with adjoint A^T dual, to the dual's convention.
+    """Scale admissible multipliers (n, T), with adjoint A^T dual, to their convention.
 
-    Returns them, the bound that they prove, and the bound as computed.
+    Returns the multipliers, the lower bound that they prove, and the same bound as computed.
     """
     length = terms.norm.dual(adjoint)
     if terms.hard and prior is None:
@@ -204,6 +206,6 @@ def _scale_multipliers(
         scale *= bound
     # Rounding may take a multiplier past its upper bound.
     scaled = terms.clip(dual * scale) if terms.upper < math.inf else dual * scale
-    # The bound of a hard margin depends on no scale; multipliers as they were have not been rounded by it.
+    # The bound of a hard margin does not depend on the scale; the unscaled multipliers carry no rounding from scaling.
     proving = (scaled, adjoint * scale, length * scale) if sharp or not terms.hard else (dual, adjoint, length)
     return scaled, lower_bound(problem, terms, *proving, residual, prior, sharp=sharp), bound

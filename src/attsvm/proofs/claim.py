@@ -1,4 +1,4 @@
-"""What a solution claims, and whether the bounds that were proven confirm it."""
+"""The claim of a solution, and its comparison with proven bounds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Claim(Listed):
     tol : float
         The relative gap that an optimum promises.
     regularisation : Regularisation
-        What is asked for beside the norm; nothing by default.
+        Losses or a prior in addition to the norm; none by default.
 
     Examples
     --------
@@ -59,24 +59,24 @@ class Claim(Listed):
 
     @property
     def infeasible(self) -> bool:
-        """Whether it is claimed that no W exists."""
+        """Whether the claim is that no W exists."""
         return self.status is Status.INFEASIBLE or self.certificate is not None
 
     @property
     def mixed(self) -> bool:
-        """Whether what is said is not of the kind that is asked for, the norm alone or an objective."""
+        """Whether claim and question differ in kind: one about the norm alone, the other about an objective."""
         return self.regularisation.plain != (self.certified.primal is None)
 
     @property
     def empty(self) -> bool:
-        """Whether the problem has nothing to satisfy and the claim says so."""
+        """Whether the problem has no constraints and the claim says so."""
         problem, certified = self.problem, self.certified
         return self.regularisation.plain and not (
             problem.has_rejected or self.infeasible or certified.W.any() or certified.objective
         )
 
     def certificate_fault(self) -> str | None:
-        """Say what is wrong with a claim that no W exists before its multipliers are looked at; None for nothing.
+        """Return what is wrong with a claim of infeasibility, multipliers aside; None if nothing is.
 
         Examples
         --------
@@ -90,11 +90,11 @@ class Claim(Listed):
         if self.certificate is None:
             return "the status is INFEASIBLE without a certificate."
         if self.status is not Status.INFEASIBLE:
-            return f"there is a certificate of infeasibility beside the status {self.status.name}."
+            return f"there is a certificate of infeasibility with the status {self.status.name}."
         return None
 
     def fault(self, low: Bound, high: Bound) -> str | None:
-        """Say what the claim says that W and multipliers, which prove this interval, do not confirm; None for nothing.
+        """Return what the proven interval contradicts in the claim; None if it contradicts nothing.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class Claim(Listed):
         value = self.norm.value(certified.W if prior is None else certified.W - prior)
         if not abs(certified.objective - value) <= value * gamma(8 * (certified.W.size + 8)):
             return f"the objective is said to be {certified.objective:.17g} where W has norm {value:.17g}."
-        # What rounding W costs next to a prior, and rounding of margins: bounds that are computed twice differ by that.
+        # Bounds computed twice differ by the rounding of margins and the rounding error of W near a prior.
         terms = regularisation.terms(self.problem, self.norm)
         resolution = 0.0 if regularisation.plain else self._margin_rounding(terms)
         resolution += 0.0 if prior is None else terms.size(RESOLUTION * prior)
@@ -135,7 +135,7 @@ class Claim(Listed):
         return wrong
 
     def _margin_rounding(self, terms: Terms) -> float:
-        """Return what a few roundings of each margin add to the losses, or to the norm of a W that keeps them."""
+        """Effect of a few roundings per margin on the losses, or on the norm of a W that keeps its margins."""
         certified = self.certified
         with np.errstate(**LENIENT):
             error = gamma(8) * frobenius(certified.W) * self.problem.lengths
@@ -165,7 +165,7 @@ class Claim(Listed):
         return None
 
     def _primal_fault(self, length: float) -> str | None:
-        """Compare the objective at W with what its margins and the norm of W less the prior come to."""
+        """Compare the claimed objective at W with its value from the margins and the norm of W - prior."""
         certified, terms = self.certified, self.regularisation.terms(self.problem, self.norm)
         value = min(terms.of_length(length) + terms.loss(1.0 - certified.margins), certified.upper_bound)
         if certified.primal is not None and abs(certified.primal - value) <= value * gamma(16 * (certified.W.size + 8)):
@@ -173,7 +173,7 @@ class Claim(Listed):
         return f"the objective at W is said to be {certified.primal} where it is {value:.17g}."
 
     def _dual_fault(self) -> str | None:
-        """Compare the scale of the multipliers with that of W = A^T dual, or of an A^T dual of dual norm one."""
+        """Compare the scale of the multipliers with their convention: W = A^T dual, or A^T dual of dual norm one."""
         problem, dual = self.problem, self.certified.dual
         length = self.norm.dual(problem.adjoint(dual))
         weight = float(np.vdot(np.abs(dual), problem.lengths))
@@ -186,7 +186,7 @@ class Claim(Listed):
 
 
 def interval_words(norm: Norm, regularisation: Regularisation, low: Bound, high: Bound) -> str:
-    """Word the interval of what is minimised."""
+    """Sentence that states the interval of the minimised quantity."""
     if regularisation.plain:
         return interval_statement(norm.name, low, high)
     return f"The smallest objective lies in {interval(low, high)}."

@@ -1,10 +1,12 @@
-r"""Whether a small problem has a W at all, decided over the rationals.
+r"""Exact decision over the rationals whether a small problem has a feasible W.
 
-By Gordan's theorem either some W gives every rejected token a positive margin and every tie the margin zero, or some
-:math:`\lambda \ge 0`, free on ties and summing to one over rejected tokens, has :math:`A^\top\lambda = 0`. The second
-is a linear system with signs: phase one of the simplex method on a tableau of integers (Edmonds' pivoting, whose
-divisions have no remainder), by Bland's rule (Math. Oper. Res. 2, 1977), which cannot cycle. Its optimum is zero with a
-basic :math:`\lambda`, or positive, and a W exists.
+Gordan's theorem: exactly one of two cases holds. Either some W gives every rejected token a positive margin and every
+tie the margin zero. Or some :math:`\lambda` has :math:`A^\top\lambda = 0`: nonnegative, free on ties, and summing to
+one over rejected tokens.
+
+The second case is a linear system with signs. Phase one of the simplex method solves it on a tableau of integers
+(Edmonds' pivoting, whose divisions have no remainder). Bland's rule (Math. Oper. Res. 2, 1977) prevents cycling. The
+optimum is zero with a basic :math:`\lambda`, or positive: then a W exists.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
 from attsvm.proofs.dyadic import Dyadic
 
-# Entries of the tableau, and these times the bits between the largest and the smallest entry of the data (or the first
-# number, where those are fewer), that take at most .5 seconds.
+# Largest number of tableau entries, and of entries times bits between the largest and smallest entry of the data. Up to
+# the first number of bits only the entries count. At the limit a decision takes at most .5 seconds.
 LARGEST, FEW_BITS, LARGEST_BITS = 400, 256, 102_400
 
 
 def decidable(problem: SelectionProblem) -> bool:
-    """Tell whether a problem is small enough to be decided over the rationals."""
+    """Tell whether a problem is small enough for an exact decision."""
     _, _, d, dz = problem.shape
     entries = d * dz * int(problem.constrained.sum())
     if entries > LARGEST:
@@ -33,10 +35,10 @@ def decidable(problem: SelectionProblem) -> bool:
 
 
 def contradiction(problem: SelectionProblem) -> np.ndarray | None:
-    """Find multipliers (n, T) that prove a :func:`decidable` problem infeasible; None when it has a W.
+    """Find multipliers (n, T) that prove a :func:`decidable` problem infeasible; None when a W exists.
 
-    They are rounded to floats, smaller ones where these would leave their range; their support is one on which exact
-    ones are unique up to scale.
+    They are rounded to floats and scaled down if they would overflow. On their support, exact multipliers are unique up
+    to scale.
     """
     rows, columns = np.nonzero(problem.constrained)
     x = Dyadic.of(problem.tokens).numbers[problem.sequence[rows]]
@@ -59,7 +61,7 @@ def _spread(array: np.ndarray) -> int:
 
 
 def _phase_one(matrix: np.ndarray, free: np.ndarray) -> list[Fraction] | None:
-    """Solve matrix^T w = 0, w >= 0 but where free, the others summing to one; None when that has no solution.
+    """Solve matrix^T w = 0 with w >= 0 except where free, the others summing to one; None if there is no solution.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Exact arithmetic on arrays of floats: every float is an integer times a power of two, and so are sums and products.
 
-Python's integers hold the mantissas, so nothing is ever rounded. Costs grow with the spread of the exponents, which is
+Python's integers hold the mantissas, so nothing is rounded. The cost grows with the spread of the exponents, which is
 small for usual data.
 """
 
@@ -48,7 +48,7 @@ class Dyadic:
         return Dyadic(self.numbers.T, self.exponent)
 
     def __getitem__(self, index: Any) -> Dyadic:
-        """Pick entries, as from an array; the result keeps at least one axis."""
+        """Select entries, as from an array; the result keeps at least one axis."""
         return Dyadic(np.asarray(self.numbers[index], dtype=object), self.exponent)
 
     def __matmul__(self, other: Dyadic) -> Dyadic:

@@ -1,12 +1,12 @@
-r"""Proof that no W exists: exact multipliers :math:`\lambda \ge 0` with :math:`A^\top\lambda = 0`, or that they exist.
+r"""Proof that no W exists: exact multipliers :math:`\lambda \ge 0` with :math:`A^\top\lambda = 0`, or their existence.
 
-*Exact multipliers.* The float certificate is cut down to a minimal support (Caratheodory: along a null vector of its
-columns until a multiplier vanishes), where the multipliers are unique up to scale; elimination over the integers then
-gives them exactly, and their signs and all p r equations are checked.
+*Exact multipliers.* The support of the float certificate is reduced to a minimal one (Caratheodory: move along a null
+vector of its columns until a multiplier vanishes). On a minimal support the multipliers are unique up to scale.
+Elimination over the integers gives them exactly; then their signs and all equations are checked.
 
-*Existence.* When the supports outnumber the equations, M = A_J^T diag(lam_J) usually has full row rank. With a right
-inverse Y (:mod:`attsvm.proofs.surjective`) some e = Y c solves M (1 + e) = 0 and makes :math:`\lambda(1+e)` exact; it
-is positive when every entry of e is below one.
+*Existence.* If the support has more constraints than there are equations, M = A_J^T diag(lam_J) usually has full row
+rank. A right inverse Y (:mod:`attsvm.proofs.surjective`) then gives some e = Y c that solves M (1 + e) = 0 and makes
+:math:`\lambda(1+e)` exact. It is positive when every entry of e is below one in absolute value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from attsvm.proofs.surjective import SURE, TINY, right_inverse
 
 SUPPORT = 1e-9
 NULL = 1e-9
-# Numbers of a right inverse, which the checker multiplies by every constraint of the support.
+# Largest number of entries of a right inverse; the checker multiplies it by every constraint of the support.
 INVERSE_NUMBERS = 300_000
 
 
@@ -37,7 +37,7 @@ def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int =
     problem : SelectionProblem
     dual : ndarray, shape (n, T)
     largest : int
-        Size of the system to be solved over the integers.
+        Largest size of the system that is solved over the integers.
 
     Returns
     -------
@@ -49,7 +49,7 @@ def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int =
         return None
     # Underflow would break the relative error bounds; exact arithmetic has none.
     if support.visible and _existence(support.products, support.values, support.free):
-        return f"{len(support.rows)} multipliers beside the certificate's cancel exactly, by interval bounds"
+        return f"{len(support.rows)} multipliers near the certificate's cancel exactly, by interval bounds"
     exact = support.kernel(largest)
     if exact is None:
         return None
@@ -60,7 +60,7 @@ def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int =
 
 
 def exact_multipliers(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray | None:
-    """Find integer multipliers, (n, T) of object, that cancel exactly beside nearly exact ones (n, T); None if not."""
+    """Find integer multipliers, (n, T) of object, that cancel exactly near the given (n, T); None if there are none."""
     support = _Support.of(problem, dual)
     exact = None if support is None else support.kernel(linear.LARGEST)
     if support is None or exact is None:
@@ -72,15 +72,15 @@ def exact_multipliers(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray
 
 
 def cancelling_inverse(problem: SelectionProblem, dual: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Find a right inverse that shows that multipliers next to these (n, T) cancel; None where there is none.
+    """Find a right inverse which shows that multipliers near these (n, T) cancel; None if there is none.
 
     Returns
     -------
     dual : ndarray, shape (n, T)
         The multipliers of the support.
     inverse : ndarray, shape (N, J)
-        For each of the N entries of a matrix that some constraint of the support has, the multipliers, in the order of
-        the support's J constraints, whose sum of constraints is that entry.
+        For each of the N matrix entries that occur in the support: multipliers of the support's J constraints, in
+        order, whose weighted sum of constraints is this entry.
     """
     support = _Support.of(problem, dual)
     if support is None:
@@ -103,10 +103,10 @@ def cancelling_inverse(problem: SelectionProblem, dual: np.ndarray) -> tuple[np.
 
 @dataclass(frozen=True, eq=False)
 class _Support:
-    """The constraints that nearly exact multipliers use: queries and tokens (J,), and their rows.
+    """The constraints used by nearly exact multipliers: queries and tokens (J,), and products.
 
-    Each row of ``products``, and its multiplier against it, is scaled by a power of two, which changes no digit, so
-    that products stay in the range of floats.
+    Each row of ``products`` is scaled by a power of two, and its multiplier by the inverse. This changes no digit and
+    keeps products in the range of floats.
     """
 
     rows: np.ndarray
@@ -138,7 +138,7 @@ class _Support:
         return cls(rows, columns, values, free, exact_left, right, products, visible)
 
     def kernel(self, largest: int) -> tuple[np.ndarray, list[int]] | None:
-        """Places in a minimal support, and the integers, nonnegative but on ties, that cancel there."""
+        """Return the indices of a minimal support and integers that cancel on it, nonnegative except on ties."""
         places = _minimal(self.products, self.values, self.free)
         if places is None or len(places) - 1 > min(largest, linear.LARGEST):
             return None
@@ -176,7 +176,7 @@ def _powers(rows: np.ndarray) -> np.ndarray:
 
 
 def _exact_rows(left: list[Dyadic], right: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Integer multiples of the kept constraints' rows, (k, d dz), all by the same factor."""
+    """Integer multiples of the constraints' rows in the support, (k, d dz), all by the same factor."""
     least = min(left[k].exponent for k in places)
     z = Dyadic.of(right[places])
     tokens = np.array([left[k].at(least) for k in places], dtype=object)
@@ -193,7 +193,7 @@ def _minimal(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> np.n
     weight = values * length
     while len(keep):
         columns = (products[keep] / length[keep][:, None]).T  # (d dz, J)
-        # With more equations than multipliers the triangle has the same null space, and no long singular vectors.
+        # If there are more equations than multipliers, the triangular factor has the same null space and is smaller.
         tall = len(columns) > len(keep)
         _, sigma, basis = np.linalg.svd(np.linalg.qr(columns, mode="r") if tall else columns)
         rank = int(np.count_nonzero(sigma > NULL * sigma[0]))
@@ -218,7 +218,7 @@ def _minimal(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> np.n
 
 
 def _drop_dependent_ties(rows: np.ndarray, keep: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Leave only ties that are independent of one another: the rest adds kernel vectors without inequalities."""
+    """Remove ties that depend on other ties: they would add kernel vectors without inequalities."""
     independent: list[int] = []
     basis = np.zeros((0, rows.shape[1]))
     for k in keep[free[keep]]:
@@ -232,11 +232,11 @@ def _drop_dependent_ties(rows: np.ndarray, keep: np.ndarray, free: np.ndarray) -
 
 
 def _existence(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> bool:
-    """Apply the second test of the module's derivation, on coordinates that occur at all."""
+    """Apply the existence test of the module's derivation, on the coordinates that occur."""
     coordinates = np.any(products != 0, axis=0)
     values = values / np.abs(values).max()
     weight = np.where(free, 1.0, values)
-    # A token difference, its product with the query and with the multiplier: three roundings an entry.
+    # A token difference, its product with the query and with the multiplier: three roundings per entry.
     inverse = right_inverse((products[:, coordinates] * weight[:, None]).T, 3)
     if inverse is None:
         return False

@@ -1,8 +1,8 @@
 """Exact solutions of small linear systems over the integers.
 
-Which rows and columns of a matrix are independent is read off a copy modulo a prime (a pivot there is a pivot in exact
-arithmetic); the square system they leave is solved by fraction-free elimination (Bareiss, Math. Comp. 22, 1968), whose
-intermediate numbers are determinants and so no longer than they must be. Callers check what they get against all rows.
+Independent rows and columns of a matrix are found modulo a prime: a pivot there is a pivot in exact arithmetic. The
+square system of these is solved by fraction-free elimination (Bareiss, Math. Comp. 22, 1968). Its intermediate numbers
+are determinants, hence no longer than necessary. Callers check the solution against all rows.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import numpy as np
 
 # Products of two residues stay below 2^62.
 PRIME = 2_147_483_647
-# Fraction-free elimination takes seconds up to about here.
+# Size of a system above which fraction-free elimination takes more than seconds.
 LARGEST = 64
 
 
 def independent(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of a nonsingular square part of an integer matrix (N, m), of the rank it has modulo a prime."""
+    """Rows and columns of a nonsingular square part of an integer matrix (N, m), with its rank modulo a prime."""
     work = (matrix % PRIME).astype(np.int64)
     rows: list[int] = []
     columns: list[int] = []

@@ -1,19 +1,20 @@
-r"""What is minimised: a norm at margin one, with a price of losses or a prior if they are asked for.
+r"""The minimised objective: a norm at margin one, optionally with losses or a prior.
 
-With :math:`V = W - W_0` and :math:`c = 1 - A(W_0)` on rejected tokens, :math:`c = -A(W_0)` on tied ones, every problem
+Let :math:`V = W - W_0`, :math:`c = 1 - A(W_0)` on rejected tokens and :math:`c = -A(W_0)` on tied ones. Every problem
 of this family reads
 
 .. math:: \min_V \; f(V) + \sum_{it} \ell(c_{it} - A(V)_{it}), \qquad A(V) = c \text{ on ties},
 
-f the norm, or half the square of a Euclidean norm (Frobenius, or Mahalanobis over it), and :math:`\ell` one of C
-max(0, u), C max(0, u)^2, or infinite for u > 0 (hard margin). Fenchel duality (Rockafellar, *Convex Analysis*,
-section 31) gives the bound, for :math:`\lambda \ge 0` on rejected tokens,
+f is the norm, or half the square of a Euclidean norm (Frobenius, or Mahalanobis over it). :math:`\ell` is C max(0, u),
+C max(0, u)^2, or infinite for u > 0 (hard margin). Fenchel duality (Rockafellar, *Convex Analysis*, section 31) gives
+the bound, for :math:`\lambda \ge 0` on rejected tokens,
 
 .. math:: c^\top\lambda - f^*(A^\top\lambda) - \tfrac{\epsilon}{2}\sum\lambda_{it}^2, \qquad \lambda \le C_{max},
 
-where the hinge has :math:`C_{max} = C, \epsilon = 0`, its square :math:`C_{max} = \infty, \epsilon = 1/(2C)` (Cortes
-and Vapnik, Machine Learning 20, 1995), the hard margin neither. :math:`f^*(M)` is half the squared Frobenius norm,
-or zero on the unit ball of the dual norm. Multipliers are scaled to where the bound is largest before it is evaluated.
+The hinge has :math:`C_{max} = C, \epsilon = 0`. Its square has :math:`C_{max} = \infty, \epsilon = 1/(2C)` (Cortes and
+Vapnik, Machine Learning 20, 1995). The hard margin has :math:`C_{max} = \infty, \epsilon = 0`. :math:`f^*(M)` is half
+the squared Frobenius norm, or zero on the unit ball of the dual norm. Multipliers are scaled to the largest bound
+before it is evaluated.
 """
 
 from __future__ import annotations
@@ -31,21 +32,20 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced
 from attsvm.core.rounding import LENIENT
 
-# Below this shortfall W is also tried scaled up to margin one: a W without loss may be better than one with rounding
-# times C.
+# Shortfall below which W is also tried scaled up to margin one: a W with no loss may be better than rounding times C.
 SEPARATION_TOL = 1e-4
 
 Number = TypeVar("Number", float, Fraction)
 
 
 def admissible(dual: np.ndarray, rejected: np.ndarray, tied: np.ndarray, upper: float = math.inf) -> np.ndarray:
-    """Move multipliers (n, T) of rejected tokens between 0 and ``upper``, and leave out those of no constraint."""
+    """Clip multipliers (n, T) of rejected tokens to [0, ``upper``]; zero where there is no constraint."""
     return np.where(rejected, np.minimum(np.maximum(dual, 0.0), upper), np.where(tied, dual, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """The terms of the objective, in whichever coordinates the margins are.
+    """Terms of the objective, in the coordinates of the margins.
 
     Attributes
     ----------
@@ -54,9 +54,9 @@ class Terms:
         Half the square of the norm (Frobenius, soft margin) instead of the norm.
     rejected, tied : ndarray of bool, shape (n, T)
     cost : ndarray, shape (n, T)
-        The margins V itself must reach: c of the module's derivation, zero where unconstrained.
+        The margins that V must reach: c of the module's derivation, zero where unconstrained.
     upper : float
-        Largest multiplier; infinite but for the hinge.
+        Largest multiplier: C for the hinge, otherwise infinite.
     shift : float
         1/(2C) for the squared hinge, else zero.
     """
@@ -79,11 +79,11 @@ class Terms:
         return self.of_length(self.norm.value(V))
 
     def of_length(self, length: Number) -> Number:
-        """Evaluate f at a V of such a norm, a float or a fraction."""
+        """Evaluate f at a V of the given norm, a float or a fraction."""
         return length * length / 2 if self.squared else length
 
     def loss(self, shortfall: np.ndarray) -> float:
-        """Sum the losses of c - A(V), (n, T), over rejected tokens; the hard margin's is taken to be zero."""
+        """Sum the losses of c - A(V), (n, T), over rejected tokens; zero for the hard margin."""
         return self.charge(shortfall[self.rejected])
 
     def charge(self, shortfall: np.ndarray) -> float:
@@ -92,14 +92,14 @@ class Terms:
         return self.price(float(deficit.sum()), float(deficit @ deficit) if self.shift > 0 else 0.0)
 
     def price(self, total: Number, square: Number) -> Number:
-        """Price shortfalls by their sum and that of their squares, floats or fractions."""
+        """Loss of shortfalls with this sum and this sum of squares, floats or fractions."""
         unit: Any = Fraction if isinstance(total, Fraction) else float
         if self.shift > 0:
             return square / (2 * unit(self.shift))
         return unit(0) if self.hard else unit(self.upper) * total
 
     def slope(self, shortfall: np.ndarray) -> np.ndarray:
-        """Differentiate the loss at c - A(V), (n, T): the multipliers that go with V. Zero for the hard margin."""
+        """Differentiate the loss at c - A(V), (n, T), which gives the multipliers of V; zero for the hard margin."""
         if self.hard:
             return np.zeros(shortfall.shape)
         deficit = np.where(self.rejected, np.maximum(shortfall, 0.0), 0.0)
@@ -108,9 +108,9 @@ class Terms:
     def central(self, shortfall: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Slack s, multiplier lam, loss xi and its multiplier C - lam on the central path at c - A(V), each (n, T).
 
-        With u = c - A(V) the equations xi - s = u, s lam = mu and, for the hinge, xi (C - lam) = mu, for its square
-        xi = lam/(2C), leave one quadratic equation a token. The last two are 0 and 1 where the loss has no slack of its
-        own; u must be negative for the hard margin.
+        Let u = c - A(V), negative for the hard margin. The equations are xi - s = u and s lam = mu. The hinge adds xi
+        (C - lam) = mu, its square xi = lam/(2C). They leave one quadratic equation per token. If the loss has no slack
+        variable, the last two results are 0 and 1.
         """
         half, nothing = 0.5 * shortfall, np.zeros(shortfall.shape)
         if np.isfinite(self.upper):
@@ -129,11 +129,11 @@ class Terms:
 
     def may_stay(self, adjoint: np.ndarray) -> bool:
         """Whether V = 0 may be optimal: the adjoint (d, dz) of its multipliers has a dual norm of at most one."""
-        # <M, M> / |M| bounds the dual norm of M from below, at less cost than itself.
+        # <M, M> / |M| bounds the dual norm of M from below and costs less than the dual norm.
         return self.squared or not float(np.vdot(adjoint, adjoint)) > 2.0 * self.norm.value(adjoint)
 
     def clip(self, dual: np.ndarray) -> np.ndarray:
-        """Multipliers of the right sign and size, (n, T)."""
+        """Clip multipliers (n, T) to their signs and upper bound."""
         return admissible(dual, self.rejected, self.tied, self.upper)
 
     def bound(
@@ -141,8 +141,8 @@ class Terms:
     ) -> tuple[float, float]:
         """Scale admissible multipliers (n, T), with adjoint A^T dual, to the largest bound; returns (scale, bound).
 
-        ``size`` is the dual norm of the adjoint, or a bound on it, where the caller has one; ``gain`` and ``top`` are
-        the gain and the largest of multipliers that are not listed but part of the adjoint.
+        ``size`` is the dual norm of the adjoint, or a bound on it, if the caller has one. ``gain`` and ``top`` are the
+        gain and the largest of multipliers that are part of the adjoint but not listed.
         """
         gain += float((self.cost * dual).sum())
         if gain <= 0:
@@ -150,7 +150,7 @@ class Terms:
         size = self.norm.dual(adjoint) if size is None else size
         values = dual[self.rejected]
         top = float(values.max(initial=top))
-        # Squares of multipliers may leave the range of floats where their products with the shift do not.
+        # Squares of multipliers may leave the range of floats although their products with the shift do not.
         curvature = float((self.shift * values) @ values) + (size * size if self.squared else 0.0)
         limit = self.upper / top if top > 0 else np.inf
         if not self.squared:
@@ -162,16 +162,16 @@ class Terms:
 
 @dataclass(frozen=True)
 class Regularisation:
-    """What is asked for beside the norm.
+    """Losses and a prior in addition to the norm.
 
     Attributes
     ----------
     C : float or None
-        Price of a unit of loss; None for the hard margin.
+        Weight of a unit of loss; None for the hard margin.
     loss : str
         "hinge" or "squared_hinge".
     prior : ndarray, shape (d, dz), or None
-        The W0 to stay near; None for zero.
+        The W0 that W stays near; None for zero.
     """
 
     C: float | None
@@ -180,7 +180,7 @@ class Regularisation:
 
     @property
     def hard(self) -> bool:
-        """Whether no margin may fall short."""
+        """Whether every margin must reach one."""
         return self.C is None
 
     @property
@@ -198,7 +198,7 @@ class Regularisation:
         return np.zeros(shape) if self.prior is None else self.prior
 
     def terms(self, problem: SelectionProblem | Reduced, norm: Norm) -> Terms:
-        """Write the objective in the coordinates of the problem, which are the prior's."""
+        """Terms of the objective in the coordinates of the problem; the prior is in the same coordinates."""
         cost = problem.rejected.astype(np.float64)
         if self.prior is not None:
             with np.errstate(**LENIENT):
@@ -214,5 +214,5 @@ class Regularisation:
         )
 
 
-# Nothing beside the norm: the plain hard margin.
+# The norm alone: the plain hard margin.
 PLAIN = Regularisation(None, "hinge", None)

@@ -1,4 +1,4 @@
-"""What a proof says."""
+"""The result of a proof."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ Bound = Fraction | float
 
 @dataclass(frozen=True, repr=False)
 class Proof(Summarised):
-    """An interval that holds the smallest norm, and how that is known.
+    """An interval that contains the smallest norm, and the method that proves it.
 
     Attributes
     ----------
     proven : bool
-        Whether the claim of the solution (an optimum, or that there is none) was proven.
+        Whether the solution's claim (an optimum, or infeasibility) was proven.
     low, high : Fraction or float
-        The smallest norm lies between them. Both are infinite when no W exists; what could not be bounded is 0 or
-        infinite.
+        Bounds on the smallest norm; both are infinite when no W exists. A missing bound is 0 or infinite.
     statement : str
         One sentence.
     method : str
@@ -62,7 +61,7 @@ class Proof(Summarised):
 
 
 def interval_statement(norm: str, low: Bound, high: Bound) -> str:
-    """Word an interval, its ends rounded outward to decimals that hold the bounds."""
+    """Sentence that states an interval, its ends rounded outward to decimals."""
     if high == math.inf:
         return f"A W that satisfies the constraints, if there is one, has a {norm} norm of at least {_down(low)}."
     return f"The smallest {norm} norm of a W that satisfies the constraints lies in {interval(low, high)}."

@@ -1,4 +1,4 @@
-"""Proof of a solution's claim in exact arithmetic: what :mod:`attsvm.check` makes of the solution as a certificate."""
+"""Proof of a solution's claim in exact arithmetic: its certificate is written and checked by :mod:`attsvm.check`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ METHOD = "exact integers and correctly rounded roots"
 
 @dataclass(frozen=True, eq=False)
 class Examination:
-    """A proof, and what it rests on.
+    """A proof and its evidence.
 
     Attributes
     ----------
     proof : Proof
     parts : dict or None
-        The certificate's data, problem and witness; None where these could not be written.
+        The certificate's data, problem and witness; None if these could not be written.
     proven : dict
-        What the checker proves of each of its claims.
+        The results that the checker proves for each claim.
     """
 
     proof: Proof
@@ -38,17 +38,17 @@ class Examination:
 
 
 def prove(claim: Claim) -> Proof:
-    """Prove what a solution claims, as :mod:`attsvm.check` does from the solution's file.
+    """Prove a solution's claim, as :mod:`attsvm.check` does from the solution's file.
 
     Parameters
     ----------
     claim : Claim
-        Its W, multipliers and certificate are read as floats; nothing that they were said to satisfy is assumed.
+        W, multipliers and certificate are read as floats; none of their claimed properties is assumed.
 
     Returns
     -------
     Proof
-        ``proven`` is False, with the reason in ``statement``, when the proof fails; no failure raises.
+        If the proof fails, ``proven`` is False and ``statement`` gives the reason; failure does not raise.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def prove(claim: Claim) -> Proof:
 
 
 def examine(claim: Claim) -> Examination:
-    """Write the certificate of a claim, and let the checker prove what it can."""
+    """Write the certificate of a claim, and let the checker prove it."""
     fault = _fault(claim)
     if fault is not None:
         return Examination(unproven(fault, METHOD), None, {})
@@ -83,7 +83,7 @@ def examine(claim: Claim) -> Examination:
 
 
 def _fault(claim: Claim) -> str | None:
-    """Say what is wrong with a claim before any arithmetic."""
+    """Return what is wrong with a claim before any arithmetic."""
     if claim.infeasible:
         return claim.certificate_fault()
     if claim.mixed:
@@ -117,7 +117,7 @@ def _without_W(parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compared(claim: Claim, low: Fraction, high: Fraction) -> Proof:
-    """Compare what is claimed with what is proven."""
+    """Compare the claimed interval with the proven one."""
     if claim.empty:
         return Proof(True, low, high, "No token is rejected, so W = 0 satisfies everything.", METHOD)
     if low <= 0 and claim.regularisation.plain:

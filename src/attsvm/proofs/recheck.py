@@ -1,9 +1,9 @@
-r"""A solution checked again in floats, every rounding counted.
+r"""Recheck of a solution in floats, every rounding counted.
 
-The bounds of :mod:`attsvm.proofs.certified`, recomputed in twice the working precision from W, the multipliers and the
-data alone, compared with what the solution says. Unlike the exact proof this accepts a certificate of
-infeasibility that holds for data within rounding of the given ones, when exact arithmetic on it would take long; the
-statement then says how near.
+The bounds of :mod:`attsvm.proofs.certified` are recomputed in twice the working precision from W, the multipliers and
+the data alone, and compared with the claim. Unlike the exact proof, this check accepts a certificate of infeasibility
+that holds for data within rounding of the given data, if exact arithmetic would take long. The statement then gives the
+distance.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def recheck(claim: Claim) -> Proof:
     Returns
     -------
     Proof
-        ``proven`` is False, with the reason in ``statement``, when the claim does not hold.
+        If the claim does not hold, ``proven`` is False and ``statement`` gives the reason.
 
     Examples
     --------

@@ -1,10 +1,9 @@
 r"""Rigorous floating-point proof that a linear system has a solution, and how large it is.
 
-For a wide matrix M and an approximate right inverse Y with :math:`\|I - MY\|_\infty = \eta < 1` the system
-:math:`Mx = b` has the solution :math:`x = Y(MY)^{-1}b`, and
-:math:`\|(MY)^{-1}b\|_\infty \le \|b\|_\infty / (1 - \eta)`. M is known to a few roundings an entry; products are off by
-at most :math:`\gamma_k |M||Y|` (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.5), which holds for
-every order of summation.
+Let M be a wide matrix and Y an approximate right inverse with :math:`\|I - MY\|_\infty = \eta < 1`. The system
+:math:`Mx = b` then has the solution :math:`x = Y(MY)^{-1}b`, and :math:`\|(MY)^{-1}b\|_\infty \le \|b\|_\infty / (1 -
+\eta)`. Each entry of M is known to a few roundings. Errors of products are at most :math:`\gamma_k |M||Y|` for every
+order of summation (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.5).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from attsvm.core.error_free import UNIT, gamma
 
-# Below this, products might have underflowed, and relative error bounds do not hold.
+# Magnitude below which products may underflow, so that relative error bounds fail.
 TINY = 1e-250
 SURE = 0.5
 
@@ -33,7 +32,7 @@ class RightInverse:
     defect : float
         Bound on the largest absolute row sum of I - M Y.
     error : float
-        A product of M with a vector v is off by at most ``error`` times |M||v|.
+        The error of a product of M with a vector v is at most ``error`` times |M||v|.
     """
 
     M: np.ndarray
@@ -43,12 +42,12 @@ class RightInverse:
     error: float
 
     def multiplier(self, largest: float) -> float:
-        """Bound the entries of c where x = Y c solves M x = b and b has entries of at most ``largest``."""
+        """Bound the entries of c, where x = Y c solves M x = b and entries of b are at most ``largest``."""
         return largest / (1.0 - self.defect) * (1 + 8 * UNIT)
 
 
 def right_inverse(M: np.ndarray, roundings: int) -> RightInverse | None:
-    """Prove that M maps onto everything; None when that fails.
+    """Prove that M maps onto everything; None if the proof fails.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 r"""Moving W a little, so that tied tokens score exactly the same.
 
-A few ties: the combination of their own rows that solves their equations, over the rationals. Many: the rounded
-solution, and a right inverse of the equations, from which :mod:`attsvm.check` proves how near a matrix is that ties
-exactly.
+A few ties are solved exactly: a rational combination of their own rows solves their equations. Many ties get the
+rounded solution and a right inverse of the equations. They let :mod:`attsvm.check` prove how near an exactly tied
+matrix is.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.words import table
 
-# Exact elimination takes milliseconds up to about here.
+# Number of ties up to which exact elimination takes milliseconds.
 FEW = 32
-# Numbers of a right inverse, which the checker multiplies by every equation.
+# Largest number of entries of a right inverse; the checker multiplies it by every equation.
 INVERSE_NUMBERS = 200_000
 
 
@@ -34,7 +34,7 @@ class TieEquations:
 
     @classmethod
     def of(cls, problem: SelectionProblem, rows: np.ndarray, columns: np.ndarray, W: Dyadic) -> TieEquations:
-        """Gather the ties of queries and tokens (rows, columns), each (k,), at least one, with their margins at W."""
+        """Collect the equations of ties (rows, columns), queries and tokens, each (k,), k >= 1, and their margins."""
         left, right = [], []
         for i, t in zip(rows.tolist(), columns.tolist(), strict=True):
             tokens = Dyadic.of(problem.tokens[problem.sequence[i], [problem.reference[i], t]])
@@ -46,31 +46,31 @@ class TieEquations:
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """The W that ties is ``W + change / denominator``."""
+    """A change of W: ``W + change / denominator`` satisfies the ties."""
 
     change: Dyadic
     denominator: int
 
     def fractions(self) -> np.ndarray:
-        """Return the whole move, (d, dz) of Fraction."""
+        """Return the change of W, (d, dz) of Fraction."""
         shape = self.change.numbers.shape
         return np.array(self.change.fractions(), dtype=object).reshape(shape) / self.denominator
 
 
 def tie_witness(problem: SelectionProblem, W: np.ndarray) -> tuple[Any, Any]:
-    """Write what moves W (d, dz) onto its ties: a matrix, and for many ties the right inverse that shows what is left.
+    """Write the change that moves W (d, dz) onto its ties and, for many ties, a right inverse that bounds the residual.
 
     Returns
     -------
     move : list or None
-        Added to W; None where its ties are exact.
+        Added to W; None if its ties are exact.
     ties : list or None
-        Pairs of a constraint's number and a matrix with margin one there and nearly zero at the others.
+        Pairs of a constraint's index and a matrix with margin one there and margin near zero at the others.
 
     Raises
     ------
     ValueError
-        If the equations depend on each other and are too many to be solved exactly, or are too many altogether.
+        If dependent equations are too many for an exact solution, or the equations are too many altogether.
     """
     rows, columns = np.nonzero(problem.tied)
     equations = TieEquations.of(problem, rows, columns, Dyadic.of(W)) if len(rows) else None
@@ -106,7 +106,7 @@ def exact_move(ties: TieEquations) -> Move | None:
 
 
 def right_inverse_of_ties(ties: TieEquations) -> tuple[np.ndarray, np.ndarray | None]:
-    """Find the distinct equations (k,) and, in floats, a right inverse (d dz, k) of them; None without one."""
+    """Find the distinct equations (k,) and, in floats, a right inverse (d dz, k) of them, or None."""
     left, right = _rounded(ties.left), _rounded(ties.right)
     keys = np.concatenate([ties.left.numbers, ties.right.numbers], axis=1)
     distinct: dict[tuple[int, ...], int] = {}
@@ -134,6 +134,6 @@ def margins_of(left: Dyadic, right: Dyadic, W: Dyadic) -> Dyadic:
 
 
 def common(parts: list[Dyadic]) -> Dyadic:
-    """Stack arrays under one exponent."""
+    """Stack arrays with a common exponent."""
     least = min(part.exponent for part in parts)
     return Dyadic(np.array([part.at(least) for part in parts], dtype=object), least)

@@ -1,9 +1,9 @@
-r"""How far a W is from one that ties exactly what must tie.
+r"""Distance from W to a matrix whose tied tokens score exactly the same.
 
-With B the tie equations, scaled to length one, and r what W leaves of them, the smallest change E with
-:math:`B E = -r` has :math:`\|E\|_F \le \|r\| / \sigma_{min}(B)`, if B has full row rank: a Cholesky factorisation of
-:math:`BB^\top - \mu I` that succeeds proves :math:`\sigma_{min}^2 \ge \mu` less its rounding (Rump, Acta Numerica 19,
-2010, section 10). Equations that depend on each other are solved over the rationals when few.
+Let B be the tie equations, scaled to length one, and r their residuals at W. If B has full row rank, the smallest
+change E with :math:`B E = -r` has :math:`\|E\|_F \le \|r\| / \sigma_{min}(B)`. A successful Cholesky factorisation of
+:math:`BB^\top - \mu I` proves :math:`\sigma_{min}^2 \ge \mu` up to rounding (Rump, Acta Numerica 19, 2010, section 10).
+A few dependent equations are solved over the rationals.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from attsvm.core.rounding import row_lengths
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.tie_moves import TieEquations, exact_move, margins_of
 
-# Ties whose Gram matrix is formed at all.
+# Number of ties above which the Gram matrix is not formed.
 LARGEST = 2000
-# Ties that may be solved over the rationals, and what an equation may hold for that to take milliseconds.
+# Number of ties, and numbers per equation, up to which the exact solution takes milliseconds.
 FEW_TIES, FEW_NUMBERS = 24, 4000
 
 
@@ -42,14 +42,14 @@ def tie_move(problem: SelectionProblem, W: np.ndarray, length: float) -> float:
     Returns
     -------
     float
-        Zero when they are equal; infinite when no such change is shown to exist.
+        Zero when they are equal; infinite when no such change is proven to exist.
     """
     d, dz = W.shape
     rows, columns = _distinct_ties(problem)
     if not len(rows):
         return 0.0
     ties = Rows.of(problem, rows, columns)
-    # In scaled rows, since the margin of a tie may be below the smallest float where its share of the row is not.
+    # Rows are scaled: the margin of a tie may underflow although its ratio to the row's length does not.
     margins, error = ties.margins(Pair(W, np.zeros(W.shape)), scaled=True)
     lengths = ties.lengths * (1 + gamma(d + dz + 16))
     residual = (np.abs(margins.rounded()) * (1 + gamma(4)) + error * lengths * length) / ties.lengths * (1 + 1e-12)
@@ -60,7 +60,7 @@ def tie_move(problem: SelectionProblem, W: np.ndarray, length: float) -> float:
 
 
 def onto_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> np.ndarray:
-    """Move W (d, dz), of the given margins (n, T), to the nearest matrix whose ties hold to rounding."""
+    """Move W (d, dz) with margins (n, T) to the nearest matrix whose ties hold to rounding."""
     rows, columns = _distinct_ties(problem)
     if not 0 < len(rows) <= LARGEST:
         return W
@@ -76,7 +76,7 @@ def onto_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> 
 
 
 def _distinct_ties(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:
-    """Find the queries and tokens of ties with a nonzero equation, each equation once."""
+    """Find the queries and tokens of ties with a non-zero equation, each equation once."""
     rows, columns = np.nonzero(problem.tied)
     sequence = problem.sequence[rows]
     selection, other = problem.tokens[sequence, problem.reference[rows]], problem.tokens[sequence, columns]
@@ -91,7 +91,7 @@ def _distinct_ties(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _smallest_square(ties: Rows) -> float:
-    """Bound the square of the smallest singular value of the scaled equations from below; 0 when not shown."""
+    """Bound the square of the smallest singular value of the scaled equations from below; 0 when not proven."""
     k, d = ties.delta.high.shape
     dz = ties.queries.shape[1]
     if k > d * dz:
@@ -101,7 +101,7 @@ def _smallest_square(ties: Rows) -> float:
     if not np.isfinite(gram).all():
         return 0.0
     smallest = float(np.linalg.eigvalsh(gram)[0])
-    # Entries of the Gram matrix are at most one and off by the rounding of their products.
+    # Entries of the Gram matrix are at most one; their error is the rounding of their products.
     rounding = k * gamma(2 * (d + dz) + 16) + gamma(k + 4) * k
     if smallest <= 4 * rounding:
         return 0.0

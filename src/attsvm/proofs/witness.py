@@ -1,8 +1,9 @@
-r"""What :mod:`attsvm.check` proves a claim from: the problem in rational numbers, and witnesses.
+r"""Evidence from which :mod:`attsvm.check` proves a claim: the problem in rational numbers, and witnesses.
 
-The floats of the data, of W and of the multipliers are rational numbers and are written as such. Two things are added
-that floats only come near: what moves W onto its ties (:mod:`attsvm.proofs.tie_moves`), and multipliers that cancel, as
-integers, or a right inverse of their equations, which shows that some exist (:mod:`attsvm.proofs.infeasible`).
+The floats of the data, W and the multipliers are rational numbers and are written as such. Two witnesses are added
+because floats are only approximate. The first is the change that moves W onto its ties
+(:mod:`attsvm.proofs.tie_moves`). The second is integer multipliers that cancel, or a right inverse of their equations,
+which proves that such multipliers exist (:mod:`attsvm.proofs.infeasible`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from attsvm.proofs.objective import Regularisation, admissible
 from attsvm.proofs.tie_moves import tie_witness
 from attsvm.proofs.words import norm_proof, norm_roots, norm_words, singular_vectors, table
 
-# Of a witness: what is not needed stays away.
+# Empty witness: each claim fills the parts that it needs.
 NOTHING: dict[str, Any] = dict.fromkeys(("W", "move", "ties", "dual", "farkas", "inverse"))
 
 
@@ -40,7 +41,7 @@ def data_content(problem: SelectionProblem) -> dict[str, Any]:
 
 
 def question_content(norm: Norm, asked: Regularisation) -> dict[str, Any]:
-    """Write what is minimised.
+    """Write the minimised objective.
 
     Raises
     ------
@@ -56,12 +57,12 @@ def question_content(norm: Norm, asked: Regularisation) -> dict[str, Any]:
 
 
 def witness_content(claim: Claim) -> dict[str, Any]:
-    """Write W and multipliers, or multipliers that cancel, and what the checker needs beside these.
+    """Write the checker's evidence: W and multipliers, or multipliers that cancel.
 
     Raises
     ------
     ValueError
-        If there are more ties than can be solved for, or no multipliers that cancel were found.
+        If there are too many ties to solve for, or no multipliers that cancel were found.
     """
     proof = _contradiction(claim) if claim.infeasible else _optimum(claim)
     return NOTHING | {"roots": norm_roots(claim.norm), "vectors": dict.fromkeys(("V", "W", "adjoint"))} | proof
@@ -71,7 +72,7 @@ def _optimum(claim: Claim) -> dict[str, Any]:
     problem, norm, asked, W = claim.problem, claim.norm, claim.regularisation, claim.certified.W
     given = np.where(np.isfinite(claim.certified.dual).all(), claim.certified.dual, 0.0)
     clipped = admissible(given, problem.rejected, problem.tied, asked.C if asked.C and asked.hinge else math.inf)
-    # The same numbers are written with the signs of their zeros.
+    # Equal numbers keep the given multipliers, signs of zeros included.
     dual = given if (clipped == given).all() else clipped
     vectors: dict[str, Any] = {"V": None, "W": None, "adjoint": norm_proof(norm, _adjoint(problem, dual), dual=True)}
     out: dict[str, Any] = {"dual": table(dual), "vectors": vectors}
@@ -83,7 +84,7 @@ def _optimum(claim: Claim) -> dict[str, Any]:
 
 
 def _adjoint(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray:
-    """Return A^T dual (d, dz) for the evidence on its norm, scaled where it leaves the range of floats."""
+    """Return A^T dual (d, dz), from which its norm is bounded, scaled if it leaves the range of floats."""
     rows, columns = np.nonzero(dual)
     if not len(rows):
         return np.zeros(problem.shape[2:])
@@ -101,5 +102,5 @@ def _contradiction(claim: Claim) -> dict[str, Any]:
         return {"farkas": [[str(x) for x in row] for row in exact.tolist()]}
     near = None if dual is None else cancelling_inverse(claim.problem, dual)
     if near is None:
-        raise ValueError("multipliers that cancel exactly were not found beside the certificate's")
+        raise ValueError("multipliers that cancel exactly were not found near the certificate's")
     return {"farkas": table(near[0]), "inverse": table(near[1])}

@@ -1,8 +1,8 @@
-"""Numbers, arrays and norms as :mod:`attsvm.check` reads them, and what it needs to bound a norm.
+"""Numbers, arrays and norms in the format of :mod:`attsvm.check`, and evidence for bounds on a norm.
 
-A number is a string "p/q", with "-0" for the float of that name. A norm is a list, its name and then its numbers,
-tables or other norms: ``["rows", "2", "1"]``, ``["weighted", w, ["entrywise", "1"]]``, ``["coordinates", A, null,
-["frobenius"]]`` for that of A^(1/2) W, ``["sum", ["entrywise", "inf"], ["schatten", "1"]]``.
+A number is a string "p/q"; "-0" is negative zero. A norm is a list: its name, then its numbers, tables or other norms.
+Examples: ``["rows", "2", "1"]``, ``["weighted", w, ["entrywise", "1"]]``, ``["sum", ["entrywise", "inf"], ["schatten",
+"1"]]``. ``["coordinates", A, null, ["frobenius"]]`` is the Frobenius norm of A^(1/2) W.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def read_table(rows: list[list[str]]) -> np.ndarray:
 
 
 def sum_table(pair: Pair) -> list[list[str]]:
-    """Write the sums that a matrix of pairs stands for."""
+    """Write a matrix of pairs, each as the exact sum of its two floats."""
     rows = zip(pair.high.tolist(), pair.low.tolist(), strict=True)
     return [[str(Fraction(a) + Fraction(b)) for a, b in zip(*row, strict=True)] for row in rows]
 
@@ -63,18 +63,18 @@ def norm_words(norm: Norm) -> list[Any]:
     Raises
     ------
     ValueError
-        If it does not know the norm.
+        If the checker does not know the norm.
     """
     return _words_of(norm.words())
 
 
 def norm_proof(norm: Norm, M: np.ndarray, *, dual: bool = False) -> Any:
-    """Write what bounds the norm, or the dual norm, of a matrix (d, dz) near M; None for nothing."""
+    """Write the evidence that bounds the norm, or dual norm, of a matrix (d, dz) near M; None if none is needed."""
     return _words_of(norm.evidence(M, dual=dual))
 
 
 def norm_roots(norm: Norm) -> list[Any]:
-    """Write root, inverse and Cholesky factor for every matrix of coordinates, in the order of the norm's words."""
+    """Write root, inverse and Cholesky factor of every matrix of coordinates, in the order of the norm's words."""
     out: list[Any] = []
     for part in norm.words():
         if isinstance(part, SquareRoot):
@@ -86,12 +86,12 @@ def norm_roots(norm: Norm) -> list[Any]:
 
 
 def singular_vectors(M: np.ndarray) -> list[list[list[str]]]:
-    """Write the singular vectors of M (d, dz), rounded, as two matrices (d, d) and (dz, dz) of columns."""
+    """Write the rounded singular vectors of M (d, dz) as columns of two matrices (d, d) and (dz, dz)."""
     return _words_of(SPECTRAL.evidence(M))
 
 
 def _words_of(part: Any) -> Any:
-    """Write a norm, what it consists of, or what bounds it: numbers as fractions, arrays as tables of these."""
+    """Write a norm, its parts or its evidence: numbers as fractions, arrays as tables of fractions."""
     if isinstance(part, Norm):
         return norm_words(part)
     if isinstance(part, SquareRoot):
@@ -106,7 +106,7 @@ def _words_of(part: Any) -> Any:
 
 
 def read_norm(words: list[Any]) -> Norm:
-    """Read what :func:`norm_words` wrote."""
+    """Read the output of :func:`norm_words`."""
     return _norm_of(words).canonical
 
 

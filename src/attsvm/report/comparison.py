@@ -18,13 +18,13 @@ TERMS = ("Attention SVM", "Selection", "Correlation", "Neighbour, support token"
 
 
 def letters(comparison: Comparison) -> tuple[str, str]:
-    """Name the two studies in a figure: by their directories, or A and B where these are long or alike."""
+    """Name the two studies in a figure: by their directories, or A and B if these names are long or equal."""
     names = comparison.first.name, comparison.second.name
     return ("A", "B") if names[0] == names[1] or max(map(len, names)) > 24 else names
 
 
 def picture(comparison: Comparison) -> Picture | None:
-    """Overlay the curves of the two studies; None where neither has any."""
+    """Overlay the curves of the two studies; None if neither has any."""
     curves = comparison.first.content["series"]["curves"], comparison.second.content["series"]["curves"]
     if not any(len(run) > 1 for one in curves for run in one.values()):
         return None
@@ -33,12 +33,12 @@ def picture(comparison: Comparison) -> Picture | None:
         lambda width: compared_figure(letters(comparison), curves, width),
         "Correlation of the trained matrices of both studies with their SVMs, over training steps.",
         "Solid blue is the first study, dashed orange the second; heavy lines are the correlation with the SVM that "
-        "the theory pairs with the training, thin ones with the other. The axis counts nines.",
+        "the theory pairs with the training, thin ones with the other. Vertical axis: -log10(1 - correlation).",
     )
 
 
 def numbers(comparison: Comparison, command: str) -> dict[str, Any]:
-    """Collect what compare.json holds."""
+    """Collect the content of compare.json."""
 
     def study(record: Record) -> dict[str, Any]:
         keys = ("command", "data", "seed", "headline", "attsvm")
@@ -57,15 +57,15 @@ def numbers(comparison: Comparison, command: str) -> dict[str, Any]:
 
 
 def write_comparison(comparison: Comparison, directory: str | os.PathLike[str], command: str) -> Path:
-    """Write compare.html and compare.json, in place of an earlier comparison there.
+    """Write compare.html and compare.json, replacing an earlier comparison there.
 
     Parameters
     ----------
     comparison : Comparison
     directory : path
-        Made if it does not exist; files of other names stay.
+        Created if it does not exist; other files in it stay.
     command : str
-        The command that asked for it, for the record.
+        The command that made the comparison, for the record.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def write_comparison(comparison: Comparison, directory: str | os.PathLike[str], 
     Raises
     ------
     OSError
-        If the directory cannot be made or written.
+        If the directory cannot be created or written.
     """
     record = numbers(comparison, command)
     with replacing_files_in(directory) as beside:

@@ -1,6 +1,6 @@
-"""What does not hold as stated in arXiv 2308.16898 v1 and its code, or is useful to know, with a command and a test.
+"""Errata of arXiv 2308.16898 v1 and its code, and useful remarks, each with a command and a test.
 
-The records lie in errata.toml beside this file. ``python -m attsvm.report.errata`` prints them as the page
+The records are in errata.toml in this folder. ``python -m attsvm.report.errata`` prints them as the page
 docs/errata.md.
 """
 
@@ -15,30 +15,30 @@ KINDS = ("false statement", "gap in a proof", "choice not stated", "remark")
 
 @dataclass(frozen=True)
 class Erratum:
-    """One statement, what holds, and how to see it.
+    """One statement, a correction, and how to verify it.
 
     Attributes
     ----------
     title : str
     kind : {"false statement", "gap in a proof", "choice not stated", "remark"}
     version, page, where : str
-        Of the paper, as printed; `where` names theorem, figure or code.
+        In the paper, as printed; `where` names theorem, figure or code.
     quote : str
-        The words in question.
+        The quoted words.
     holds : str
-        What is true instead, or what to know.
+        The correct statement, or the remark.
     stated : str
-        What the authors say of it themselves; may be empty.
+        The authors' statement about it; may be empty.
     changes : str
-        What follows for the reader.
+        Consequence for the reader.
     abstract : str
-        What the abstract of later versions says of it.
+        What the abstract of later versions says about it.
     v3 : str
-        Whether version 3 still says so.
+        Whether version 3 still makes the statement.
     command, shows : str
-        Shows it; what of its output to look at.
+        A command that verifies it, and the part of its output to read.
     test : str
-        The test that asserts it, as pytest names it.
+        The test that asserts it, in pytest's notation.
     """
 
     title: str
@@ -64,7 +64,7 @@ class Erratum:
 
 @dataclass(frozen=True)
 class Withdrawal:
-    """An erratum that earlier pages of this project listed and that does not stand; a test holds the reason."""
+    """A former erratum of this project that was wrong; a test holds the reason."""
 
     title: str
     why: str

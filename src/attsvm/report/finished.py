@@ -1,4 +1,4 @@
-"""Experiments whose rows are complete, as a report shows them."""
+"""Experiments with complete rows, as shown in a report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXPLANATION = "explanation.json"
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """An experiment whose rows are complete.
+    """An experiment with complete rows.
 
     Attributes
     ----------
@@ -42,9 +42,9 @@ class FinishedRun:
     seed : int
     overrides : mapping of str to str
     seconds : float
-        Computation, summed over workers.
+        Computation time, summed over workers.
     explained : sequence of mapping
-        Readings of its protocol, the likeliest first, where ``--explain`` has searched them.
+        Readings of its protocol, the likeliest first, if ``--explain`` has searched them.
     """
 
     experiment: Experiment
@@ -57,19 +57,19 @@ class FinishedRun:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """Its numbers beside the published ones."""
+        """Its numbers compared with the published ones."""
         return self.experiment.verdicts(self.rows)
 
     @cached_property
     def joint(self) -> list[JointTest]:
-        """Its figures tested as wholes."""
+        """Joint tests of its figures."""
         tests = [] if self.experiment.joint is None else self.experiment.joint(self.rows)
         searched = Counter(one.figure for one in (self.experiment.readings or list)())
         return [test.after_search(max(searched[test.figure], 1)) for test in tests]
 
     @cached_property
     def picture(self) -> Picture:
-        """Its figure, described by its claim."""
+        """Its figure, with its claim as description."""
         experiment = self.experiment
         parameters = [p for p in inspect.signature(experiment.figure).parameters.values() if p.kind != p.KEYWORD_ONLY]
         responsive = len(parameters) > 1
@@ -84,19 +84,19 @@ class FinishedRun:
         )
 
     def check(self) -> None:
-        """Compare and draw, so that what fails fails here.
+        """Make verdicts and figure, so that failures occur here.
 
         Raises
         ------
         ValueError
-            If the experiment cannot, because of parameters that the caller chose; a sentence.
+            If this fails because of parameters that the caller chose.
         """
         try:
             count(self.verdicts)
             len(self.joint)
             self.picture.wide  # noqa: B018
         except Exception as error:
-            # An experiment that fails on its own cells has a bug; on cells it did not foresee it may fail in any way.
+            # An experiment that fails on its own cells has a bug; on changed cells it may fail in any way.
             if not self.overrides:
                 raise
             settings = " ".join(f"{name}={value}" for name, value in self.overrides.items())
@@ -126,12 +126,12 @@ class FinishedRun:
 
     @property
     def time(self) -> str:
-        """The time it took, in words."""
+        """Its running time, in words."""
         return duration(self.seconds)
 
     @property
     def setting(self) -> list[tuple[str, str]]:
-        """The values of every parameter that the cells take."""
+        """The values of every parameter in the cells."""
         parts = []
         for field in fields(self.experiment.config):
             values = list(dict.fromkeys(row[field.name] for row in self.rows))
@@ -143,7 +143,7 @@ class FinishedRun:
 
 
 def finished_in(directory: Path) -> list[FinishedRun]:
-    """Collect the experiments that are finished in a directory; rows of another version or code are left out."""
+    """Collect the finished experiments in a directory; rows of another version or code are omitted."""
     results = []
     for name in registry.names():
         try:
@@ -163,7 +163,7 @@ def finished_in(directory: Path) -> list[FinishedRun]:
 
 
 def write_explanation(explanations: Sequence[Explanation], directory: Path) -> Path:
-    """Write the readings of an experiment's protocol beside its rows, as explanation.json.
+    """Write the readings of an experiment's protocol next to its rows, as explanation.json.
 
     Raises
     ------
@@ -191,6 +191,6 @@ def write_explanation(explanations: Sequence[Explanation], directory: Path) -> P
 
 
 def read_explanation(directory: Path) -> list[dict[str, Any]]:
-    """Read what :func:`write_explanation` left, nothing where it has not run."""
+    """Read the output of :func:`write_explanation`; an empty list if there is none."""
     path = directory / EXPLANATION
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []

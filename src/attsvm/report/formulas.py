@@ -1,7 +1,7 @@
 """Formulas and the glossary of the pages.
 
-The terms are those of the documentation, which includes the same file. Browsers draw MathML themselves; it lies ready
-in formulas.json, which `python docs/mathml.py` writes, since converting TeX takes a package that pages do without.
+The terms come from the documentation's glossary. Browsers draw MathML; it is stored in formulas.json, which `python
+docs/mathml.py` writes, because the package that converts TeX is not a dependency.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 STORE, GLOSSARY, FONT = "formulas.json", "glossary.md", "font/stix-two-math.woff2"
 
-# Formulas that stand on lines of their own, by the name that templates know.
+# Displayed formulas, keyed by the name used in templates.
 DISPLAY = {
     "layer": r"f(X_i)=v^\top X_i^\top\,\mathrm{softmax}(X_iWz_i)",
     "svm": r"\min_W\ \|W\|\ \text{ where }\ (x_{i\alpha_i}-x_{it})^\top Wz_i\ge1",
@@ -34,25 +34,25 @@ def formula(name: str) -> Markup:
 
 @cache
 def math_font() -> str:
-    """Return the font of formulas as a data URI: a report is one file, and Linux and telephones have no such font."""
+    """Return the font of formulas as a data URI: a report is one file, and Linux and telephones lack such a font."""
     content = files("attsvm.report").joinpath(FONT).read_bytes()
     return f"data:font/woff2;base64,{base64.b64encode(content).decode()}"
 
 
 def glossary(terms: Iterable[str]) -> list[tuple[str, Markup]]:
-    """Return terms with what they mean, as HTML, in the order asked for.
+    """Return terms with their explanations, as HTML, in the given order.
 
     Raises
     ------
     KeyError
-        If the glossary has no such term.
+        If the glossary lacks a term.
     """
     meanings = _terms()
     return [(term, _html(meanings[term])) for term in terms]
 
 
 def tex_of_pages() -> dict[str, bool]:
-    """List all TeX that pages may need, and whether it is displayed."""
+    """List all TeX that pages may contain, and whether it is displayed."""
     inline = (match["tex"] for text in _terms().values() for match in _MARKUP.finditer(text) if match["tex"])
     return dict.fromkeys(inline, False) | dict.fromkeys(DISPLAY.values(), True)
 
@@ -72,7 +72,7 @@ def _read_file(name: str) -> str:
 
 
 def _html(text: str) -> Markup:
-    """Turn the markup that the glossary uses into HTML."""
+    """Convert the markup of the glossary to HTML."""
     parts, at = [], 0
     for match in _MARKUP.finditer(text):
         parts.append(escape(text[at : match.start()]))

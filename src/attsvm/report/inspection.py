@@ -1,4 +1,4 @@
-"""Write an inspection: index.html with maps and a table, one page a head, and inspect.json."""
+"""Write an inspection: index.html with maps and a table, one page per head, and inspect.json."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from attsvm.report.page import environment, versions
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of every head that is drawn as a map of layers and heads.
+    """A number of every head, drawn as a map of layers and heads.
 
     Attributes
     ----------
     key, title, note : str
     value : callable
-        None where a head has no such number.
+        Returns None if a head has no such number.
     text : callable
-        How it is written.
+        Formats the number.
     low, high : float
-        The ends of the scale.
+        The ends of the colour scale.
     logarithmic : bool
     """
 
@@ -46,7 +46,7 @@ class Measure:
     logarithmic: bool = False
 
     def shade(self, value: float | None) -> float | None:
-        """Place on the scale, 0 to 1."""
+        """Return the value's position on the scale, 0 to 1."""
         if value is None:
             return None
         low, high = self.low, self.high
@@ -55,16 +55,16 @@ class Measure:
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
-# What a model reads: one of them, its name, and a token of it.
+# Kinds of input of a model: the noun for one input, its name, and the noun for a token.
 NOUNS = {
     None: ("a text", "text", "token"), "images": ("an image", "image", "patch"),
     "audio": ("a sound", "sound", "stretch"),
 }  # fmt: skip
-# Heads of a layer whose numbers two maps side by side have room for; maps of more take the width of the page each.
+# Number of heads per layer above which maps take the full page width; up to it, numbers of two maps fit in a row.
 MOST_NUMBERS = 16
-# What the page explains, as the documentation's glossary does.
+# Terms that the page explains, from the documentation's glossary.
 TERMS = ("Attention SVM", "Selection", "Margin", "Neighbour, support token", "Correlation", "Query")
-# Three letters and a colour for each named type, in the map of types.
+# Three letters and a colour per named type, in the map of types.
 SHORT = {
     "previous": "prv", "offset": "off", "duplicate": "dup", "induction": "ind", "first": "1st", "delimiter": "del",
     "null": "nul", "content": "con",
@@ -76,7 +76,7 @@ HUES = {
 
 
 def measures(inspection: Inspection) -> tuple[Measure, ...]:
-    """List the maps; ranks are scaled by the width of a head."""
+    """List the maps; the scale of ranks ends at the width of a head."""
     width = max((head.rank.width for head in inspection.heads), default=1)
     return (
         Measure(
@@ -91,8 +91,8 @@ def measures(inspection: Inspection) -> tuple[Measure, ...]:
         Measure(
             "efficiency",
             "Margin efficiency",
-            "Smallest margin of the trained W over the largest a W of its norm can have, in %, the shades on a "
-            "logarithmic scale. A dash: no W makes the selection, or none was found in time; <0: W does not.",
+            "Smallest margin of the trained W as a share of the largest margin in its norm, in %; shades on a "
+            "logarithmic scale. A dash: no W makes the selection, or none was found in time. <0: W does not make it.",
             lambda head: head.audit.efficiency,
             _efficiency,
             1e-4,
@@ -102,8 +102,8 @@ def measures(inspection: Inspection) -> tuple[Measure, ...]:
         Measure(
             "cosine",
             "Cosine with its SVM, above the null",
-            "Of the trained W, inside the span of the data, with the SVM of what it selects, less the median of the "
-            "same for heads with re-drawn weights: what training added.",
+            "Cosine of the trained W, inside the span of the data, with the SVM of its selection, minus the median for "
+            "heads with re-drawn weights: what training added.",
             lambda head: head.audit.null["cosine"].added,
             lambda value: f"{value:+.2f}",
             0.0,
@@ -112,7 +112,7 @@ def measures(inspection: Inspection) -> tuple[Measure, ...]:
         Measure(
             "gain",
             "Probe above rule",
-            "Held-out agreement of a fitted probe less that of the best rule of place. Zero: place explains as much.",
+            "Held-out agreement of a fitted probe minus that of the best position rule. Zero: position explains it.",
             lambda head: None if head.probe is None else head.probe.agreement - head.probe.rule,
             lambda value: f"{100 * value:+.0f}",
             0.0,
@@ -131,14 +131,14 @@ def measures(inspection: Inspection) -> tuple[Measure, ...]:
 
 
 def _efficiency(share: float) -> str:
-    """Write a share in %, in few characters; a negative one of any size says the same."""
+    """Write a share in %, in few characters; all negative shares get the same text."""
     if share < 0:
         return "<0"
     return f"{100 * share:.1f}" if share >= 1e-3 else f"{100 * share:.2f}".lstrip("0")
 
 
 def percent(share: float) -> str:
-    """Write a share with two digits that count."""
+    """Write a share with two significant digits."""
     if abs(share) < 1e-4:
         return "<.01 %"
     return f"{100 * share:.2g} %"
@@ -150,7 +150,7 @@ def page_name(finding: HeadFinding) -> str:
 
 
 def headline(inspection: Inspection) -> str:
-    """Say what the heads have in common."""
+    """Summarise the heads in one sentence."""
     total = len(inspection.heads)
     if not total and inspection.refused:
         return f"No head of {inspection.model} could be inspected: {inspection.refused[0].reason}"
@@ -173,7 +173,7 @@ def headline(inspection: Inspection) -> str:
 
 
 def refusals(inspection: Inspection) -> list[tuple[str, list[str]]]:
-    """Group refused heads by the layer's sentence: reasons that differ in the head's number alone count as one."""
+    """Group refused heads by the reason: reasons that differ only in the head's number count as one."""
     groups: dict[tuple[int, str], list[RefusedHead]] = {}
     for one in inspection.refused:
         groups.setdefault((one.layer, one.reason.replace(f"head {one.head} ", "head ")), []).append(one)
@@ -181,7 +181,7 @@ def refusals(inspection: Inspection) -> list[tuple[str, list[str]]]:
 
 
 def numbers(inspection: Inspection, command: str) -> dict[str, Any]:
-    """Collect what inspect.json holds."""
+    """Collect the content of inspect.json."""
     return {
         "attsvm": versions()["attsvm"],
         "command": command,
@@ -235,7 +235,7 @@ def _numbers(head: HeadFinding) -> dict[str, Any]:
 
 
 def _standing(standing: Standing) -> dict[str, Any]:
-    """Numbers of a standing, None for what is not defined."""
+    """Numbers of a standing, None if undefined."""
     measures_of = {
         "trained": standing.trained,
         "null_median": standing.median,
@@ -248,17 +248,17 @@ def _standing(standing: Standing) -> dict[str, Any]:
 
 
 def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], command: str) -> Path:
-    """Write the pages beside the directory's old content, then move them into place.
+    """Write the pages to a temporary folder, then move them into the directory.
 
     Returns
     -------
     Path
-        index.html; beside it lie heads/*.html and inspect.json.
+        index.html; the same folder gets heads/*.html and inspect.json.
 
     Raises
     ------
     OSError
-        If the directory cannot be made or written.
+        If the directory cannot be created or written.
     """
     record = numbers(inspection, command)
     table = measures(inspection)
@@ -300,7 +300,7 @@ def _grid(inspection: Inspection) -> dict[int, list[HeadFinding]]:
 
 
 def _offsets(head: HeadFinding, reach: int = 10) -> list[tuple[str, float]]:
-    """Share of queries by offset of the token attended to most, the far ones together."""
+    """Share of queries by offset of the token with the highest attention; far offsets are combined."""
     if not len(head.report.offsets):
         return []
     near = dict.fromkeys(range(-reach, reach + 1), 0.0)
@@ -317,7 +317,7 @@ def _offsets(head: HeadFinding, reach: int = 10) -> list[tuple[str, float]]:
 
 
 def _word(token: str) -> tuple[str, bool]:
-    """Text of a token, and whether a space stands before it (WordPiece, byte-level BPE and SentencePiece marks)."""
+    """Text of a token, and whether a space precedes it (WordPiece, byte-level BPE and SentencePiece marks)."""
     if token.startswith("##"):
         return token[2:], False
     return token.lstrip("Ġ▁") or " ", True

@@ -1,4 +1,4 @@
-"""Attention drawn on the image or along the sound whose parts it is paid to."""
+"""Attention drawn on an image or along a sound, part by part."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from markupsafe import Markup, escape
 from attsvm.pretrained.finding import Example
 from attsvm.pretrained.media import Media, Parts
 
-# Units of a drawing: its longer side.
+# Length of a drawing's longer side, in its units.
 SIDE = 240.0
-# Height of a sound, and where its axis of time stands.
+# Height of a sound's drawing, and number of ticks on its time axis.
 SOUND_HEIGHT, TICKS = 60.0, 5
 
 
 def write_pictures(media: Media, directory: Path) -> None:
-    """Write the images, small, where the pages look for them."""
+    """Write the images, small, to the folder that the pages link to."""
     (directory / "media").mkdir()
     for number, item in enumerate(media.items):
         if item.picture is not None:
@@ -24,7 +24,7 @@ def write_pictures(media: Media, directory: Path) -> None:
 
 
 def draw(media: Media, parts: Parts, example: Example) -> Markup:
-    """Draw one query as an SVG: the more attention a part gets, the stronger its blue; the query framed in orange."""
+    """Draw one query as an SVG: more attention gives a part a stronger blue; the query has an orange frame."""
     item = media.items[example.sequence]
     width, height = SIDE, SOUND_HEIGHT
     if media.sides is not None:

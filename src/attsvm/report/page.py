@@ -1,4 +1,4 @@
-"""What every page shares: the template environment, embedded figures, and the versions that made it."""
+"""Parts shared by all pages: the template environment, embedded figures, and versions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attsvm.report.formulas import formula, glossary, math_font
 
 PACKAGES = ("numpy", "scipy", "torch", "numba", "scikit-learn", "matplotlib")
 LARGEST_SVG = 600_000
-"""Bytes; thousands of points take more, and a PNG of 200 dots an inch about 150,000."""
+"""Bytes above which a figure is embedded as PNG; at 200 dots per inch that takes about 150,000."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Picture:
     draw : callable
         Draws the figure at a width in inches.
     alt : str
-        What a reader who cannot see it is told.
+        Description for readers who cannot see the figure.
     caption : str
         What to look at.
     responsive : bool
-        Whether `draw` heeds the width; telephones get the column's figure otherwise.
+        Whether `draw` uses the width; otherwise telephones get the same figure.
     own_colours : bool
-        Whether it shows images of the user's, whose colours a dark page must not turn round.
+        Whether it shows the user's images, whose colours must not be inverted on a dark page.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Picture:
     own_colours: bool = False
 
     def save(self, directory: Path, name: str | None = None) -> None:
-        """Write it as PNG and PDF, under its own name by default."""
+        """Write it as PNG and PDF, by default under the picture's name."""
         save(self._column, directory, name or self.name)
 
     @cached_property
@@ -66,12 +66,12 @@ class Picture:
 
     @cached_property
     def narrow(self) -> str | None:
-        """Data URI of the figure for a telephone, None if there is no other."""
+        """Data URI of the figure for a telephone; None if it is the same."""
         return data_uri(self.draw(NARROW)) if self.responsive else None
 
 
 def data_uri(figure: Figure) -> str:
-    """Embed a figure: as SVG, or as PNG when so much is drawn that the SVG would weigh down the page."""
+    """Embed a figure as SVG, or as PNG if the SVG would be too large."""
     kind, content = "svg+xml", as_svg(figure).encode()
     if len(content) > LARGEST_SVG:
         kind, content = "png", as_png(figure)
@@ -83,10 +83,10 @@ _TABLE_TAG = re.compile(r"<(table|thead|tbody|tr|td|th)(?=[ >])(?P<rest>[^>]*)")
 
 
 def with_roles(html: str) -> Markup:
-    """Name the role of every part of a table.
+    """Add ARIA roles to every part of a table.
 
-    Where a style lays tables out as blocks or grids, so that all columns fit on a telephone, some browsers no longer
-    tell screen readers that it is a table; the roles stay.
+    Styles lay tables out as blocks or grids, so that all columns fit on a telephone. Some browsers then no longer
+    announce a table to screen readers; the roles restore this.
     """
 
     def with_name(match: re.Match[str]) -> str:
@@ -113,7 +113,7 @@ def environment() -> Environment:
 
 
 def versions() -> dict[str, str]:
-    """Versions of this package, of Python and of what the numbers rest on."""
+    """Versions of this package, of Python and of the packages that computed the numbers."""
     from attsvm import __version__
 
     names = {"attsvm": __version__, "python": platform.python_version()}

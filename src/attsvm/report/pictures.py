@@ -12,7 +12,7 @@ from attsvm.study.words import nouns
 
 
 def pictures(study: Study) -> dict[str, Picture]:
-    """List the figures that what was found allows, by name."""
+    """List the figures that the results allow, by name."""
     runs, words = study.runs, nouns(study.setup.train)
     figures: list[Picture] = []
     curves = {name: run for name, run in runs.items() if run.curves}
@@ -50,9 +50,9 @@ def _correlation(study: Study) -> Picture:
         "correlation",
         lambda width: correlation_figure(runs, width),
         "Correlation of the trained matrix with the two SVMs and with three controls, over training steps.",
-        "Correlation of the trained matrix with each direction; the axis counts nines. The theory pairs W with the "
-        "Frobenius SVM and K, Q with the nuclear one (heavy lines): they should climb once the selection is final, "
-        "and nothing else should.",
+        "Correlation of the trained matrix with each direction; vertical axis: -log10(1 - correlation). The theory "
+        "pairs W with the Frobenius SVM and K, Q with the nuclear one (heavy lines): only these should rise once the "
+        "selection is final.",
     )
 
 

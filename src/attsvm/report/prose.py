@@ -1,4 +1,4 @@
-"""The sentences around the claims: what was done, and what the large numbers say."""
+"""The sentences around the claims: method, and meaning of the large numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attsvm.study.words import correlation_text, nouns, share_text
 
 @dataclass(frozen=True)
 class Tile:
-    """A large number with what it is; `match` marks those the verdict rests on."""
+    """A large number with its label; `match` marks the numbers on which the verdict rests."""
 
     value: str
     label: str
@@ -21,11 +21,11 @@ class Tile:
 
 
 def lede(study: Study) -> str:
-    """Say in a sentence or two what was done."""
+    """Summarise the study in one or two sentences."""
     words, n = nouns(study.setup.train), study.setup.train.tokens.n
     opening = (
-        f"One attention layer, trained on {counted(n, words.row, words.rows)} under a fixed linear head, held against "
-        f"the attention SVM of the {words.tokens} it came to select."
+        f"One attention layer, trained on {counted(n, words.row, words.rows)} under a fixed linear head, compared with "
+        f"the attention SVM of the {words.tokens} it selected."
     )
     if study.complete:
         return opening
@@ -34,7 +34,7 @@ def lede(study: Study) -> str:
 
 
 def tiles(study: Study) -> list[Tile]:
-    """Choose the numbers that stand under the headline."""
+    """Choose the numbers under the headline."""
     result = []
     for run in study.runs.values():
         name = "W" if run.parameterization == "W" else "K, Q"
@@ -61,7 +61,7 @@ def tiles(study: Study) -> list[Tile]:
 
 
 def _beside(rows: dict[str, Accuracy], on: str) -> str:
-    """Name what the accuracy of trained W stands beside."""
+    """Return the accuracies with which the accuracy of trained W is compared."""
     others = [("uniform attention", rows["uniform"])]
     if "W_shuffled_labels" in rows:
         others.append(("shuffled labels", rows["W_shuffled_labels"]))
@@ -98,7 +98,7 @@ def _shuffled_labels(study: Study) -> str:
 
 
 def method(study: Study) -> list[tuple[str, str]]:
-    """Describe each step and the reason for its settings: (what, how and why)."""
+    """Describe each step and the reason for its settings: (step, method and reason)."""
     setup, settings, words = study.setup, study.settings, nouns(study.setup.train)
     tokens = setup.train.tokens
     held_out = "nothing is held out" if setup.test is None else f"{setup.test.tokens.n:,} are held out"

@@ -36,7 +36,7 @@ from attsvm.report.tally import (
 
 
 def as_document(runs: Sequence[FinishedRun], command: str, missing: Sequence[str]) -> dict[str, Any]:
-    """Collect what verdicts.json holds."""
+    """Collect the content of verdicts.json."""
     return {
         "attsvm": versions()["attsvm"],
         "command": command,
@@ -66,7 +66,7 @@ def as_document(runs: Sequence[FinishedRun], command: str, missing: Sequence[str
 
 
 def render(runs: Sequence[FinishedRun], command: str, missing: Sequence[str]) -> str:
-    """Return the report as one HTML document that needs no other file; its links to the experiments' own pages do."""
+    """Return the report as one HTML document; only its links to the experiments' pages need other files."""
     verdicts = [verdict for one in runs for verdict in one.verdicts]
     return (
         environment()
@@ -100,7 +100,7 @@ def render_experiment(one: FinishedRun) -> str:
 
 
 def _shared() -> dict[str, Any]:
-    """Collect what the tables of experiments are drawn with."""
+    """Collect what the tables of experiments need."""
     return {
         "version": versions()["attsvm"],
         "classes": CLASSES,
@@ -121,7 +121,7 @@ def write_reproduction(
     command: str,
     missing: Sequence[str] = (),
 ) -> Path:
-    """Write the report beside the directory's old content, then move it into place.
+    """Write the report to a temporary folder, then move it into the directory.
 
     Parameters
     ----------
@@ -131,17 +131,17 @@ def write_reproduction(
     command : str
         The command that made the report, for the record.
     missing : sequence of str
-        Names of experiments that were begun but interrupted.
+        Names of experiments that were interrupted.
 
     Returns
     -------
     Path
-        index.html; beside it lie verdicts.json and for every experiment NAME/index.html, figure.png and figure.pdf.
+        index.html; the same folder gets verdicts.json and, per experiment, NAME/index.html, figure.png and figure.pdf.
 
     Raises
     ------
     OSError
-        If the directory cannot be made or written.
+        If the directory cannot be created or written.
     """
     with replacing_files_in(directory) as beside:
         for one in runs:
@@ -172,15 +172,15 @@ def _tiles(verdicts: Sequence[Verdict]) -> list[Tile]:
     counts = count(verdicts)
     return [
         Tile(f"{counts['agrees']:,}", "agree", "shown to lie within a stated margin", match=True),
-        Tile(f"{counts['corrected']:,}", "corrected", "the truth differs, and agrees with the artefact put back"),
+        Tile(f"{counts['corrected']:,}", "corrected", "differs, but agrees with the artefact restored"),
         Tile(f"{counts['differs']:,}", "differ", "by more than sampling error explains"),
         Tile(f"{counts['too weak to tell']:,}", "too weak to tell", "neither is shown with these trials"),
-        Tile(f"{counts['measured']:,}", "measured", "published by nobody, or without trials that count"),
+        Tile(f"{counts['measured']:,}", "measured", "not published, or with no counted trials"),
     ]
 
 
 def provenance(runs: Sequence[FinishedRun]) -> list[tuple[PrintedCurve, int]]:
-    """List the printed curves that something on the page is held against, each with how many of its numbers."""
+    """List the printed curves that the page compares something with, each with the number of compared values."""
     keys = {verdict.key for one in runs for verdict in one.verdicts if verdict.key}
     curves = [(curve, sum(point.key in keys for point in curve.points.values())) for curve in ledger()]
     return [(curve, numbers) for curve, numbers in curves if numbers]

@@ -23,7 +23,7 @@ from attsvm.study.words import nouns
 
 
 def verdict(study: Study, command: str, files: Sequence[str] = ()) -> dict[str, Any]:
-    """Collect what verdict.json holds: version, seed, parameters, claims, every number, and the files beside it."""
+    """Collect the content of verdict.json: version, seed, parameters, claims, every number, names of other files."""
     data = study.setup
     parameters = asdict(study.settings) | {
         "train": data.train.tokens.n,
@@ -52,7 +52,7 @@ def verdict(study: Study, command: str, files: Sequence[str] = ()) -> dict[str, 
     }
 
 
-# What the page explains, as the documentation's glossary does.
+# Terms that the page explains, from the documentation's glossary.
 TERMS = (
     "Attention SVM", "Selection", "Margin", "Neighbour, support token", "Score", "Head", "Correlation",
     "Globally optimal direction", "Locally optimal direction", "Certificate", "Gap", "Query",
@@ -91,25 +91,25 @@ def render(study: Study, command: str, charts: dict[str, Picture]) -> str:
 
 
 def write_study(study: Study, directory: str | os.PathLike[str], command: str) -> Path:
-    """Write the report beside the directory's old content, then move it into place of the study there, if any.
+    """Write the report to a temporary folder, then move it into the directory, replacing an earlier study.
 
     Parameters
     ----------
     study : Study
     directory : path
-        Made if it does not exist.
+        Created if it does not exist.
     command : str
         The command that made the study, for the record.
 
     Returns
     -------
     Path
-        report.html; beside it lie verdict.json and figures/NAME.png and .pdf.
+        report.html; the same folder gets verdict.json and figures/NAME.png and .pdf.
 
     Raises
     ------
     OSError
-        If the directory cannot be made or written.
+        If the directory cannot be created or written.
     """
     with replacing_files_in(directory, listed_files(Path(directory))) as beside:
         (beside / FIGURES).mkdir()
@@ -123,7 +123,7 @@ def write_study(study: Study, directory: str | os.PathLike[str], command: str) -
 
 
 def write_numbers(study: Study, directory: str | os.PathLike[str], command: str) -> Path:
-    """Write verdict.json alone, without pictures; parameters and errors as for :func:`write_study`."""
+    """Write only verdict.json, without pictures; parameters and errors as in :func:`write_study`."""
     with replacing_files_in(directory, listed_files(Path(directory))) as beside:
         (beside / NUMBERS).write_text(_numbers(study, command, [NUMBERS]), encoding="utf-8")
     return Path(directory) / NUMBERS

@@ -13,17 +13,17 @@ from attsvm.experiments.experiment import Kind, Verdict
 from attsvm.experiments.joint import JointTest
 
 KINDS: tuple[Kind, ...] = ("agrees", "corrected", "differs", "too weak to tell", "measured")
-"""In the order of the report: "corrected" stands for an artefact shown by two tests, "measured" for a number that
-nobody has published."""
+"""In the order of the report: "corrected" means an artefact shown by two tests, "measured" a number that was not
+published."""
 
 CLASSES = {kind: kind.split(" ", 1)[0].replace("too", "weak") for kind in KINDS}
-"""Names of the kinds that a style sheet can use."""
+"""Names of the kinds for style sheets."""
 
 
 def count(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    """Count verdicts of each kind; all kinds are there.
+    """Count verdicts of each kind, including kinds with none.
 
-    A printed number counts once, however many panels and verdicts show it; the first verdict stands.
+    A printed number counts once, even if several panels and verdicts show it; the first verdict counts.
     """
     counts = Counter(verdict.verdict for verdict in _distinct(verdicts))
     return {kind: counts[kind] for kind in KINDS}
@@ -39,7 +39,7 @@ def _distinct(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
 
 
 def headline(verdicts: Sequence[Verdict]) -> str:
-    """Say in one sentence how the published numbers fare."""
+    """Summarise the verdicts on the published numbers in one sentence."""
     counts = count(verdicts)
     published = sum(counts.values()) - counts["measured"]
     if not published:
@@ -55,25 +55,25 @@ def headline(verdicts: Sequence[Verdict]) -> str:
 
 
 def percent(share: float) -> str:
-    """Write an estimated probability in per cent, which is never 0 or 100."""
+    """Write an estimated probability in per cent; never 0 or 100."""
     if share > 0.99:
         return "> 99 %"
     return "< 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
 
 def power_text(test: JointTest) -> str:
-    """Say what a joint test would have noticed, and how likely."""
+    """List the alternatives of a joint test, with the probability that each would have been rejected."""
     return "; ".join(f"{one.alternative}: {percent(one.power)}" for one in test.powers)
 
 
 SURE = 0.95
-"""Likelihood from which a choice of a protocol is said to fit; below it, others are named beside it."""
+"""Likelihood from which a choice of a protocol agrees with the figure; below it, other choices are named too."""
 
 MOST_READINGS = 8
 
 
 def by_figure(explanation: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Group readings, as explanation.json has them, by the figure that they read, the likeliest first."""
+    """Group the readings in explanation.json by figure, the likeliest first."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for entry in explanation:
         groups.setdefault(entry["figure"], []).append(entry)
@@ -81,12 +81,12 @@ def by_figure(explanation: Iterable[Mapping[str, Any]]) -> dict[str, list[Mappin
 
 
 def conclusion(readings: Sequence[Mapping[str, Any]]) -> str:
-    """Say which choices of a figure's protocol fit, and which are not told apart.
+    """Say which choices of a figure's protocol agree with it, and which are not distinguished.
 
     Parameters
     ----------
     readings : sequence of mapping
-        Of one figure, as explanation.json has them, the likeliest first.
+        Readings of one figure, from explanation.json, the likeliest first.
     """
     best = readings[0]
     if best["p"] is None:
@@ -111,12 +111,12 @@ def conclusion(readings: Sequence[Mapping[str, Any]]) -> str:
 
 
 def likelihood(weight: float) -> str:
-    """Write a likelihood, of which the least are below what a float holds."""
+    """Write a likelihood; the smallest are below the range of floats."""
     return number(weight) if weight else "< 1e−300"
 
 
 def number(value: float | None) -> str:
-    """Write a number of a verdict with the digits that matter; a dash for none."""
+    """Write a number of a verdict with its significant digits; a dash for None."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -129,7 +129,7 @@ def number(value: float | None) -> str:
 
 
 def deviation(verdict: Verdict) -> float | None:
-    """Difference of ours from theirs in units of the tolerance, None where there is nothing to compare."""
+    """Difference of ours from theirs in units of the tolerance; None if there is nothing to compare."""
     if verdict.published is None or not math.isfinite(verdict.measured) or math.isnan(verdict.tolerance):
         return None
     difference = verdict.measured - verdict.published
@@ -139,7 +139,7 @@ def deviation(verdict: Verdict) -> float | None:
 
 
 def as_json(verdict: Verdict | JointTest) -> dict[str, Any]:
-    """Return the fields of a verdict; null for what is unknown or unbounded."""
+    """Return the fields of a verdict; null for unknown or unbounded values."""
     return {name: _plain(value) for name, value in asdict(verdict).items()}
 
 

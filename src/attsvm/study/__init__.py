@@ -1,7 +1,7 @@
-"""The main job: a labelled data set in, a verdict out.
+"""A study: from a labelled data set to a verdict.
 
-:func:`study` runs the stages of :mod:`attsvm.study.run` one after the other; :mod:`attsvm.study.verdict` turns what
-they found into sentences and numbers. Nothing here writes files or draws.
+:func:`study` runs the stages of :mod:`attsvm.study.run`; :mod:`attsvm.study.verdict` turns their results into sentences
+and numbers. Nothing here writes files or draws.
 """
 
 from attsvm.study.results import Settings, Study

@@ -1,4 +1,4 @@
-"""How often attention with a given W, under the fixed head, predicts the label."""
+"""Accuracy of attention with a given W under the fixed head."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def hard_attention(trial: Trial, W: np.ndarray) -> np.ndarray:
 
 
 def rows_right(trial: Trial, attention: np.ndarray) -> np.ndarray:
-    """Tell which rows have Y v^T sum_t s_t x_t > 0, bool (n,)."""
+    """Return whether each row has Y v^T sum_t s_t x_t > 0, bool (n,)."""
     outputs = np.einsum("nt,ntd->nd", attention, trial.values) @ trial.v
     return trial.labels * outputs > 0
 

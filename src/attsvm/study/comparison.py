@@ -1,4 +1,4 @@
-"""Two finished studies beside each other, from what each has written."""
+"""Comparison of two finished studies, from their files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attsvm.study.files import NUMBERS
 from attsvm.study.intervals import difference_interval, mean_difference_interval, paired_interval, share_interval
 from attsvm.study.words import correlation_text, share_text
 
-# Shares of the rows held out, by the key of their attention.
+# Labels of held-out accuracies, keyed by their attention.
 ATTENTION = {
     "uniform": "uniform attention",
     "W": "trained W",
@@ -31,18 +31,18 @@ CORRELATIONS = {
     "correlation_float32_autograd": "W by plain float32 autograd, with the same SVM",
 }
 CONTROLS = {"shuffled": "shuffled selections", "hebbian": "Hebbian direction", "optimal": "SVM of the optimal tokens"}
-# Parameters that follow from the data rather than from what was asked.
+# Parameters that follow from the data, not from the settings.
 CONSEQUENCES = {"train", "token_scale", "query_scale", "ridge_penalty", "centred"}
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """A study as its verdict.json keeps it.
+    """A study as stored in its verdict.json.
 
     Attributes
     ----------
     name : str
-        Of the directory.
+        Name of the directory.
     content : dict
     """
 
@@ -50,22 +50,22 @@ class Record:
     content: dict[str, Any]
 
     def value(self, key: str) -> Any:
-        """Return the value of a quantity, None where the study has no such number."""
+        """Return the value of a quantity; None if the study lacks it."""
         return self.content["quantities"].get(key, {}).get("value")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A number of both studies.
+    """A number in both studies.
 
     Attributes
     ----------
     label, first, second : str
-        First and second with their interval, where they have one.
+        First and second with their intervals, if they have any.
     difference : str
-        Second less first, with its interval.
+        Second minus first, with its interval.
     differs : bool or None
-        Whether that interval excludes zero; None where there is no interval.
+        Whether that interval excludes zero; None if there is no interval.
     """
 
     label: str
@@ -77,7 +77,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ComparedClaim:
-    """A claim in both studies; `holds` and `sentence` are None where a study does not make it."""
+    """A claim in both studies; `holds` and `sentence` are None if a study does not make it."""
 
     key: str
     question: str
@@ -92,7 +92,7 @@ class ComparedClaim:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What differs between two studies.
+    """The differences between two studies.
 
     Attributes
     ----------
@@ -100,10 +100,10 @@ class Comparison:
     settings : list of (str, object, object)
         Settings that differ.
     cautions : list of str
-        What limits the comparison.
+        Limits of the comparison.
     claims : list of ComparedClaim
     tables : dict of str to list of Row
-        By title.
+        Keyed by title.
     """
 
     first: Record
@@ -120,12 +120,12 @@ def read_record(directory: str | os.PathLike[str]) -> Record:
     Parameters
     ----------
     directory : path
-        That `attsvm study` has written.
+        A directory written by `attsvm study`.
 
     Raises
     ------
     ValueError
-        If it holds no study, a damaged one, one that was interrupted, or one by a version that kept no curves.
+        If it holds no study, or one that is damaged, was interrupted, or is by a version that kept no curves.
     """
     folder = Path(directory)
     path = folder / NUMBERS
@@ -166,7 +166,7 @@ def compare(first: Record, second: Record) -> Comparison:
     Returns
     -------
     Comparison
-        Differences are second less first.
+        Differences are second minus first.
     """
     tables = {
         "Right on rows held out": _accuracies(first, second),

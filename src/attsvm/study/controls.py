@@ -1,13 +1,13 @@
-r"""Directions that are not the SVM of the realised tokens, for comparison.
+r"""Control directions that are not the SVM of the realised selection.
 
-A correlation near one means little by itself: W could be close to many matrices. Three controls bracket it.
+A correlation near one means little by itself: W could be close to many matrices. Three controls put it into context.
 
-* **Shuffled**: the SVM of the same tokens after the selections were permuted among the sequences, which keeps how often
-  each position is selected and destroys which query selected it. Where no W satisfies a shuffled selection there is no
-  such SVM; the direction of the squared-hinge soft margin then stands for it, and the report says so.
-* **Hebbian**: :math:`\sum_i (x_{i\alpha_i} - \bar x_i) z_i^\top`, selected token minus the mean of the others. It knows
-  the realised tokens and weighs all of them alike, where the SVM weighs support tokens only.
-* **Optimal**: the SVM of the globally optimal tokens, what training would tend to if it always found them.
+* **Shuffled**: the SVM of the same tokens after the selections were permuted among the sequences. This keeps how often
+  each position is selected and destroys which query selected it. If no W satisfies a shuffled selection, the direction
+  of the squared-hinge soft margin replaces the SVM, and the report says so.
+* **Hebbian**: :math:`\sum_i (x_{i\alpha_i} - \bar x_i) z_i^\top`, selected token minus the mean of the others. It uses
+  the realised tokens and weights all of them equally, whereas the SVM weights only support tokens.
+* **Optimal**: the SVM of the globally optimal tokens, the limit of training if it always selected them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from attsvm.solvers.solving import solve
 from attsvm.study.results import Control, Setup
 from attsvm.study.watch import Watch
 
-# Price of the squared hinge: with lengths near one, a shortfall of 0.1 costs as much as a Frobenius norm of one.
+# Weight of the squared hinge: for lengths near one, a shortfall of 0.1 costs the same as a Frobenius norm of one.
 PRICE = 50.0
-# Permutations tried before a selection counts as one that shuffling cannot change.
+# Number of permutations tried before a selection counts as unchanged by shuffling.
 TRIES = 20
 
 
@@ -50,7 +50,8 @@ def direction_of(
 def shuffle(selected: np.ndarray, mask: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
     """Permute selections among the rows; a row that cannot see its new token draws a visible one.
 
-    None when no permutation tried gives another selection, as with one row or one token selected throughout.
+    Returns None if every permutation tried gives the same selection, for example with one row, or with one token
+    selected in all rows.
     """
     for _ in range(TRIES):
         shuffled = rng.permutation(selected)
@@ -100,7 +101,7 @@ def controls(
     selected : ndarray of int, shape (n,)
         The realised tokens.
     norm : {"frobenius", "nuclear"}
-        Of the SVM controls; the norm paired with the run.
+        Norm of the SVM controls; the norm paired with the run.
     count, seed : int
         Number of shuffles, and the root seed.
     time_limit : float

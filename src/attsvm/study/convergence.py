@@ -1,8 +1,8 @@
-r"""Whether a run has ended or was only stopped.
+r"""Whether a run has converged or was only stopped.
 
-Along a direction it tends to, :math:`1 - c` of normalised gradient descent falls like a power :math:`k^{-p}` of the
-step number. What a correlation did over the last doubling of the steps therefore tells both whether it is still on its
-way and how many steps are missing: a run that is stopped at 0.93 and climbs says nothing against the theory.
+Along a limit direction, :math:`1 - c` of normalised gradient descent falls like a power :math:`k^{-p}` of the step
+number. The change of a correlation over the last doubling of the steps therefore shows whether it still rises, and how
+many more steps it needs. A run that is stopped at 0.93 while rising does not contradict the theory.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import math
 
 import numpy as np
 
-# What is missing to one falls by 5 % in a doubling when it falls like k^-0.074; a slower run counts as standing still.
+# Least relative fall of 1 - correlation per doubling of the steps (k^-0.074); a slower run counts as stationary.
 FALL = 0.05
-# An estimate of more than this many times the steps made is no advice.
+# Multiple of the completed steps above which an estimate is not given.
 FARTHEST = 1000
 
 
 def _doubling(step: np.ndarray, values: np.ndarray) -> tuple[float, float, float]:
-    """Return the factor of the steps since about half of them, the value then, and the value at the end."""
+    """Return the ratio of the last step to a step near its half, the value there, and the last value."""
     half = int(np.abs(np.log(np.maximum(step, 0.5)) - math.log(max(step[-1], 1) / 2)).argmin())
     return float(step[-1] / max(step[half], 0.5)), float(values[half]), float(values[-1])
 
 
 def climbing(step: np.ndarray, curve: np.ndarray) -> bool:
-    """Tell whether a correlation still approaches one.
+    """Return whether a correlation still approaches one.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def climbing(step: np.ndarray, curve: np.ndarray) -> bool:
 
 
 def steps_to(step: np.ndarray, curve: np.ndarray, target: float) -> int:
-    """Estimate the steps a climbing correlation needs to reach `target`, rounded up to 1, 2 or 5 times 10^k.
+    """Estimate the steps a rising correlation needs to reach `target`, rounded up to 1, 2 or 5 times 10^k.
 
     Parameters
     ----------
@@ -46,8 +46,8 @@ def steps_to(step: np.ndarray, curve: np.ndarray, target: float) -> int:
     Returns
     -------
     int
-        At least twice the steps made, at most :data:`FARTHEST` times; a run stopped before its first step counts as
-        one of one step.
+        At least twice the completed steps, at most :data:`FARTHEST` times. A run stopped before its first step counts
+        as having made one step.
     """
     factor, before, now = _doubling(step, 1.0 - curve)
     steps = max(int(step[-1]), 1)

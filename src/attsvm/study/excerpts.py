@@ -1,4 +1,4 @@
-"""A few rows in the reader's own words, chosen by a rule, with what attention does in each."""
+"""A few rows as text, chosen by a rule, with the attention in each."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from attsvm.study.results import Run, Study
 from attsvm.study.words import Nouns, nouns, share_text
 from attsvm.theory.tokens import Trial
 
-# The closest decisions, and the most frequent selections of a class, that are shown.
+# Number of closest decisions, and of most frequent selections per class, that are shown.
 CLOSEST, FREQUENT = 2, 8
-# Characters that are shown past the last token: the rest of a long text says nothing of attention.
+# Number of characters shown after the last token; the rest of a long text is not attended to.
 TAIL = 60
 SELECTED, SUPPORT, BEST = "selected", "support", "best"
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some characters of a row.
+    """Consecutive characters of a row.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Piece:
     attention : float or None
         Share of the attention on their token; None between tokens.
     marks : tuple of str
-        Of "selected", "support" and "best".
+        Any of "selected", "support" and "best".
     """
 
     text: str
@@ -46,10 +46,10 @@ class Excerpt:
     Attributes
     ----------
     title : str
-        Why it is shown.
+        Why the row is shown.
     pieces : tuple of Piece
     notes : tuple of str
-        The same in sentences.
+        The marks in sentences.
     """
 
     title: str
@@ -60,13 +60,14 @@ class Excerpt:
 def excerpts(study: Study, run: Run) -> list[Excerpt]:
     """Choose the closest decisions, a typical one, and the held-out rows that are most clearly right and wrong.
 
-    Decisions are ordered by the margin of the trained matrix, scaled to the norm of the SVM where there is one: of all
+    Decisions are ordered by the margin of the trained matrix, scaled to the norm of the SVM if there is one. Among all
+    matrices of that norm the SVM has the largest smallest margin: one.
     matrices of that norm the SVM has the largest smallest margin, one.
 
     Parameters
     ----------
     study : Study
-        Of data with passages.
+        A study of data with passages.
     run : Run
     """
     words = nouns(study.setup.train)
@@ -81,7 +82,7 @@ def excerpts(study: Study, run: Run) -> list[Excerpt]:
 
 
 def trained_margins(study: Study, run: Run) -> np.ndarray:
-    """Return the smallest margin of each row under the trained matrix at the norm of the SVM, (n,); inf where alone."""
+    """Return each row's smallest margin under the trained matrix at the norm of the SVM, (n,); inf for one token."""
     solution = run.solutions[run.own]
     W = np.asarray(run.trace.W[-1])
     scale = solution.objective / solution.norm.value(W) if run.own in run.curves else 1.0
@@ -92,7 +93,7 @@ def trained_margins(study: Study, run: Run) -> np.ndarray:
 
 
 def frequent(data: Dataset, selected: np.ndarray) -> dict[str, list[tuple[str, int]]]:
-    """Count the tokens selected by what they read, the most frequent first, for each class."""
+    """Count the selected tokens by their text, the most frequent first, for each class."""
     passages = _passages(data)
     counts = {}
     for name, side in zip(data.classes, (1, -1), strict=True):
@@ -152,7 +153,7 @@ def _held_out(study: Study, run: Run, words: Nouns) -> list[Excerpt]:
         return []
     trial = Trial.of(test.tokens, study.setup.head.v)
     attention = soft_attention(trial, np.asarray(run.trace.W[-1]))
-    # gamma holds the label already: positive is right.
+    # gamma includes the label: positive is right.
     outcome = np.where(trial.mask, attention * np.where(trial.mask, trial.gamma, 0.0), 0.0).sum(axis=1)
     quotations = []
     for row, title, fits in (

@@ -1,4 +1,4 @@
-"""Which files of a directory belong to a study, so that two are never mixed."""
+"""Files of a directory that belong to a study, so that two studies are never mixed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIGURE_SUFFIXES = (".png", ".pdf")
 
 
 def listed_files(directory: Path) -> list[Path]:
-    """List the files that the verdict.json of an earlier study names as its own, and no other."""
+    """List the files that the verdict.json of an earlier study names, and no others."""
     try:
         names = json.loads((directory / NUMBERS).read_text(encoding="utf-8"))["files"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -22,6 +22,6 @@ def listed_files(directory: Path) -> list[Path]:
 
 
 def file_in_the_way(directory: Path) -> str | None:
-    """Name a file that a new study would replace, None where there is none."""
+    """Name a file that a new study would replace; None if there is none."""
     figures = (f"{FIGURES}/{name}{suffix}" for name in FIGURE_NAMES for suffix in FIGURE_SUFFIXES)
     return next((name for name in (PAGE, NUMBERS, *figures) if (directory / name).exists()), None)

@@ -1,10 +1,10 @@
-r"""The fixed linear head that a study trains attention under.
+r"""The fixed linear head under which a study trains attention.
 
 The theory fixes a head h(x) = v^T x before attention is trained. At W = 0 attention is uniform and the model predicts
-:math:`v^\top \bar x_i` from the mean token, so the natural v is the best linear classifier of mean tokens: ridge
-regression of the labels, with the penalty that leaves the smallest leave-one-out error. It uses the training rows only,
-does not depend on attention, and gives every token a score :math:`\gamma_{it} = Y_i v^\top x_{it}`: what the token
-contributes to the right decision when all are averaged.
+:math:`v^\top \bar x_i` from the mean token. The natural v is therefore the best linear classifier of mean tokens: ridge
+regression of the labels, with the penalty of smallest leave-one-out error. It uses only the training rows and does not
+depend on attention. It gives every token a score :math:`\gamma_{it} = Y_i v^\top x_{it}`: its contribution to the right
+decision under uniform attention.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from attsvm.data.dataset import Dataset
 
-# Relative to the mean squared length of a mean token; leave-one-out error is flat at both ends.
+# Ridge penalties, relative to the mean squared length of a mean token; leave-one-out error is flat at both ends.
 PENALTIES = np.logspace(-6, 2, 33)
 
 
@@ -28,7 +28,8 @@ class Head:
     ----------
     v : ndarray, shape (d,)
     penalty : float or None
-        The chosen ridge penalty relative to the mean squared length of a mean token; None for a head given with data.
+        The chosen ridge penalty relative to the mean squared length of a mean token; None for a head given with the
+        data.
     """
 
     v: np.ndarray
@@ -42,12 +43,12 @@ def mean_tokens(data: Dataset) -> np.ndarray:
 
 
 def fit_head(data: Dataset) -> Head:
-    """Use the data's own head, or fit one by ridge regression on mean tokens.
+    """Return the data's head, or fit one by ridge regression on mean tokens.
 
     Raises
     ------
     ValueError
-        If the labels cannot be predicted at all, so that the head would be zero.
+        If the labels cannot be predicted, so that the head would be zero.
     """
     if data.head is not None:
         return Head(data.head / np.linalg.norm(data.head), None)

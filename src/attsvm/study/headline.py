@@ -1,4 +1,4 @@
-"""The verdict in a sentence or two, as it follows from the claims."""
+"""The verdict in one or two sentences, derived from the claims."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from attsvm.study.verdict import (
 )
 from attsvm.study.words import nouns, share_text
 
-# Fewer training rows than this, and a caution stands under the headline.
+# Number of training rows below which a caution is shown.
 FEW = 20
-# From this share of one label on, an accuracy must be held against always naming it.
+# Share of one label from which accuracy must be compared with always predicting this label.
 IMBALANCED = 0.9
 
-# What became of a run where the direction alone does not decide it.
+# Outcomes of a run that the direction alone does not decide.
 SHARED, LEAVING = "shared", "leaving"
 
 
 def run_state(run: Run, by_key: dict[str, Claim]) -> str:
-    """Name what became of a run; ARRIVES only when every claim of the theory about it holds.
+    """Return the outcome of a run; ARRIVES only if every claim of the theory about it holds.
 
     Parameters
     ----------
@@ -67,18 +67,18 @@ def _phrase(state: str, run: Run) -> str:
 
 
 def outcomes(study: Study) -> dict[str, str]:
-    """Name what became of each run, by parameterisation."""
+    """Return the outcome of each run, by parameterisation."""
     by_key = {claim.key: claim for claim in claims(study)}
     return {name: run_state(run, by_key) for name, run in study.runs.items()}
 
 
 def headline(study: Study) -> str:
-    """Say the verdict: what training became, how well it predicts beside its controls, and how many claims fail."""
+    """Summarise the verdict: outcome of training, prediction compared with its controls, and failed claims."""
     return " ".join(filter(None, headline_parts(study)))
 
 
 def headline_parts(study: Study) -> tuple[str, str]:
-    """Split the verdict into what training became, and the rest."""
+    """Split the verdict into the outcome of training and the rest."""
     words = nouns(study.setup.train)
     if not study.complete:
         stage = study.stopped_in
@@ -126,7 +126,7 @@ def _prediction(study: Study, assertions: list[Claim]) -> str:
 
 
 def cautions(study: Study) -> list[str]:
-    """Say what limits how far the verdict reaches."""
+    """List limits of the verdict."""
     words, sentences = nouns(study.setup.train), []
     n = study.setup.train.tokens.n
     if n < FEW:

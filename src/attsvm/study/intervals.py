@@ -1,4 +1,4 @@
-"""How far a share and a control can be off by chance."""
+"""Sampling intervals of shares and of controls."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def share_interval(right: int, total: int, level: float = LEVEL) -> tuple[float,
     Parameters
     ----------
     right, total : int
-        Successes among the rows counted.
+        Successes among the counted rows.
     level : float
 
     Returns
     -------
     tuple of float
         The shares that neither one-sided binomial test rejects at (1 - level)/2 (Clopper and Pearson, Biometrika 26,
-        1934): few rows give a wide interval, none gives [0, 1].
+        1934): wide for few rows, [0, 1] for none.
     """
     from scipy.special import betaincinv
 
@@ -33,19 +33,19 @@ def share_interval(right: int, total: int, level: float = LEVEL) -> tuple[float,
 
 
 def difference_interval(right: tuple[int, int], totals: tuple[int, int], level: float = LEVEL) -> tuple[float, float]:
-    """Interval of the second share less the first, of different rows.
+    """Interval of the second share minus the first, of different rows.
 
     Parameters
     ----------
     right, totals : pair of int
-        Successes, and rows counted, of the first and of the second.
+        Successes, and counted rows, of the first and of the second.
     level : float
 
     Returns
     -------
     tuple of float
-        Wald's interval after one success and one failure were added to each (Agresti and Caffo, The American
-        Statistician 54, 2000).
+        Wald's interval after adding one success and one failure to each (Agresti and Caffo, The American Statistician
+        54, 2000).
     """
     shares = [(k + 1) / (n + 2) for k, n in zip(right, totals, strict=True)]
     variance = sum(p * (1 - p) / (n + 2) for p, n in zip(shares, totals, strict=True))
@@ -53,19 +53,19 @@ def difference_interval(right: tuple[int, int], totals: tuple[int, int], level: 
 
 
 def paired_interval(gains: int, losses: int, total: int, level: float = LEVEL) -> tuple[float, float]:
-    """Interval of the second share less the first, of the same rows.
+    """Interval of the second share minus the first, of the same rows.
 
     Parameters
     ----------
     gains, losses, total : int
-        Rows that only the second has right, rows that only the first has, and all rows.
+        Rows that only the second predicts right, rows that only the first does, and all rows.
     level : float
 
     Returns
     -------
     tuple of float
-        Wald's interval after half a row was added to each of the four cells (Agresti and Min, Statistics in Medicine
-        24, 2005).
+        Wald's interval after adding half a row to each of the four cells (Agresti and Min, Statistics in Medicine 24,
+        2005).
     """
     n = total + 2
     share = (gains - losses) / n
@@ -82,21 +82,21 @@ def _around(share: float, variance: float, level: float) -> tuple[float, float]:
 def mean_difference_interval(
     first: np.ndarray, second: np.ndarray, rows: tuple[int, int], level: float = LEVEL
 ) -> tuple[float, float] | None:
-    """Interval of the second mean share less the first, each of some draws.
+    """Interval of the second mean share minus the first, each over several draws.
 
     Parameters
     ----------
     first, second : ndarray, shape (m,)
-        Shares of the rows.
+        Shares of the rows, one per draw.
     rows : pair of int
-        Rows that each share of the first and of the second is counted on.
+        Number of rows behind each share of the first and of the second.
     level : float
 
     Returns
     -------
     tuple of float, or None
-        Welch's interval. A draw varies by no less than the binomial error of its rows, whatever few draws that happen
-        to be alike say. None where a sample has fewer than two draws.
+        Welch's interval. The variance of a draw is at least the binomial variance of its rows, because few draws may be
+        equal by chance. None if a sample has fewer than two draws.
     """
     if min(len(first), len(second)) < 2:
         return None
@@ -104,7 +104,7 @@ def mean_difference_interval(
 
     parts = []
     for draws, n in zip((first, second), rows, strict=True):
-        share = (n * float(np.mean(draws)) + 1) / (n + 2)  # one success and one failure more, as of single shares
+        share = (n * float(np.mean(draws)) + 1) / (n + 2)  # one more success and one more failure, as for single shares
         parts.append(max(float(np.var(draws, ddof=1)), share * (1 - share) / n) / len(draws))
     difference = float(np.mean(second) - np.mean(first))
     freedom = sum(parts) ** 2 / sum(p**2 / (len(d) - 1) for p, d in zip(parts, (first, second), strict=True))
@@ -120,13 +120,13 @@ def upper_limit(values: np.ndarray, level: float = LEVEL) -> float:
     values : ndarray, shape (m,)
         The control's draws so far.
     level : float
-        Of the two-sided interval whose upper end this is.
+        Level of the two-sided interval whose upper end is returned.
 
     Returns
     -------
     float
-        :math:`\bar x + t_{m-1} s \sqrt{1 + 1/m}`, Student's prediction limit, or the largest draw where that is larger;
-        for fewer than three draws, which say nothing of their spread, the largest draw.
+        :math:`\bar x + t_{m-1} s \sqrt{1 + 1/m}`, Student's prediction limit, or the largest draw if it is larger. For
+        fewer than three draws, which do not determine a spread, the largest draw.
     """
     from scipy.special import stdtrit
 

@@ -1,13 +1,13 @@
-"""What the same training predicts when the labels say nothing.
+"""Accuracy of the same training on random labels.
 
-The theory holds for any labels: trained on labels that were permuted among the rows, attention turns into a max-margin
-selector all the same. Whether it *learnt* anything is another question, and its control is the whole procedure, head
-and attention, on permuted labels. A direction cannot answer it; rows held out can.
+The theory holds for any labels: trained on permuted labels, attention still becomes a max-margin selector. Whether it
+*learnt* anything is a separate question. Its control is the whole procedure, head and attention, on permuted labels,
+tested on held-out rows. A direction cannot answer it.
 
-Labels are permuted among all rows, held-out ones included: under the hypothesis that tokens say nothing of labels every
-permutation is as likely as the data, so the shares right are draws of what chance gives (Fisher's permutation test).
-Were only the training labels permuted, tokens with one strong direction would give shares near 0 and near 1, the sign
-of the fitted head being a coin flip.
+Labels are permuted among all rows, including held-out ones. If tokens carry no information about labels, every
+permutation is as likely as the data, and the shares are draws from chance (Fisher's permutation test). Permuting only
+the training labels would be wrong: tokens with one strong direction would give shares near 0 and near 1, since the sign
+of the fitted head is random.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from attsvm.study.results import Settings, Setup, ShuffledLabels
 from attsvm.study.watch import Watch
 from attsvm.theory.tokens import Trial
 
-# On the digits a selection, and with it the accuracy, moves by less than two images in a hundred after 300 steps.
+# Number of steps, after which accuracy on the digits changes by less than 2 % (reached at 300).
 STEPS = 500
 
 
 def shuffled_labels(
     setup: Setup, settings: Settings, parameterization: Parameterization, watch: Watch
 ) -> ShuffledLabels | None:
-    """Fit the head and train attention on permuted labels, several times, and test each on the rows held out.
+    """Fit the head and train attention on permuted labels, several times, and test each on held-out rows.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def shuffled_labels(
     Returns
     -------
     ShuffledLabels or None
-        None when nothing is held out, no shuffle was asked for, or the study was stopped before the first was done.
+        None if nothing is held out, no shuffle was requested, or the study was stopped before the first one ended.
     """
     if setup.test is None:
         return None

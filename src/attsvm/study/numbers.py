@@ -15,7 +15,7 @@ from attsvm.study.words import share_text
 
 
 def _number(value: Any) -> Any:
-    """Make a value JSON can hold; NaN and infinity become null."""
+    """Convert a value for JSON; NaN and infinity become null."""
     if isinstance(value, (bool, np.bool_)) or value is None or isinstance(value, str):
         return bool(value) if isinstance(value, np.bool_) else value
     if isinstance(value, (int, np.integer)):
@@ -79,7 +79,7 @@ def _put_run(put: Any, name: str, run: Run, optimal: np.ndarray) -> None:
 
 
 def series(study: Study) -> dict[str, Any]:
-    """Collect what a later comparison needs beside single numbers: curves, draws of controls, rows held out."""
+    """Collect data for a later comparison, in addition to numbers: curves, draws of controls, held-out rows."""
     test = study.setup.test
     held_out = None
     if test is not None:
@@ -99,7 +99,7 @@ def series(study: Study) -> dict[str, Any]:
 
 
 def row_digest(data: Dataset) -> str:
-    """Tell rows from others: by their texts or images where they have any, so that other vectors of them are the same.
+    """Digest that identifies rows: by texts or images if there are any, so that other vectors of them match.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a study is asked, and what each of its stages found."""
+"""Settings of a study, and the results of its stages."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from attsvm.training import Trace
 
 
-# Training approaches the SVM direction like 1/k^2 at best and stops somewhere; 0.98 (11 degrees) is where the project
-# calls it arrived.
+# Correlation from which training has arrived at the SVM direction (11 degrees); it approaches at most like 1/k^2.
 ARRIVAL = 0.98
-# Attention counts as a selection when it leaves less than a hundredth for all other tokens together.
+# Attention on the top token from which it counts as a selection: the others together get less than a hundredth.
 SELECTING = 0.99
 
 
@@ -32,20 +31,20 @@ class Settings:
     Parameters
     ----------
     train : int, optional
-        Rows to train on; by default three quarters of them, at most what about two minutes allow (of the digits 100).
-        The rest is the test set.
+        Number of training rows; by default three quarters, at most what takes about two minutes (digits: 100). The
+        other rows are the test set.
     steps : int
-        Steps of normalised gradient descent, for W and for (K, Q).
+        Number of steps of normalised gradient descent, for W and for (K, Q).
     lr : float
-        Length of each step of W, with tokens and queries scaled to mean length one. (K, Q) keep the trainer's own rule.
+        Length of each step of W, with tokens and queries scaled to mean length one. (K, Q) use the trainer's rule.
     seed : int
-        Split, start of K and shuffles derive from it.
+        Root of the split, the start of K and the shuffles.
     shuffles : int
-        Shuffled selections among the controls, and shuffled labels.
+        Number of shuffled selections among the controls, and of shuffled labels.
     max_steps : int, optional
-        Training whose correlation still rises is continued up to this many steps; by default ten times `steps`.
+        Number of steps up to which training with a rising correlation is continued; by default ten times `steps`.
     time_limit : float
-        Seconds a single SVM may take before it is called undecided.
+        Seconds per SVM after which it is undecided.
 
     Raises
     ------
@@ -74,25 +73,26 @@ class Settings:
 
     @property
     def budget(self) -> int:
-        """The most steps of a run whose correlation still rises."""
+        """Largest number of steps of a run whose correlation still rises."""
         return max(self.steps, 10 * self.steps if self.max_steps is None else self.max_steps)
 
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """The data as it is studied.
+    """The prepared data.
 
     Attributes
     ----------
     train, test : Dataset
-        Scaled so that training tokens and training queries have mean length one; test is None when nothing is held out.
+        Scaled so that training tokens and training queries have mean length one; test is None if nothing is held out.
     token_scale, query_scale : float
-        What the given tokens and (centred) queries were divided by.
+        Divisors of the given tokens and (centred) queries.
     centred : bool
         Whether the mean training query was subtracted and a constant coordinate appended.
     head : Head
     trial : Trial
-        The training rows as the theory sees them: scores gamma_it = Y_i v^T x_it, and the globally optimal tokens.
+        The training rows in the notation of the theory: scores gamma_it = Y_i v^T x_it, and the globally optimal
+        tokens.
     """
 
     train: Dataset
@@ -111,7 +111,7 @@ class Setup:
 
 @dataclass(frozen=True, eq=False)
 class Control:
-    """Directions that a trained matrix should be farther from than from its own SVM.
+    """Directions that a trained matrix should be farther from than from its SVM.
 
     Attributes
     ----------
@@ -120,9 +120,9 @@ class Control:
     curves : ndarray, shape (directions, records)
         Correlation of the trained matrix with each direction.
     note : str
-        What stands for a direction that does not exist.
+        The replacement for a direction that does not exist.
     coincides : bool
-        Whether the control is the same problem as the reference, so that it can show nothing.
+        Whether the control is the same problem as the reference, and therefore shows nothing.
     """
 
     key: str
@@ -139,27 +139,27 @@ class Control:
 
     @property
     def limit(self) -> float:
-        """The correlation that 39 in 40 further directions of this kind would stay below, by Fisher's z = artanh c."""
+        """Prediction limit: 39 in 40 further directions have a lower correlation, by Fisher's z = artanh c."""
         nearly_one = 1 - np.finfo(float).eps
         return float(np.tanh(upper_limit(np.arctanh(np.clip(self.curves[:, -1], -nearly_one, nearly_one)))))
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One training run beside the SVMs of the tokens it realised.
+    """One training run with the SVMs of the tokens it realised.
 
     Attributes
     ----------
     parameterization : {"W", "KQ"}
     trace : Trace
     selected : ndarray of int, shape (n,)
-        Realised tokens: where attention is largest at the end.
+        Realised tokens: highest attention at the end.
     solutions : dict of str to Solution
         The "frobenius" and the "nuclear" SVM of the realised tokens.
     curves : dict of str to ndarray, shape (records,)
-        Correlation of the trained matrix with each; absent where the SVM has no accurate solution.
+        Correlation of the trained matrix with each; missing if the SVM has no accurate solution.
     locality : LocalOptimality or None
-        Under the SVM that the theory pairs with this parameterisation.
+        Under the SVM of the norm that the theory pairs with this parameterisation.
     controls : tuple of Control
     """
 
@@ -183,7 +183,7 @@ class Run:
 
     @property
     def settled_at(self) -> int:
-        """The first recorded step from which on no query changes its token."""
+        """The first recorded step after which no query changes its token."""
         tops = np.asarray(self.trace.attention).argmax(axis=-1)  # (records, n)
         changes = np.flatnonzero((tops != self.selected).any(axis=1))
         return int(self.trace.step[min(changes[-1] + 1, len(tops) - 1)]) if len(changes) else 0
@@ -196,7 +196,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class PrecisionRun:
-    """Training of W in another arithmetic, held against the SVM that exact float64 training reached.
+    """Training of W in another arithmetic, compared with the SVM that exact float64 training reached.
 
     Attributes
     ----------
@@ -227,9 +227,9 @@ class Accuracy:
     key, label : str
     train : float
     test : float or None
-        None where nothing is held out.
+        None if nothing is held out.
     right : ndarray of bool, shape (test rows,), or None
-        Which rows held out are predicted right; None for a mean over trainings.
+        Which held-out rows are predicted right; None for a mean over trainings.
     """
 
     key: str
@@ -259,13 +259,13 @@ class ShuffledLabels:
 
     @property
     def limit(self) -> float:
-        """The test share that 39 in 40 further shuffles would stay below."""
+        """Prediction limit: 39 in 40 further shuffles have a lower test share."""
         return upper_limit(self.test)
 
 
 @dataclass(eq=False)
 class Study:
-    """Everything found, stage by stage; a stage that was not reached stays empty.
+    """All results, stage by stage; a stage that was not reached is empty.
 
     Attributes
     ----------
@@ -276,13 +276,13 @@ class Study:
     runs : dict of str to Run
         "W" and "KQ".
     shuffled_labels : dict of str to ShuffledLabels
-        By parameterisation; empty when nothing is held out.
+        By parameterisation; empty if nothing is held out.
     precision : tuple of PrecisionRun
     accuracies : tuple of Accuracy
     complete : bool
         False when the study was stopped early.
     stopped_in : str
-        The sentence of the stage in which it was stopped; empty when it was not.
+        The sentence of the stage in which it was stopped; otherwise empty.
     seconds : float
     """
 

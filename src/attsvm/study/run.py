@@ -33,19 +33,19 @@ PRECISION: dict[tuple[str, Numerics], str] = {
 }
 STAGES = {FEASIBILITY: 2.0}
 for _name, _training, _solving, _labels in (("W", 5.0, 3.0, 1.0), ("KQ", 8.0, 6.0, 2.0)):
-    # How often training goes on is not known beforehand: that stage has no share of its own.
+    # The number of training rounds is unknown beforehand: that stage gets no share.
     STAGES |= {TRAINING[_name]: _training, LONGER[_name]: 0.0, SOLVING[_name]: _solving, LABELS[_name]: _labels}
 STAGES |= dict.fromkeys(PRECISION.values(), 3.0)
 
-# Entries (rows x tokens x d) that the default trains on, at least LEAST_TRAIN rows: a study of 20,000 steps a run takes
-# about two minutes of one core then, if training need not go on.
+# Default training set: share of the rows, largest number of entries (rows x tokens x d), fewest rows. 20,000 steps per
+# run then take about two minutes on one core, unless training is continued.
 DEFAULT_SHARE, DEFAULT_ENTRIES, LEAST_TRAIN = 0.75, 1_000_000, 100
-# Float32 loses the direction within a few hundred steps and float64 within a thousand.
+# Steps that suffice: float32 loses the direction within a few hundred steps, float64 within a thousand.
 PRECISION_STEPS = 5000
 
 
 def default_train(data: Dataset) -> int:
-    """Return how many rows a study trains on unless told otherwise: three quarters, or what two minutes allow."""
+    """Return the default number of training rows: three quarters, or what takes two minutes."""
     n, T, d = data.tokens.tokens.shape
     most = max(LEAST_TRAIN, DEFAULT_ENTRIES // (T * d)) if data.default_train is None else data.default_train
     return min(max(1, int(DEFAULT_SHARE * n)), most)
@@ -57,7 +57,7 @@ def prepare(data: Dataset, settings: Settings) -> Setup:
     Raises
     ------
     ValueError
-        If there is one row or one label only, nothing to choose from, fewer rows than asked for, or tokens or queries
+        If there is only one row or one label, nothing to select from, fewer rows than requested, or tokens or queries
         are all zero.
     """
     _check_choices(data)
@@ -82,7 +82,7 @@ def prepare(data: Dataset, settings: Settings) -> Setup:
 
 
 def _check_choices(data: Dataset) -> None:
-    """Refuse data without two rows, two labels, or two tokens to choose from."""
+    """Refuse data with fewer than two rows, two labels, or two tokens to select from."""
     labels = np.unique(data.tokens.labels)
     if data.tokens.n < 2:
         raise ValueError(f"{data.name} has one row; two or more were expected.")
@@ -95,7 +95,7 @@ def _check_choices(data: Dataset) -> None:
 def train_and_compare(setup: Setup, settings: Settings, parameterization: Parameterization, watch: Watch) -> Run:
     """Train, solve the SVMs of the realised tokens, and compare with controls.
 
-    When stopped during training, what was trained so far is compared and the controls are left out.
+    If stopped during training, the training so far is compared and the controls are omitted.
     """
     run = train_and_solve(setup, settings, parameterization, watch)
     if watch.inside(0.3):
@@ -103,7 +103,7 @@ def train_and_compare(setup: Setup, settings: Settings, parameterization: Parame
     arguments = (settings.shuffles, settings.seed, settings.time_limit, watch)
     try:
         return replace(run, controls=controls(setup, run.trace.W, run.selected, run.own, *arguments))
-    except KeyboardInterrupt:  # a second Ctrl-C gives the controls up and not the training before them
+    except KeyboardInterrupt:  # a second Ctrl-C gives up the controls, not the training
         watch.interrupt()
         return run
 
@@ -130,15 +130,15 @@ def train_in(
 
 
 def study(data: Dataset, settings: Settings | None = None, progress: Progress | None = None) -> Study:
-    """Find out whether attention trained on a data set becomes the max-margin selector of its realised tokens.
+    """Test whether attention trained on a data set becomes the max-margin selector of its realised tokens.
 
     Parameters
     ----------
     data : Dataset
     settings : Settings, optional
     progress : callable, optional
-        Called with the sentence of the stage under way and the share done; a true result stops the study, which then
-        holds the stages done so far.
+        Called with the sentence of the current stage and the fraction done; returning True stops the study, which then
+        holds the completed stages.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def study(data: Dataset, settings: Settings | None = None, progress: Progress | 
     Raises
     ------
     ValueError
-        If the data cannot be split, scaled or given a head as asked.
+        If the data cannot be split, scaled or given a head as requested.
 
     Examples
     --------
@@ -162,14 +162,14 @@ def study(data: Dataset, settings: Settings | None = None, progress: Progress | 
 
 
 def run(setup: Setup, settings: Settings, progress: Progress | None = None) -> Study:
-    """Run the stages on data that :func:`prepare` has made ready; otherwise as :func:`study`."""
+    """Run the stages on the output of :func:`prepare`; otherwise the same as :func:`study`."""
     start = time.perf_counter()
     watch = Watch(progress, STAGES)
     result = Study(settings, setup)
     with one_thread(), compiled_first():
         try:
             _fill(result, watch)
-        except KeyboardInterrupt:  # a second Ctrl-C ends the stage under way at once; those done are kept
+        except KeyboardInterrupt:  # a second Ctrl-C ends the current stage at once; completed stages are kept
             watch.interrupt()
         result.complete, result.stopped_in = not watch.stopped, watch.stopped_in
         with suppress(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Training, in rounds: a run that has not converged after its steps is continued within a budget."""
+"""Training in rounds: a run that has not converged after its steps is continued within a budget."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ LONGER = {
 SOLVING = {"W": "Solving the SVMs of the tokens W realised", "KQ": "Solving the SVMs of the tokens K and Q realised"}
 
 RECORDS = 80
-# Records of each later round, which doubles the steps.
+# Number of records in each later round, which doubles the steps.
 MORE_RECORDS = 8
-# A direction is off by up to sqrt(2 gap): a thousandth. A looser solution says too little about margins and rank.
+# Largest gap of an accurate solution: the direction's error is at most sqrt(2 gap), a thousandth.
 ACCURATE = 1e-6
-# Seconds that each of the two SVMs may still take once the study was asked to stop.
+# Seconds that each of the two SVMs may take after the study was asked to stop.
 AFTER_STOP = 0.75
 
 
@@ -42,7 +42,7 @@ def record_steps(steps: int) -> list[int]:
 
 
 def _more_steps(start: int, until: int) -> list[int]:
-    """Choose the records of a round from step `start` to step `until`, counted from its own start."""
+    """Choose the records of a round from step `start` to step `until`, relative to `start`."""
     marks = np.geomspace(start, until, MORE_RECORDS + 1)[1:].round().astype(int)
     return np.unique(marks - start).tolist()
 
@@ -50,7 +50,7 @@ def _more_steps(start: int, until: int) -> list[int]:
 def _round(
     setup: Setup, settings: Settings, parameterization: Parameterization, before: Trace | None, steps: int, watch: Watch
 ) -> Trace:
-    """Train to step `steps`, from the start or from where the trace `before` ends."""
+    """Train to step `steps`, from the start or from the end of the trace `before`."""
     from attsvm.training import train
 
     start = 0 if before is None else int(before.step[-1])
@@ -60,7 +60,7 @@ def _round(
     elif before is not None:
         assert before.K is not None
         assert before.Q is not None
-        # The trainer's own rule for K and Q, 0.5 ||(K, Q)|| / sqrt(k), with k counted on.
+        # The trainer's rule for K and Q, 0.5 ||(K, Q)|| / sqrt(k), continued in k.
         options |= {"init": (before.K[-1], before.Q[-1]), "schedule": lambda k: 1 / np.sqrt(k + start)}
     trace = train(
         setup.train.tokens,
@@ -77,7 +77,7 @@ def _round(
 
 
 def _needs_more(trace: Trace, curve: np.ndarray | None) -> bool:
-    """Tell whether more steps would say more: attention still gathers, or the direction still climbs."""
+    """Whether more steps would help: attention still concentrates, or the correlation still rises."""
     least = np.asarray(trace.attention).max(axis=-1).min(axis=-1)  # (records,)
     if least[-1] < SELECTING and climbing(trace.step, least):
         return True
@@ -85,9 +85,9 @@ def _needs_more(trace: Trace, curve: np.ndarray | None) -> bool:
 
 
 def train_and_solve(setup: Setup, settings: Settings, parameterization: Parameterization, watch: Watch) -> Run:
-    """Train, find the realised tokens, solve their SVM in both norms, and compare; controls are left to be added.
+    """Train, find the realised tokens, solve their SVM in both norms, and compare; controls are added later.
 
-    When stopped during training, what was trained so far is compared.
+    If stopped during training, the training so far is compared.
     """
     own, other = ("frobenius", "nuclear") if parameterization == "W" else ("nuclear", "frobenius")
     trace = _round(setup, settings, parameterization, None, settings.steps, watch)
@@ -121,7 +121,7 @@ def _solution(
     callback: Callable[[object], bool] | None,
     watch: Watch,
 ) -> Solution:
-    """Solve; a second Ctrl-C discards the SVM and keeps the training before it."""
+    """Solve; a second Ctrl-C discards the SVM and keeps the training."""
     try:
         return solve(problem, norm, time_limit=time_limit, callback=callback)
     except KeyboardInterrupt:

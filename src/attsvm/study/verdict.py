@@ -1,4 +1,4 @@
-"""What a study found, as claims in plain sentences and as named numbers."""
+"""Results of a study: claims in sentences, and named numbers."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from attsvm.study.spectrum import certified_rank
 from attsvm.study.words import Nouns, correlation_text, nouns, share_text, small_text
 from attsvm.theory.diagnosis import REMEDIES, Signature
 
-# In angle, W must lie this many times nearer to its own SVM than to any control, where a control that shuffles counts
-# with the limit that one further shuffle would stay below. At the threshold of arrival that asks controls below 0.83.
+# Ratio by which the angle of W to its SVM must be smaller than to any control; a shuffled control counts with its
+# prediction limit. At the arrival threshold this requires controls below 0.83.
 NEARER = 3.0
 
-# Fewer rows held out than this cannot show that nothing is predicted.
+# Number of held-out rows below which chance prediction cannot be shown.
 FEW_HELD_OUT = 30
 
-# How a trained matrix stands to the SVM of its selection, and what that makes of the claim that it arrives there.
+# Relation of a trained matrix to the SVM of its selection, which decides the claim about its direction.
 ARRIVES, CLIMBS, ALIKE, MISSES, UNSOLVED = "arrives", "climbs", "alike", "misses", "unsolved"
 HOLDS = {ARRIVES: True, CLIMBS: None, ALIKE: None, MISSES: False, UNSOLVED: None}
 
-# A run whose correlation ends this far below its best on the way has drifted; exact runs rise to the end.
+# Fall of the final correlation below its best value from which a run has drifted; exact runs rise to the end.
 DRIFT = 0.02
 
-# How a trained matrix is called, and the form of the verbs that follow.
+# Name of a trained matrix, and the form of the following verbs.
 TRAINED: dict[str, tuple[str, Callable[[str], str]]] = {
     "W": ("W", lambda verb: "does" if verb == "do" else f"{verb}s"),
     "KQ": ("K and Q", lambda verb: verb),
@@ -42,17 +42,17 @@ NORM_NAMES = {"frobenius": "Frobenius", "nuclear": "nuclear"}
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the theory, held against the data.
+    """One claim of the theory, compared with the data.
 
     Attributes
     ----------
     key : str
     question : str
     holds : bool or None
-        None when the study cannot tell.
+        None if the study cannot decide.
     sentence : str
     remedy : str
-        What to do where the claim does not hold or cannot be told; empty where nothing is to be done.
+        Advice if the claim fails or is undecided; otherwise empty.
     """
 
     key: str
@@ -63,7 +63,7 @@ class Claim:
 
 
 def claims(study: Study) -> list[Claim]:
-    """List what the study can say, in the order of its stages."""
+    """List the claims that the study can make, in the order of its stages."""
     words = nouns(study.setup.train)
     assertions = []
     if study.optimal is not None:
@@ -164,7 +164,7 @@ def _direction_remedy(run: Run, state: str) -> str:
 
 
 def direction_state(run: Run) -> str:
-    """Say how the trained matrix stands to its SVM: one of ARRIVES, CLIMBS, ALIKE, MISSES and UNSOLVED."""
+    """Return the relation of the trained matrix to its SVM: one of ARRIVES, CLIMBS, ALIKE, MISSES and UNSOLVED."""
     value = run.correlation
     if value is None:
         return UNSOLVED
@@ -175,19 +175,19 @@ def direction_state(run: Run) -> str:
         return ARRIVES
     if nearest.final >= value:
         return MISSES
-    # Correlations are cosines: one within rounding of 1 is an angle of zero.
+    # Correlations are cosines: a value within rounding of 1 is an angle of zero.
     own, other = (math.acos(min(c, 1.0)) for c in (value, nearest.limit))
     return ARRIVES if NEARER * own <= other else ALIKE
 
 
 def nearest_control(run: Run) -> Control | None:
-    """Choose the control that comes nearest, with its limit; those that are the reference itself do not count."""
+    """Return the nearest control, by its limit; controls that equal the reference do not count."""
     rivals = [control for control in run.controls if not control.coincides]
     return max(rivals, key=lambda control: control.limit) if rivals else None
 
 
 def needed_steps(run: Run) -> int:
-    """Advise a number of steps: from how fast the direction climbs, or ten times those made where it has arrived."""
+    """Advise a number of steps: from the rise of the correlation, or ten times the completed ones if it has arrived."""
     step, value = run.trace.step, run.correlation
     if value is None or value >= ARRIVAL:
         return 10 * max(int(step[-1]), 1)
@@ -229,7 +229,7 @@ def _local(run: Run, words: Nouns) -> Claim:
 
 
 def _predicts(study: Study, run: Run, words: Nouns) -> Claim | None:
-    """Hold the accuracy on rows held out against uniform attention and against training on shuffled labels."""
+    """Compare the accuracy on held-out rows with uniform attention and with training on shuffled labels."""
     rows = {row.key: row for row in study.accuracies}
     if run.parameterization not in rows:
         return None

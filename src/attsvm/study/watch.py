@@ -1,15 +1,15 @@
-"""Progress out, the wish to stop in."""
+"""Progress reports, and requests to stop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Progress = Callable[[str, float], object]
-"""Called with the sentence of the stage under way and the share of the study done; a true result stops the study."""
+"""Called with the sentence of the current stage and the fraction of the study done; returning True stops the study."""
 
 
 class Watch:
-    """Tells a caller how far a study is, and remembers that it asked to stop.
+    """Reports a study's progress to a caller, and remembers its request to stop.
 
     Parameters
     ----------
@@ -27,12 +27,12 @@ class Watch:
         self._stage = next(iter(stages))
 
     def enter(self, stage: str) -> bool:
-        """Begin a stage; tell whether it should run."""
+        """Begin a stage; return whether it should run."""
         self._stage = stage
         return not self.inside(0.0)
 
     def inside(self, fraction: float) -> bool:
-        """Report the done share of the stage; tell whether to stop."""
+        """Report the completed fraction of the stage; return whether to stop."""
         if self._progress is not None:
             before = 0.0
             for stage, share in self._shares.items():
@@ -46,10 +46,10 @@ class Watch:
         return self.stopped
 
     def interrupt(self) -> None:
-        """Take the stage under way as the one in which the study was stopped."""
+        """Record the current stage as the one in which the study was stopped."""
         self.stopped = True
         self.stopped_in = self.stopped_in or self._stage
 
     def poll(self, _state: object) -> bool:
-        """Answer a solver, whose share of a stage is unknown."""
+        """Answer a solver, whose progress within a stage is unknown."""
         return self.stopped

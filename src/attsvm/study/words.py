@@ -13,7 +13,7 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class Nouns:
-    """What a token and a row of the data set are called."""
+    """The nouns for a token and a row of the data set."""
 
     token: str
     tokens: str
@@ -31,7 +31,7 @@ def nouns(data: Dataset) -> Nouns:
 
 
 def correlation_text(value: float) -> str:
-    """Write a correlation with enough digits to see how far from one it is: 0.587, 0.99994, 1 − 2×10⁻¹²."""
+    """Write a correlation with enough digits to show its distance from one: 0.587, 0.99994, 1 − 2×10⁻¹²."""
     missing = 1.0 - value
     if missing < 1e-9:
         return f"1 − {small_text(missing)}" if missing > np.finfo(float).eps else "1"
@@ -45,7 +45,7 @@ def share_text(value: float | None) -> str:
 
 
 def small_text(value: float) -> str:
-    """Write a small positive number as 2×10⁻¹⁵; whatever is below the rounding of float64 is called that."""
+    """Write a small positive number as 2×10⁻¹⁵; values below the rounding of float64 are named so."""
     if value < np.finfo(float).eps:
         return "rounding level"
     digit, exponent = f"{value:.0e}".split("e")

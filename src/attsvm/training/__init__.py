@@ -1,4 +1,4 @@
-"""Training attention without losing the direction to rounding."""
+"""Training attention, exact where softmax saturates."""
 
 from attsvm.core.extras import extra_for
 

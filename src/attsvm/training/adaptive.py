@@ -1,16 +1,17 @@
-r"""Steps that adapt: Adam, and the Polyak step.
+r"""Optimisers with adaptive steps: Adam, and the Polyak step.
 
-**Adam** divides a running mean of the gradient by the root of a running mean of its square. Both keep exponents
-of their own (:mod:`attsvm.training.moments`), so that the quotient is right however small the gradient has become;
-with eps = 0 the rule does not depend on the scale of the loss. With steps that decay, its bias is that of sign descent,
-the max-norm (arXiv 2502.04664, for linear multiclass models); at a constant step the gradient falls faster than the
-second mean forgets, and the bias is that of no norm. **AdamW** (arXiv 1711.05101) shrinks the parameters besides.
+**Adam** divides a running mean of the gradient by the root of a running mean of its square. Each mean stores its
+exponent separately (:mod:`attsvm.training.moments`), so that the quotient is exact however small the gradient is. If
+eps = 0, the rule does not depend on the scale of the loss. Adam with decaying steps has the bias of sign descent: it
+maximises the margin in the max-norm (arXiv 2502.04664, for linear multiclass models). At a constant step the gradient
+falls faster than the second mean forgets, and no norm describes the bias. **AdamW** (arXiv 1711.05101) also shrinks the
+parameters.
 
-**Polyak** steps have length :math:`(L - L^*)/\|\nabla L\|_F` (studied for attention in arXiv 2402.05738), where
-:math:`L^*` is the risk when every sequence attends to its best token alone. Near that limit the length tends to a
-constant of the size of :math:`\|W^{mm}\|`; at a local direction :math:`L - L^*` stays positive while the gradient
-vanishes, so the length is capped. For factors the gradient is that in (K, Q) and :math:`L - L^*` falls twice as fast
-along it, quadratic as :math:`KQ^\top` is: the same length with the same cap, an experiment.
+**Polyak** steps have length :math:`(L - L^*)/\|\nabla L\|_F` (studied for attention in arXiv 2402.05738). :math:`L^*`
+is the risk when every sequence attends only to its best token. Near that limit the length tends to a constant of the
+size of :math:`\|W^{mm}\|`. At a local direction :math:`L - L^*` stays positive while the gradient vanishes, so the
+length is capped. For factors the gradient is taken in (K, Q). Along it :math:`L - L^*` falls twice as fast, because
+:math:`KQ^\top` is quadratic: using the same length and cap there is an experiment.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class Adam(Optimizer):
     Parameters
     ----------
     lr, schedule, relative
-        As for :class:`~attsvm.training.descent.Optimizer`.
+        See :class:`~attsvm.training.descent.Optimizer`.
     betas : pair of float
         Decay of the two means.
     eps : float
-        Added to the root of the second mean, in units of the gradient; 0 makes the rule free of scale.
+        Added to the root of the second mean, in units of the gradient; 0 makes the rule independent of scale.
 
     Raises
     ------
@@ -97,7 +98,7 @@ class PolyakGD(Optimizer):
     lr : float
         Factor of the Polyak length.
     schedule, relative
-        As for :class:`~attsvm.training.descent.Optimizer`.
+        See :class:`~attsvm.training.descent.Optimizer`.
     longest : float
         Cap on the length of a step.
     """
@@ -108,7 +109,7 @@ class PolyakGD(Optimizer):
     name: ClassVar[str] = "polyak"
 
     def start(self, params: list[Tensor], objective: Objective) -> State:
-        """Keep the objective, whose excess risk sets the step.
+        """Store the objective, whose excess risk sets the step.
 
         Raises
         ------

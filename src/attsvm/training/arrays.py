@@ -1,4 +1,4 @@
-"""From data to tensors: trials in one dimension, and the scores of tokens under a linear head."""
+"""Conversion of data to tensors: trials in one dimension, and the scores of tokens under a linear head."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def flat_parts(data: TokenData, dtype: torch.dtype) -> tuple[Tensor, Tensor, Ten
     trials = math.prod(data.batch_shape)
 
     def flat(array: Any) -> Tensor:
-        # torch warns about sharing memory it may not write, which nothing here does.
+        # torch warns about sharing read-only memory, although nothing here writes to it.
         tensor = torch.as_tensor(array if is_tensor(array) or array.flags.writeable else array.copy())
         tensor = tensor.detach().reshape(trials, *tensor.shape[len(data.batch_shape) :])
         return tensor.to(dtype) if tensor.is_floating_point() else tensor
@@ -44,6 +44,6 @@ def linear_scores(labels: Tensor, values: Tensor, v: Tensor) -> Tensor:
 
 
 def has_ties(gamma: Tensor) -> bool:
-    """Whether two tokens of a row have exactly the same score."""
+    """Whether two tokens of a row have the same score."""
     scores = gamma.sort(-1).values
     return bool((scores.diff(dim=-1) == 0).any())

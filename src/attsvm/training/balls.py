@@ -1,7 +1,7 @@
-r"""Norm balls as free variables: smooth maps V -> W onto the ball of radius R, one for each kind of norm.
+r"""Norm balls as free variables: smooth maps V -> W onto the ball of radius R, one per kind of norm.
 
-On separable problems the minimiser of the risk lies on the sphere, which has corners in four of the norms. Written in
-the right variable the corners disappear:
+On separable problems the minimiser of the risk lies on the sphere, which has corners in four of the norms. In the right
+variable there are no corners:
 
 ================== ================================================ =================================================
 Frobenius, l_p     :math:`W = R\,V/\|V\|_p`                         smooth as it is, 1 < p < infinity
@@ -14,13 +14,13 @@ spectral           :math:`W = R\,U\sin(\Theta)\,Y^\top` for         the same for
                    :math:`V = U\Theta Y^\top`
 ================== ================================================ =================================================
 
-The last derivative is the divided difference of the sine (Daleckii and Krein): in the bases U, Y,
-:math:`dW_{jk} = R\,(\tfrac{f^+ + f^-}{2} dV_{jk} + \tfrac{f^+ - f^-}{2} dV_{kj})` with
-:math:`f^\pm = (\sin\theta_j \mp \sin\theta_k)/(\theta_j \mp \theta_k)`, products of a cosine and a sinc, which
-do not cancel. Equal singular values, the rule in this norm, do no harm.
+The derivative of the last map uses divided differences of the sine (Daleckii and Krein). In the bases U, Y,
+:math:`dW_{jk} = R\,(\tfrac{f^+ + f^-}{2} dV_{jk} + \tfrac{f^+ - f^-}{2} dV_{kj})` with :math:`f^\pm = (\sin\theta_j \mp
+\sin\theta_k)/(\theta_j \mp \theta_k)`. These are products of a cosine and a sinc, which do not cancel. Equal singular
+values, common in this norm, are handled exactly.
 
-The price is that such a map has stationary points where W has none: factors of too low a rank, an entry of A and of B
-that are both zero, an angle of a quarter turn on the wrong side. :meth:`Ball.release` moves off them.
+Such a map also has stationary points that W does not have: factors of too low rank, an entry that is zero in both A and
+B, or an angle of a quarter turn with the wrong sign. :meth:`Ball.release` moves off them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from torch import Tensor
 
 from attsvm.core.norms import FROBENIUS, MAX, NUCLEAR, SPECTRAL, Entrywise, Norm
 
-# Share of the way back into the ball from where a path is continued: a bound that no longer holds must be left.
+# Relative move back into the ball where a path is continued, so that a bound that no longer holds can be left.
 _RELEASE = 0.05
-# The longest Newton-like step is one of the size of the variables; angles start well inside the quarter turn.
+# Size of the start relative to the ball: angles start below the quarter turn, as a step may be as long as the
+# variables.
 _INSIDE = 0.9
 
 
@@ -57,13 +58,13 @@ class Ball(ABC):
         return self.norm.value(W.numpy())
 
     def stationarity(self, W: Tensor, gradient: Tensor) -> float:
-        """Return 1 - <-G, W> / (||G||_dual ||W||): 0 where no direction inside the ball descends, up to 2."""
+        """Return 1 - <-G, W> / (||G||_dual ||W||): 0 if no direction inside the ball descends, at most 2."""
         slope = self.norm.dual(gradient.numpy()) * self.size(W)
         return 1 + float((gradient * W).sum()) / slope if slope > 0 else 0.0
 
     @abstractmethod
     def encode(self, W: Tensor) -> Tensor:
-        """Return a V for the direction of W, inside the ball where its surface has corners."""
+        """Return a V for the direction of W, inside the ball if its surface has corners."""
 
     @abstractmethod
     def decode(self, V: Tensor, radius: float) -> Tensor:
@@ -71,20 +72,20 @@ class Ball(ABC):
 
     @abstractmethod
     def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
-        """Turn the gradient in W into that in V, with the size of its tangential part relative to the whole."""
+        """Convert the gradient in W to the gradient in V; also returns the relative size of its tangential part."""
 
     def release(self, V: Tensor, gradient: Tensor) -> Tensor:
-        """Return a V next to the given one from which every direction that lowers the risk can be taken."""
+        """Return a V near the given one from which every direction of descent is available."""
         return V
 
 
 def ball_of(norm: Norm, d: int, dz: int, rank: int | None) -> Ball:
-    """Return the variable for a norm; `rank` bounds that of W and is for the nuclear norm only.
+    """Return the variable for a norm; `rank` bounds the rank of W and is only for the nuclear norm.
 
     Raises
     ------
     ValueError
-        If a rank is given for another norm, or is not positive, or no variable is known for the norm.
+        If a rank is given for another norm, or is not positive, or the norm has no such variable.
     """
     if rank is not None and (norm != NUCLEAR or isinstance(rank, bool) or not isinstance(rank, int) or rank < 1):
         raise ValueError(f"rank is {rank!r} for norm={norm.name!r}; a positive integer with norm='nuclear' expected.")
@@ -108,7 +109,7 @@ class SmoothBall(Ball):
         return V * (radius / self.size(V))
 
     def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
-        """Turn the gradient in W into that in V, with the size of its tangential part relative to the whole."""
+        """Convert the gradient in W to the gradient in V; also returns the relative size of its tangential part."""
         p = 2.0 if self.norm.power is None else self.norm.power
         normal = V.sign() * (V.abs() / V.abs().max()).pow(p - 1)
         tangent = gradient - normal * ((gradient * V).sum() / (normal * V).sum())
@@ -117,7 +118,7 @@ class SmoothBall(Ball):
 
 
 class FactorBall(Ball):
-    """W = K Q^T with K above Q in V, ||V||_F^2 = 2 R after scaling; W has nuclear norm R at most."""
+    """W = K Q^T with K above Q in V, ||V||_F^2 = 2 R after scaling; the nuclear norm of W is at most R."""
 
     def __init__(self, norm: Norm, d: int, dz: int, width: int) -> None:
         super().__init__(norm, d, dz)
@@ -137,7 +138,7 @@ class FactorBall(Ball):
         return V[: self.d] @ V[self.d :].mT
 
     def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
-        """Turn the gradient in W into that in V, with the size of its tangential part relative to the whole."""
+        """Convert the gradient in W to the gradient in V; also returns the relative size of its tangential part."""
         scale = math.sqrt(2 * radius) / float(V.norm())
         K, Q = V[: self.d] * scale, V[self.d :] * scale
         return _tangent(torch.cat([gradient @ Q, gradient.mT @ K]), V, scale)
@@ -153,7 +154,7 @@ class FactorBall(Ball):
 
 
 class EntryFactorBall(Ball):
-    """W = A o A - B o B with A above B in V, ||V||_F^2 = R after scaling; W has l_1 norm R at most."""
+    """W = A o A - B o B with A above B in V, ||V||_F^2 = R after scaling; the l_1 norm of W is at most R."""
 
     def encode(self, W: Tensor) -> Tensor:
         """Return roots of the positive and the negative part, none of them zero."""
@@ -167,12 +168,12 @@ class EntryFactorBall(Ball):
         return (squares[: self.d] - squares[self.d :]) * (radius / float(squares.sum()))
 
     def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
-        """Turn the gradient in W into that in V, with the size of its tangential part relative to the whole."""
+        """Convert the gradient in W to the gradient in V; also returns the relative size of its tangential part."""
         scale = math.sqrt(radius) / float(V.norm())
         return _tangent(2 * torch.cat([gradient, -gradient]) * V * scale, V, scale)
 
     def release(self, V: Tensor, gradient: Tensor) -> Tensor:
-        """Give every entry of both parts a little weight."""
+        """Give every entry of A and B a small value."""
         squares = V.square() / V.square().sum()
         return (squares + _RELEASE / V.numel()).sqrt()
 
@@ -189,7 +190,7 @@ class BoxBall(Ball):
         return radius * V.sin()
 
     def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
-        """Turn the gradient in W into that in V, and say how large it is relative to one of no bounds."""
+        """Convert the gradient in W to the gradient in V; also returns its size relative to one with no bounds."""
         return _against_bounds(radius * V.cos() * gradient, radius * gradient)
 
     def release(self, V: Tensor, gradient: Tensor) -> Tensor:
@@ -214,7 +215,7 @@ class SpectralBall(Ball):
         return radius * (U * theta.sin()) @ Vh
 
     def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
-        """Turn the gradient in W into that in V, and say how large it is relative to one of no bounds."""
+        """Convert the gradient in W to the gradient in V; also returns its size relative to one with no bounds."""
         U, theta, Vh = torch.linalg.svd(V)
         rank = len(theta)
         coordinates = U.mT @ gradient @ Vh.mT  # (d, dz)

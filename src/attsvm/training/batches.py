@@ -1,4 +1,4 @@
-"""Mini-batches of queries, and noise on their labels: random numbers that depend on trial and step alone."""
+"""Mini-batches of queries, and label noise: random numbers that depend only on the trial and the step."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Keys of a trial's random streams beside the one that its start is drawn from.
+# Keys of a trial's random streams, in addition to the stream of its start.
 _BATCHES, _FLIPS = 1, 2
-# Steps whose draws with replacement come from one generator.
+# Number of steps whose draws with replacement share one generator.
 _BLOCK = 64
 
 
 def entropy_of(seed: int | Sequence[int] | np.ndarray, trials: int) -> list[tuple[int, ...]]:
-    """Return what the random numbers of each trial are made from: (seed, trial), or the seed given for it.
+    """Return the entropy of each trial's random numbers: (seed, trial), or the seed given for it.
 
     Raises
     ------
     ValueError
-        If a seed is no integer from 0, or there are neither one nor as many as trials.
+        If a seed is not a non-negative integer, or the number of seeds is neither one nor the number of trials.
     """
     seeds = np.asarray(seed)
     if seeds.dtype.kind not in "iu" or (seeds < 0).any() or (seeds.ndim > 0 and seeds.size != trials):
@@ -37,17 +37,17 @@ def _generator(entropy: tuple[int, ...], *key: int) -> np.random.Generator:
 
 
 class Batches:
-    """Which queries each step reads.
+    """The queries that each step reads.
 
     Parameters
     ----------
     n, size : int
         Queries in a trial and in a batch.
     replacement : bool
-        Draw each batch on its own, a query perhaps twice; otherwise every epoch runs through a new permutation of all
-        queries, its last batch being what is left over.
+        Draw each batch independently, possibly with repeated queries. Otherwise every epoch runs through a new
+        permutation of all queries; its last batch may be smaller.
     entropy : list of tuple of int
-        One a trial.
+        One per trial.
 
     Raises
     ------
@@ -62,7 +62,7 @@ class Batches:
         self._block, self._orders = -1, np.empty(0)
 
     def at(self, step: int) -> Tensor:
-        """Return the queries of a step (from 0), integers of shape (B, size)."""
+        """Return the queries of a step (from 0), integers of shape (B, batch size)."""
         batches = _BLOCK if self.replacement else -(-self.n // self.size)
         block, place = divmod(step, batches)
         if block != self._block:
@@ -76,7 +76,7 @@ class Batches:
 
 
 def flips(n: int, share: float, entropy: list[tuple[int, ...]]) -> np.ndarray:
-    """Draw which labels are wrong, each with that probability, bool (B, n).
+    """Draw which labels are wrong, each with probability ``share``, bool (B, n).
 
     Raises
     ------

@@ -1,14 +1,14 @@
-r"""The training loop for small trials, compiled: one trial after the other, all of it in cache.
+r"""The compiled training loop for small trials: one trial after the other, all of it in cache.
 
-It computes what :mod:`attsvm.training.gradient` computes, scalar by scalar and with few exponentials. Let `second` be
-the highest token of a row whose score differs from the top's, and `near` its logit less the top's. Every factor that
-vanishes with saturation is put into one exponent a row,
+It computes the same as :mod:`attsvm.training.gradient`, scalar by scalar and with few exponentials. Let `second` be the
+highest token of a row whose score differs from the top token's score. Let `near` be its logit minus the top logit.
+Every factor that vanishes with saturation goes into one exponent per row,
 
 .. math:: s_t\,|l'(u)| = e^{r_t - near}\ \frac{1}{1 + tail}\ \rho\; e^{near - \max(u, 0)},
    \qquad |l'(u)| = \rho\, e^{-\max(u, 0)},\quad \rho = \frac{1}{1 + e^{-|u|}} \text{ (logistic)},
 
-and the largest of these exponents over the rows of a trial is factored out: nothing overflows, nothing cancels, and no
-logarithm is taken.
+and the largest exponent over the rows of a trial is factored out: nothing overflows, nothing cancels, and no logarithm
+is taken.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ GD, NORMALIZED, APART, MOMENTUM, SIGN, MIRROR = range(6)
 W_RULES = {"gd": GD, "normalized_gd": NORMALIZED, "momentum": MOMENTUM, "sign": SIGN, "mirror": MIRROR}
 KQ_RULES = {"gd": GD, "normalized_gd": NORMALIZED, "separately_normalized_gd": APART}
 
-# Inner products may be reordered, to use vector instructions. Nothing else may: the compiler would turn gap - drop into
-# margin - gamma, two equal numbers, and undo what this file is for.
+# Inner products may be reordered, to use vector instructions. Nothing else may: the compiler would rewrite gap - drop
+# as margin - gamma, the difference of two equal numbers that this module avoids.
 _FAST: Any = {"reassoc", "contract", "nsz"}
 
-# Tokens, their columns, queries, theirs, scores, the mask, and the codes of the loss and the rule.
+# Tokens, transposed tokens, queries, transposed queries, scores, mask, and the codes of loss and rule.
 TRIALS = (
     float64[:, :, :, ::1], float64[:, :, :, ::1], float64[:, :, ::1], float64[:, :, ::1],
     float64[:, :, ::1], boolean[:, :, ::1], int64, int64,
@@ -50,7 +50,7 @@ def _products(matrices, vectors, result):
 
 @kernel(inner=True, fastmath=_FAST)
 def _product(left, right, result):
-    """Set result = left right^T for (p, q) and (r, q): sums run along contiguous rows, which vector units like."""
+    """Set result = left right^T for (p, q) and (r, q): sums run along contiguous rows, which vectorise."""
     for i in range(left.shape[0]):
         for j in range(right.shape[0]):
             total = 0.0
@@ -69,7 +69,7 @@ def _transpose(matrix, result):
 
 @kernel(inner=True)
 def _logit_weights(weights, gamma, mask, loss, rows):
-    """Replace logits (n, T) by e^-c g and return c; `rows` (n, 2) is work space."""
+    """Replace logits (n, T) by e^-c g and return c; `rows` (n, 2) is workspace."""
     n, length = weights.shape
     scale = -np.inf
     for i in range(n):
@@ -150,7 +150,7 @@ def _subtract(factor, step, matrix):
 
 @kernel(inner=True)
 def _normalized_step(size, relative, grad, matrix):
-    """Make one step along a gradient over its own norm, in place; a zero gradient moves nothing."""
+    """Make one step along the normalised gradient, in place; a zero gradient leaves the matrix unchanged."""
     squared = _squares(grad)
     if squared > 0.0:
         _subtract(size * (math.sqrt(_squares(matrix)) if relative else 1.0) / math.sqrt(squared), grad, matrix)
@@ -199,9 +199,9 @@ def advance_W(tokens, columns, queries, key_columns, gamma, mask, loss, rule, si
         Values of LOSS_CODES and W_RULES.
     sizes : array (steps,)
         Step sizes.
-    first : int
+    Number of earlier steps.
         Number of steps already made.
-    power : float
+    Exponent p of mirror descent.
         p of mirror descent.
     W, state : arrays (B, d, dz)
         Updated in place; `state` is the momentum, or the mirror image of W.
@@ -226,14 +226,14 @@ def advance_W(tokens, columns, queries, key_columns, gamma, mask, loss, rule, si
 
 @kernel((*TRIALS, boolean, float64[::1], float64[:, :, ::1], float64[:, :, ::1]))
 def advance_KQ(tokens, columns, queries, key_columns, gamma, mask, loss, rule, relative, sizes, K, Q):
-    """Run len(sizes) steps on the factors of W = K Q^T, in place: plain, normalised jointly, or each by its own.
+    """Run len(sizes) steps on the factors of W = K Q^T, in place: plain, jointly or separately normalised.
 
     Parameters
     ----------
     tokens, columns, queries, key_columns, gamma, mask, loss, rule, sizes
         As for :func:`advance_W`, with a rule of KQ_RULES.
     relative : bool
-        Whether a step is also multiplied by the Frobenius norm of what it is normalised with: (K, Q), or each.
+        Whether a step is also multiplied by the Frobenius norm of what is normalised: (K, Q), or each factor.
     K, Q : arrays (B, d, m), (B, dz, m)
         Updated in place.
     """

@@ -1,22 +1,21 @@
 r"""Gradient descent, normalised gradient descent, and momentum on the dual.
 
-A rule sees the parameters as a list, [W] or [K, Q], and gradients whose scale :math:`e^c` is kept apart.
+A rule gets the parameters as a list, [W] or [K, Q], and gradients whose scale :math:`e^c` is stored separately.
 
-* **Gradient descent** multiplies the scale back in: :math:`W \leftarrow W - \eta e^{c} G / n`.
-* **Normalised descent** ignores it: :math:`W \leftarrow W - \eta\, G/\|G\|_F`. For (K, Q) the norm is that of both
-  gradients together; steps proportional to :math:`\|(K,Q)\|/\sqrt k` keep the relative change small as the norm grows.
-  Normalising K and Q each by its own gradient norm, as the published runs do, is offered as
-  :class:`SeparatelyNormalizedGD`: steepest descent in :math:`\max(\|K\|_F, \|Q\|_F)`, whose max-margin solution is
-  the nuclear one too, since the smallest such maximum is :math:`\sqrt{\|W\|_*}`. With a constant step it comes as near
-  as the joint norm does in 10,000 steps and stalls after that, where the joint norm goes on (docs/errata.md).
-* **Momentum on the dual**: with the normalised gradient :math:`\hat G = G/\|G\|_F`,
-  :math:`M \leftarrow \tfrac{k}{k+1}(M + \hat G)`, :math:`W \leftarrow W - \eta(M + \hat G)`. This is Algorithm 1 of
-  Ji, Srebro, Telgarsky (2021), "Fast margin maximization via dual acceleration", where the gradient is divided by the
-  l1 norm of its dual variable instead; the Frobenius norm lets the step follow the margin, and is measured to be better
-  at every size tried, but the theorem is for the former. The direction error falls like :math:`1/k^4` instead of
-  :math:`1/k^2`.
+* **Gradient descent** multiplies by the scale: :math:`W \leftarrow W - \eta e^{c} G / n`.
+* **Normalised descent** ignores it: :math:`W \leftarrow W - \eta\, G/\|G\|_F`. For (K, Q) the norm is taken over both
+  gradients together. Steps proportional to :math:`\|(K,Q)\|/\sqrt k` keep the relative change small as the norm grows.
+  The published runs normalise K and Q separately, see :class:`SeparatelyNormalizedGD`. This is steepest descent in
+  :math:`\max(\|K\|_F, \|Q\|_F)`. Its max-margin solution is the nuclear one too, since the smallest such maximum is
+  :math:`\sqrt{\|W\|_*}`. At a constant step both come equally near in 10,000 steps; then separate normalisation stalls
+  and the joint one goes on (docs/errata.md).
+* **Momentum on the dual**: with the normalised gradient :math:`\hat G = G/\|G\|_F`, :math:`M \leftarrow
+  \tfrac{k}{k+1}(M + \hat G)`, :math:`W \leftarrow W - \eta(M + \hat G)`. This is Algorithm 1 of Ji, Srebro, Telgarsky
+  (2021), "Fast margin maximization via dual acceleration", except for the norm. The paper divides the gradient by the
+  l1 norm of its dual variable, and its theorem is for that rule. The Frobenius norm lets the step follow the margin and
+  measured better at every size tried. The direction error falls like :math:`1/k^4` instead of :math:`1/k^2`.
 
-A zero gradient moves nothing.
+A zero gradient changes nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def global_norm(tensors: list[Tensor]) -> Tensor:
 
 
 def safe(norm: Tensor) -> Tensor:
-    """Replace zero norms by 1, so that a zero gradient is divided by something."""
+    """Replace zero norms by 1, so that a zero gradient can be divided by its norm."""
     return norm + (norm == 0)
 
 
@@ -63,8 +62,8 @@ class Optimizer(ABC):
     relative : bool
         Whether a step is also multiplied by the Frobenius norm of the parameters.
     weight_decay : float
-        Decoupled decay (arXiv 1711.05101): before a step of size eta the parameters are multiplied by
-        1 - eta * weight_decay. For "gd" that is the gradient of weight_decay/2 times their squares.
+        Decoupled decay (arXiv 1711.05101): before a step of size eta the parameters are multiplied by 1 - eta *
+        weight_decay. For "gd" this is the gradient of weight_decay/2 times the squared norm.
     """
 
     lr: float
@@ -80,7 +79,7 @@ class Optimizer(ABC):
         return {}
 
     def failures(self, state: State) -> dict[int, str]:
-        """Say of the trials that the last step could not be made for why, a clause as in an Ending."""
+        """Return for each trial whose last step failed the reason, a clause as in an Ending."""
         return {}
 
     @abstractmethod
@@ -111,7 +110,7 @@ class GradientDescent(Optimizer):
 
 @dataclass(frozen=True)
 class NormalizedGD(Optimizer):
-    """Steps along the gradient over its Frobenius norm, taken jointly over all parameters."""
+    """Steps along the gradient divided by its Frobenius norm over all parameters."""
 
     name: ClassVar[str] = "normalized_gd"
 
@@ -126,7 +125,7 @@ class NormalizedGD(Optimizer):
 
 @dataclass(frozen=True)
 class SeparatelyNormalizedGD(Optimizer):
-    """Each matrix normalised by its own gradient: the published rule for (K, Q), which stalls near the nuclear SVM."""
+    """The published rule for (K, Q): each matrix normalised by its gradient norm; stalls near the nuclear SVM."""
 
     name: ClassVar[str] = "separately_normalized_gd"
 
@@ -140,7 +139,7 @@ class SeparatelyNormalizedGD(Optimizer):
 
 @dataclass(frozen=True)
 class DualMomentum(Optimizer):
-    """Momentum k/(k+1) on the l1-normalised dual; the fast way to the max-margin direction."""
+    """Momentum k/(k+1) on the dual; converges fast to the max-margin direction."""
 
     name: ClassVar[str] = "momentum"
 

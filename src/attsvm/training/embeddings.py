@@ -1,12 +1,13 @@
-r"""Training the token embeddings together with attention, at their own rate (the setting of arXiv 2505.17282).
+r"""Training the token embeddings together with attention, at a separate rate (the setting of arXiv 2505.17282).
 
-Tokens are rows of a table E. With the logit gradient :math:`g_{it}` of :mod:`attsvm.training.gradient` the gradient of
-n L is the sum, over all places where a row stands, of
+Tokens are rows of a table E. Let :math:`g_{it}` be the logit gradient of :mod:`attsvm.training.gradient`. The gradient
+of n L is the sum, over all positions of a row, of
 
 .. math:: \partial x_{it} = g_{it}\, W z_i + l'(u_i)\, s_{it} Y_i \nabla h(o_i), \qquad
           \partial z_i = W^\top \sum_t g_{it}\, x_{it},
 
-the second term where attention averages the tokens themselves. The exponents of both terms are factored out together.
+The second term applies if attention averages the tokens themselves. The exponents of both terms are factored out
+together.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ Array = Any
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Vocabulary(Listed):
-    """A table of embeddings, and which of its rows every token and query is.
+    """A table of embeddings, and the row of every token and query.
 
     Parameters
     ----------
     table : array, shape (words, d) or (..., words, d)
     tokens : int array, shape (n, T) or (..., n, T)
     queries : int array, shape (n,) or (..., n), optional
-        None: queries are no words, and stay as they are.
+        None: queries are not rows of the table and stay fixed.
 
     Raises
     ------
@@ -74,13 +75,13 @@ class Vocabulary(Listed):
                     )
 
     def data(self, labels: Array, queries: Array | None = None, mask: Array | None = None) -> TokenData:
-        """Look the words up.
+        """Look up tokens and queries in the table.
 
         Parameters
         ----------
         labels : array, shape (n,) or (..., n)
         queries : array, shape (..., n, dz), optional
-            Where they are no words.
+            Given if they are not rows of the table.
         mask : bool array, optional
 
         Examples
@@ -97,7 +98,7 @@ class Vocabulary(Listed):
 
 
 def _looked_up(table: Array, index: Array) -> Array:
-    """Return the rows of a table (..., words, d), for indices that may have trials of their own."""
+    """Return the rows of a table (..., words, d), for indices that may have trial dimensions."""
     if table.ndim == 2:
         return table[index]
     if is_tensor(table):
@@ -113,18 +114,18 @@ class EmbeddingTraining:
     Parameters
     ----------
     objective : Objective
-        Its tokens and queries are replaced as the table moves.
+        Its tokens and queries are replaced as the table changes.
     vocabulary : Vocabulary
     batch : tuple of int
         Trial dimensions of the data.
     lr : float
     normalized : bool
-        Divide each trial's gradient by its norm, or take plain gradient steps.
+        Divide each trial's gradient by its norm; otherwise take plain gradient steps.
 
     Raises
     ------
     ValueError
-        If the objective's tokens or queries are not those of the table, or it has several attention heads.
+        If the objective's tokens or queries are not rows of the table, or it has several attention heads.
     """
 
     def __init__(
@@ -162,16 +163,16 @@ class EmbeddingTraining:
         return self.table.gather(1, flat).view(*index.shape, -1)
 
     def parameters(self) -> dict[str, Tensor]:
-        """Return the table by its name in a record, (B, words, d)."""
+        """Return the table (B, words, d) by its name in a record."""
         return {"embeddings": self.table}
 
     def refresh(self) -> None:
-        """Give the objective the tokens and queries that the table has now."""
+        """Give the objective the current tokens and queries of the table."""
         queries = self.objective.queries if self.queries is None else self._rows(self.queries)
         self.objective.replace_tokens(self._rows(self.tokens), queries, self.averaged)
 
     def steps(self, objective: Objective, params: list[Tensor]) -> list[Tensor]:
-        """Return what to subtract from the table, from the gradient at [W] or [K, Q]."""
+        """Return the change to subtract from the table, from the gradient at [W] or [K, Q]."""
         W = params[0] if len(params) == 1 else params[0] @ params[1].mT
         logit = objective.logit_gradient(W)
         scale = logit.log_scale
@@ -195,7 +196,7 @@ class EmbeddingTraining:
         return [self.lr * (scale - math.log(objective.n)).exp().view(-1, 1, 1) * gradient]
 
     def _slopes(self, objective: Objective, W: Tensor) -> tuple[Tensor, Tensor]:
-        """Return w_i l'(u_i) Y_i h'(o_i), (B, n, d), with the largest exponent of a trial (B,) factored out."""
+        """Return w_i l'(u_i) Y_i h'(o_i), (B, n, d), with the largest exponent per trial (B,) factored out."""
         with torch.enable_grad():
             outputs = objective.output(W).requires_grad_()
             prediction = predict(objective.head, outputs)
@@ -209,6 +210,6 @@ class EmbeddingTraining:
         return weights.unsqueeze(-1) * slope, top
 
     def apply(self, steps: list[Tensor]) -> None:
-        """Move the table."""
+        """Update the table."""
         self.table -= steps[0]
         self.refresh()

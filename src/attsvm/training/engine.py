@@ -1,4 +1,4 @@
-"""Two ways to run the same steps: batched tensor operations, or the compiled loop over trials."""
+"""Two ways to run the same steps: batched tensor operations, or a compiled loop over trials."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Engine(Protocol):
     name : str
     params : list of tensors, shape (B, ...)
     companions : sequence of Companion
-        What is trained besides.
+        Parameters trained in addition to attention.
     ends : dict
-        The trials that have ended early.
+        The trials that ended early.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Engine(Protocol):
     ends: dict[int, Ending]
 
     def save(self) -> Any:
-        """Return what :meth:`restore` needs to go on from here once more."""
+        """Return the state that :meth:`restore` needs."""
         ...
 
     def restore(self, state: Any) -> None:
-        """Go back to where something was saved."""
+        """Return to a saved state."""
         ...
 
     def advance(self, first: int, count: int) -> None:
@@ -52,7 +52,7 @@ class Engine(Protocol):
         ...
 
     def failures(self) -> dict[int, str]:
-        """Say of the trials that a step could not be made for why; parameters out of range are seen elsewhere."""
+        """Return for each trial whose step failed the reason; parameters out of range are detected elsewhere."""
         ...
 
 
@@ -75,13 +75,13 @@ class TorchEngine:
         self.ends: dict[int, Ending] = {}
 
     def save(self) -> Any:
-        """Copy the parameters, those trained besides, and the state of the rule, but not the data it may refer to."""
+        """Copy all trained parameters and the state of the rule, but not the data that the rule may refer to."""
         besides = [p.clone() for one in self.companions for p in one.parameters().values()]
         state = copy.deepcopy(self.state, {id(self.objective): self.objective})
         return [param.clone() for param in self.params], state, besides
 
     def restore(self, state: Any) -> None:
-        """Go back to where something was saved."""
+        """Return to a saved state."""
         params, self.state, besides = state
         now = [*self.params, *(p for one in self.companions for p in one.parameters().values())]
         for param, value in zip(now, [*params, *besides], strict=True):
@@ -90,7 +90,7 @@ class TorchEngine:
             one.refresh()
 
     def failures(self) -> dict[int, str]:
-        """Say of the trials that a step could not be made for why, as the rule does."""
+        """Return for each trial whose step failed the reason that the rule gives."""
         return self.rule.failures(self.state)
 
     @torch.no_grad()
@@ -109,13 +109,13 @@ class TorchEngine:
                 one.apply(moves)
 
 
-# The compiled loop advances one trial at a time and uses no matrix library: above this many numbers in a trial's tokens
-# the matrix products of torch catch up.
+# Number of token entries per trial above which torch's matrix products are faster than the compiled loop, which uses no
+# matrix library.
 _SMALL_TRIAL = 1 << 22
 
 
 def can_compile(objective: Objective, rule: Optimizer, params: list[Tensor]) -> str | None:
-    """Return None if the compiled loop can run this, else what stands in the way."""
+    """Return None if the compiled loop can run this, otherwise the obstacle."""
     from attsvm.training.compiled import KQ_RULES, LOSS_CODES, W_RULES
 
     tokens = objective.tokens
@@ -177,17 +177,17 @@ class CompiledEngine:
         return [param.clone() for param in self.params], self.state.copy()
 
     def restore(self, state: Any) -> None:
-        """Go back to where something was saved."""
+        """Return to a saved state."""
         params, self.state[:] = state
         for param, value in zip(self.params, params, strict=True):
             param.copy_(value)
 
     def failures(self) -> dict[int, str]:
-        """Return nothing: all steps of the compiled rules can be made."""
+        """Return nothing: compiled steps cannot fail."""
         return {}
 
     def advance(self, first: int, count: int) -> None:
-        """Make steps first + 1 .. first + count, the trials shared out among torch's number of threads."""
+        """Make steps first + 1 .. first + count, with the trials divided among torch's number of threads."""
         sizes = step_sizes(self.rule.lr, self.rule.schedule, first, count)
         arrays = [param.numpy() for param in self.params]
         trials = len(arrays[0])

@@ -1,16 +1,18 @@
 r"""Gradient flow in logarithmic time.
 
 On separable problems :math:`\dot\theta = -\nabla L(\theta)` reaches a margin m at a time of size :math:`e^m`. In
-:math:`\tau = \log(1 + t)` it is :math:`\theta' = -(1 + t)\,\nabla L`, under which the norm grows like :math:`\tau`.
-Four gradients make one step of the classical Runge-Kutta method; a fifth, with which the next step begins, tells the
-error of third order. Steps are cut into parts, for each trial apart, until that error is small: on factors the flow
-grows stiff with their squared norm, and where a sequence leaves one token for another late in training, all happens
-within a time of order one, in :math:`\tau` an instant. Near a stationary point with eigenvalue :math:`\lambda` of the
-second derivatives no part longer than :math:`2.8 / (\lambda (1 + t))` is stable, so that parts would shrink like
-:math:`e^{-\tau}` for ever: a trial whose step takes more than five hundred ends before that step.
+:math:`\tau = \log(1 + t)` the flow is :math:`\theta' = -(1 + t)\,\nabla L`, and the norm grows like :math:`\tau`. One
+step of the classical Runge-Kutta method takes four gradients. A fifth, which is also the first of the next step,
+estimates the error of third order.
 
-The flow on factors keeps :math:`K^\top K - Q^\top Q` for ever; its change measures the error of the integration
-(``Trace.imbalance``). It is the flow that arXiv 2403.08699 studies.
+Each trial's steps are divided into parts until that error is small, for two reasons. On factors the flow becomes stiff
+with their squared norm. When a sequence changes its token late in training, the change takes a time of order one, which
+is an instant in :math:`\tau`. Let :math:`\lambda` be an eigenvalue of the second derivatives near a stationary point.
+No part longer than :math:`2.8 / (\lambda (1 + t))` is stable there, so parts would shrink like :math:`e^{-\tau}`
+without end. A trial therefore ends before a step that takes more than five hundred parts.
+
+The flow on factors conserves :math:`K^\top K - Q^\top Q`; a change of it measures the integration error
+(``Trace.imbalance``). This flow is studied in arXiv 2403.08699.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from attsvm.training.descent import Optimizer, State, global_norm, per_trial
 from attsvm.training.objective import Gradient, Objective
 
 _NODES, _WEIGHTS = (0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)
-# Error of third order that a part may leave, over the larger of one and the norm of the parameters.
+# Third-order error allowed per part, relative to the larger of one and the norm of the parameters.
 _ERROR = 1e-7
-# What the length of a part may change by from one to the next.
+# Smallest and largest ratio of consecutive part lengths.
 _SHRINK, _GROW = 0.2, 4.0
-# Most parts of a step. Ten are usual, and twenty more where a sequence leaves one token for another.
+# Largest number of parts per step. Ten are usual, and twenty more when a sequence changes its token.
 _PARTS = 500
 
 
@@ -40,14 +42,14 @@ class GradientFlow(Optimizer):
     Parameters
     ----------
     lr : float
-        Step in tau, cut into parts where the flow asks for it.
+        Step in tau, divided into parts as the error requires.
     schedule, relative, weight_decay
-        Not used: they must keep their defaults.
+        Not used: must keep their defaults.
 
     Raises
     ------
     ValueError
-        If one of them does not.
+        If one of them is not the default.
     """
 
     lr: float = 0.05
@@ -63,12 +65,12 @@ class GradientFlow(Optimizer):
             )
 
     def start(self, params: list[Tensor], objective: Objective) -> State:
-        """Keep the objective, whose gradient is taken four times a part, and the length of each trial's next part."""
+        """Store the objective, whose gradient is taken four times per part, and each trial's next part length."""
         length = params[0].new_full((len(params[0]),), self.lr)
         return {"objective": objective, "length": length, "ended": torch.zeros_like(length, dtype=torch.bool)}
 
     def failures(self, state: State) -> dict[int, str]:
-        """Name the trials whose last step takes more parts than are made."""
+        """Name the trials whose last step needs more parts than the limit."""
         reason = f"a step of gradient flow takes more than {_PARTS} parts, as near a stationary point"
         return dict.fromkeys(state["ended"].nonzero().flatten().tolist(), reason)
 
@@ -92,10 +94,10 @@ class GradientFlow(Optimizer):
             for old, new in params_and_slopes:
                 old.copy_(torch.where(per_trial(good, old), new, old))
             factor = torch.where(share.isfinite(), 0.9 * share.clamp(min=1e-6) ** -0.25, _SHRINK).clamp(_SHRINK, _GROW)
-            # The last part of a step is cut short by its end, which says nothing against longer ones.
+            # The end of the step shortens its last part, which does not limit later ones.
             longer = torch.where(good, torch.maximum(length, part * factor), part * factor)
             length = torch.where(remaining > 0, longer, length).clamp(max=size)
-            # Parameters that are not finite have no error that is: their parts shrink to nothing, and they stay.
+            # Parameters that are not finite have no finite error: their parts shrink to zero, and they stay.
             remaining = torch.where(
                 (good & (part == remaining)) | (part == 0), 0.0, torch.where(good, remaining - part, remaining)
             )
@@ -105,7 +107,7 @@ class GradientFlow(Optimizer):
 def _part(
     params: list[Tensor], slopes: list[Tensor], objective: Objective, tau: Tensor, part: Tensor
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Return parameters after a part of the step, and the slopes of its fourth stage and at its end."""
+    """Return parameters after one part, and the slopes at its fourth stage and at its end."""
     stages = [slopes]
     for node in _NODES:
         endpoint = [p + per_trial(node * part, p) * slope for p, slope in zip(params, stages[-1], strict=True)]
@@ -116,6 +118,6 @@ def _part(
 
 
 def _slopes(grads: list[Tensor], scaled: Gradient, tau: Tensor) -> list[Tensor]:
-    """Return -(1 + t) times the true gradients, the exponents added before they are taken."""
+    """Return -(1 + t) times the true gradients; exponents are added before exponentiation."""
     factor = torch.exp(scaled.log_mean + tau)
     return [-per_trial(factor, grad) * grad for grad in grads]

@@ -1,9 +1,9 @@
 r"""Any torch.optim.Optimizer, given the exact gradient.
 
-Each trial has an optimiser of its own, made by the caller's factory, so that what couples parameters (a global norm, a
-line search) couples those of one trial alone. The gradient it receives is the true one, :math:`e^c G / n` in the dtype
-of the computation. Its own arithmetic may lose that gradient long before the exact one is at an end: Adam squares it,
-and in float32 squares vanish from :math:`|g| < 10^{-22.6}`, a margin near 52. A trial ends there, with the reason on
+Each trial has a separate optimiser, created by the caller's factory. A coupling of parameters, such as a global norm or
+a line search, therefore stays within one trial. The optimiser receives the true gradient, :math:`e^c G / n`, in the
+dtype of the computation. Its arithmetic may lose this gradient early: Adam squares it, and float32 squares underflow
+for :math:`|g| < 10^{-22.6}`, a margin near 52. The trial then ends and records the reason.
 record, and is not driven on by rounding.
 """
 
@@ -36,13 +36,13 @@ def _own_parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter
 
 
 def _wants_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether step() cannot do without a function that evaluates the risk, as L-BFGS's."""
+    """Whether step() needs a function that evaluates the risk, as L-BFGS does."""
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def keeps_squares(factory: Factory, params: list[Tensor]) -> bool:
-    """Whether part of the optimiser's memory is quadratic in the gradient: two first steps tell, g and 2 g."""
+    """Whether the optimiser's state is quadratic in the gradient, tested by first steps with g and 2 g."""
     memories = []
     for size in (1.0, 2.0):
         optimizer = _make(factory, [param.new_ones(3, 3) for param in params])
@@ -57,7 +57,7 @@ def keeps_squares(factory: Factory, params: list[Tensor]) -> bool:
 
 
 class ForeignEngine:
-    """A torch optimiser a trial.
+    """One torch optimiser per trial.
 
     Parameters
     ----------
@@ -67,13 +67,13 @@ class ForeignEngine:
     params : list of tensors, shape (B, ...)
         Updated in place.
     schedule : str, callable or None
-        Multiplies the rates that the optimiser was made with.
+        Factor of the optimiser's learning rates.
     batches : Batches, optional
 
     Raises
     ------
     ValueError
-        If the factory returns something else, or one that needs a closure is to be fed mini-batches.
+        If the factory returns another type, or an optimiser that needs a closure together with mini-batches.
     """
 
     name = "torch"
@@ -108,13 +108,13 @@ class ForeignEngine:
         self.ends: dict[int, Ending] = {}
 
     def save(self) -> None:
-        """Nothing needs to be rewound: a trial that leaves the range is stopped on the spot."""
+        """Nothing to save: a trial that leaves the range is stopped at once."""
 
     def restore(self, state: None) -> None:
         """Nothing was saved."""
 
     def failures(self) -> dict[int, str]:
-        """Return nothing: a step that cannot be made ends its trial on the spot."""
+        """Return nothing: a failed step ends its trial at once."""
         return {}
 
     def advance(self, first: int, count: int) -> None:
@@ -133,7 +133,7 @@ class ForeignEngine:
                     self.ends[b] = Ending(step, reason)
 
     def _step(self, objective: Objective, b: int, grads: list[Tensor], scaled: Gradient) -> str:
-        """Make one step of one trial; return why it could not be made, or nothing."""
+        """Make one step of one trial; return the reason if it failed, otherwise an empty text."""
         scale = scaled.log_mean[b].exp()
         mantissa = max(float(grad.abs().max()) for grad in grads)
         largest = float(scale) * mantissa
@@ -159,7 +159,7 @@ class ForeignEngine:
         return ""
 
     def _evaluate(self, objective: Objective, b: int) -> float:
-        """Give the optimiser of a trial its gradient where its parameters are now, and return the risk there."""
+        """Give a trial's optimiser the gradient at its current parameters, and return the risk there."""
         one = objective.trial(b)
         now = [param.detach().unsqueeze(0) for param in self.own[b]]
         grads, scaled = one.gradients(now)

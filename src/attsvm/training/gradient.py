@@ -1,15 +1,15 @@
 r"""The exact gradient of the attention risk, correct however saturated the softmax is.
 
-With margins :math:`u_i = Y_i h(o_i)`, outputs :math:`o_i = V_i^\top s_i`, and scores
-:math:`\gamma_{it} = Y_i h'(o_i)^\top v_{it}` (constant for a linear head), the risk :math:`L = \frac1n \sum_i l(u_i)`
-has the logit gradient
+Let :math:`u_i = Y_i h(o_i)` be the margins, :math:`o_i = V_i^\top s_i` the outputs, and :math:`\gamma_{it} = Y_i
+h'(o_i)^\top v_{it}` the scores (constant for a linear head). The risk :math:`L = \frac1n \sum_i l(u_i)` has the logit
+gradient
 
 .. math:: g_{it} = l'(u_i)\, s_{it} (\gamma_{it} - \bar\gamma_i), \quad
           \bar\gamma_i = \sum_\tau s_{i\tau}\gamma_{i\tau}, \quad
           \nabla_W L = \frac1n \sum_i \sum_t g_{it}\, x_{it} z_i^\top .
 
-Evaluated as written, :math:`s_{it}\gamma_{it} - s_{it}\bar\gamma_i` for the top token is the difference of two equal
-numbers, and the whole row vanishes once its margin passes -log(eps), 36.7 in float64. Nothing needs to cancel. Let
+In this form :math:`s_{it}\gamma_{it} - s_{it}\bar\gamma_i` for the top token is the difference of two equal numbers.
+The whole row vanishes once its margin exceeds -log(eps), 36.7 in float64. This cancellation is avoidable. Let
 :math:`\top` be the *current* top token of row i. Then
 
 * logits are taken relative to it, :math:`r_t = a_t - a_\top \le 0`;
@@ -17,8 +17,8 @@ numbers, and the whole row vanishes once its margin passes -log(eps), 36.7 in fl
 * :math:`\bar\gamma = \gamma_\top - \delta`, :math:`\delta = \sum_{t\ne\top} s_t(\gamma_\top-\gamma_t)`, so that
   :math:`\gamma_t - \bar\gamma = \delta - (\gamma_\top - \gamma_t)` for :math:`t\ne\top`;
 * the top entry is :math:`g_\top = -\sum_{t\ne\top} g_t`;
-* weights stay logarithms, :math:`\log s_t + \log|l'(u)|`, and the largest over a trial is factored out: the gradient
-  is returned as :math:`e^{c} G` with :math:`G` of ordinary size. Normalised methods use G alone: no underflow.
+* weights stay logarithms, :math:`\log s_t + \log|l'(u)|`, and the largest per trial is factored out. The gradient is
+  returned as :math:`e^{c} G` with :math:`G` of ordinary size. Normalised methods use only G, which cannot underflow.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LogitGradient:
 
 @dataclass
 class RelativeSoftmax:
-    """Softmax probabilities described from the top token downwards.
+    """Softmax probabilities relative to the top token.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class RelativeSoftmax:
 
 
 def relative_softmax(logits: Tensor) -> RelativeSoftmax:
-    """Describe softmax(logits) relative to its top entry; hidden tokens have logit -inf."""
+    """Softmax of the logits relative to its top entry; hidden tokens have logit -inf."""
     highest, top = logits.max(-1, keepdim=True)
     relative = logits - highest
     rest = relative.exp().scatter_(-1, top, 0.0)
@@ -88,12 +88,12 @@ def linear_logit_gradient(
     Parameters
     ----------
     logits : tensor, shape (B, n, T) or (B, H, n, T)
-        -inf where a token is hidden; overwritten. H attention heads add up to one output.
+        -inf where a token is hidden; overwritten. The outputs of H attention heads are added.
     gamma : tensor, shape (B, n, T), (B, 1, n, T) or (B, H, n, T)
         Scores Y_i v^T v_it, finite everywhere.
     loss : Loss
     tied : bool
-        Whether tokens of a row may have equal scores; False spares an exponential.
+        Whether tokens of a row may have equal scores; False saves an exponential.
     weights : tensor, shape (B, n), optional
         Weight of each row in the risk, one by default.
     """
@@ -104,25 +104,25 @@ def linear_logit_gradient(
 
 
 def _over_heads(rows: Tensor) -> Tensor:
-    """Add the heads of (B, H, n, k) up, keeping the dimension; (B, n, k) stays as it is."""
+    """Sum (B, H, n, k) over heads, keeping the dimension; (B, n, k) is unchanged."""
     return rows.sum(1, keepdim=True) if rows.ndim == 4 else rows
 
 
 @dataclass
 class _RunnersUp:
-    """A row seen from its second token, the highest that differs from the top in score.
+    """A row relative to its second token, the highest whose score differs from the top token's.
 
     Attributes
     ----------
     top : tensor, shape (B, [H,] n, 1)
     near : tensor, shape (B, [H,] n, 1)
-        Logit of the second token less that of the top; -inf where there is none.
+        Logit of the second token minus the top logit; -inf if there is none.
     tail : tensor, shape (B, [H,] n, 1)
-        Sum of e^r over all but the top.
+        Sum of e^r over all tokens except the top one.
     drop : tensor, shape (B, [H,] n, 1)
         delta.
     weights : tensor, shape (B, [H,] n, T)
-        e^(r_t - near) (gamma_t's lead over the mean), with the sign of the loss gradient, 0 at the top.
+        e^(r_t - near) times the difference of gamma_t from the mean, signed like the loss gradient; 0 at the top.
     """
 
     top: Tensor
@@ -133,11 +133,11 @@ class _RunnersUp:
 
 
 def _runners_up(logits: Tensor, highest: Tensor, top: Tensor, gap: Tensor, tied: bool) -> _RunnersUp:
-    """Split e^near off everything that vanishes with saturation; `logits` and `gap` are overwritten.
+    """Factor e^near out of everything that vanishes with saturation; `logits` and `gap` are overwritten.
 
-    A token that ties with the top in score has deficit -delta, smaller than the others' by e^near: its weight keeps the
-    factor e^near and nothing is compared with it. Left in as the second token it could set a scale at which all others
-    vanish, and it carries no gradient of its own.
+    A token whose score equals the top score has deficit -delta, smaller than other deficits by e^near. Its weight keeps
+    the factor e^near, and it is never the second token. As the second token it could set a scale at which all others
+    vanish, although it contributes no gradient.
     """
     logits.scatter_(-1, top, -torch.inf)
     ties = gap == 0 if tied else None
@@ -158,7 +158,7 @@ def _runners_up(logits: Tensor, highest: Tensor, top: Tensor, gap: Tensor, tied:
 
 
 def _assemble(runners: _RunnersUp, margin: Tensor, loss: Loss, row_weights: Tensor | None) -> LogitGradient:
-    """Weigh the rows by the slope of the loss at their margins (B, [1,] n, 1), the largest exponent factored out."""
+    """Multiply rows by the slope of the loss at their margins (B, [1,] n, 1), the largest exponent factored out."""
     log_slope, sign = loss.log_slope(margin)
     if row_weights is not None:
         log_slope = log_slope + row_weights.log().view_as(margin)

@@ -1,7 +1,7 @@
-"""Where training starts.
+"""The initial parameters of training.
 
-The theory's safe start is W = 0 (arXiv 2308.16898, Section 4; from elsewhere gradient descent can be caught by a
-non-optimal direction for ever). For factors K = Q = 0 is a stationary point, so one of them must be random.
+The theory starts from W = 0 (arXiv 2308.16898, Section 4). From other starts gradient descent may stay in a non-optimal
+direction forever. For factors K = Q = 0 is a stationary point, so one of them must be random.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.training.batches import entropy_of
 from attsvm.training.objective import Objective
 
-# The published (K, Q) pictures start from Q = 0 and K = 0.1 N(0, 1).
+# Standard deviation of K in the published (K, Q) figures, which start from Q = 0 and K = 0.1 N(0, 1).
 KEY_SCALE = 0.1
 
 
 def _generators(seed: int | Sequence[int] | np.ndarray, trials: int) -> list[np.random.Generator]:
-    """One generator a trial."""
+    """One generator per trial."""
     return [np.random.default_rng(entropy) for entropy in entropy_of(seed, trials)]
 
 
 def _checked_array(name: str, array: Any, batch: tuple[int, ...], own: tuple[int | None, ...], like: Tensor) -> Tensor:
-    """Return a given start as (B, *own), a copy; the last number of `own` is free if None."""
+    """Return a given start as (B, *own), a copy; a None as the last number of `own` allows any size."""
     tensor = array.detach() if is_tensor(array) else torch.as_tensor(to_numpy(f"init {name}", array).astype(float))
     tensor = tensor.to(device=like.device, dtype=like.dtype)
     shape = tuple(tensor.shape)
@@ -57,26 +57,26 @@ def initial_parameters(
 ) -> list[Tensor]:
     """Return [W] of shape (B, d, dz), or [K, Q] of shapes (B, d, m) and (B, dz, m).
 
-    With several heads there is one more dimension, (B, H, d, dz).
+    Several heads add a dimension: (B, H, d, dz).
 
     Parameters
     ----------
     init : None, "zero", "torch", array, or (K, Q)
-        None: W = 0, or K = 0.1 N(0, 1) with Q = 0. "torch": the default of torch's Linear, uniform on
-        +-1/sqrt(fan-in), as in the published runs on random data. Arrays may lack the trial dimensions.
+        None: W = 0, or K = 0.1 N(0, 1) with Q = 0. "torch": the default of torch's Linear, uniform on +-1/sqrt(fan-in),
+        as in the published runs on random data. Arrays may omit the trial dimensions.
     parameterization : {"W", "KQ"}
     rank : int or None
-        Width m of K and Q; min(d, dz) by default, enough for any W.
+        Width m of K and Q; min(d, dz) by default, which allows any W.
     batch : tuple of int
     d, dz : int
     seed : int or one int a trial
     like : tensor
-        Gives dtype and device.
+        Sets dtype and device.
 
     Raises
     ------
     ValueError
-        If a shape, the rank, the seed or the name is wrong, or "zero" is asked for K and Q.
+        If a shape, the rank, the seed or the name is wrong, or "zero" is given for K and Q.
     """
     many = () if heads == 1 else (heads,)
     trials = math.prod(batch)
@@ -120,14 +120,15 @@ def initial_parameters(
 def aligned_factors(objective: Objective, parameterization: str, rank: int | None) -> list[Tensor]:
     r"""Return balanced K, Q along the singular vectors of the first gradient.
 
-    With :math:`-\nabla L(0) = U S V^\top`, K = 0.1 U and Q = 0.1 V, so that :math:`K^\top K = Q^\top Q` and both sides
-    of W share the singular spaces of what moves them: the general case of arXiv 2403.08699 asks for weights aligned
-    with the data at initialisation (taken from its abstract), and this is the alignment with the data's first gradient.
+    Let :math:`-\nabla L(0) = U S V^\top`. The start is K = 0.1 U and Q = 0.1 V, so that :math:`K^\top K = Q^\top Q` and
+    both sides of W share the singular spaces of the first gradient. The general case of arXiv 2403.08699 assumes
+    weights aligned with the data at initialisation (according to its abstract); here they are aligned with the first
+    gradient of the data.
 
     Raises
     ------
     ValueError
-        If there is one matrix only, or the rank is no positive integer up to min(d, dz).
+        If there is only one matrix, or the rank is not a positive integer up to min(d, dz).
     """
     d, dz = objective.tokens.shape[-1], objective.queries.shape[-1]
     if parameterization != "KQ" or objective.tokens.ndim == 5:

@@ -1,10 +1,9 @@
-r"""Training the head together with attention, at its own rate.
+r"""Training the head together with attention, at a separate rate.
 
-The gradient with respect to head parameters, :math:`\frac1n\sum_i l'(u_i) Y_i \nabla h(o_i)`, does not cancel when
-softmax saturates, but its weights :math:`l'(u_i)` underflow as the head grows; their largest exponent is factored out
-as in :mod:`attsvm.training.gradient`. Head and attention move at once, from gradients taken at the same point. In the
-joint model of arXiv 2306.13596 (Section 4) v tends to the max-margin classifier of the selected tokens while p selects
-them.
+The gradient in the head parameters, :math:`\frac1n\sum_i l'(u_i) Y_i \nabla h(o_i)`, does not cancel when softmax
+saturates. Its weights :math:`l'(u_i)` underflow as the head grows, so their largest exponent is factored out as in
+:mod:`attsvm.training.gradient`. Head and attention are updated together, from gradients at the same point. In the joint
+model of arXiv 2306.13596 (Section 4), p selects tokens and v tends to their max-margin classifier.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from attsvm.training.objective import Objective
 
 
 class Companion(Protocol):
-    """What is trained beside W, or K and Q."""
+    """Parameters trained in addition to W, or K and Q."""
 
     def parameters(self) -> dict[str, Tensor]:
-        """Return the current parameters by their names in a record, each of shape (B, ...), to be written to."""
+        """Return the current parameters by their names in a record, each of shape (B, ...), writable."""
         ...
 
     def refresh(self) -> None:
-        """Tell the objective that they have moved."""
+        """Update the objective after the parameters changed."""
         ...
 
     def steps(self, objective: Objective, params: list[Tensor]) -> list[Tensor]:
-        """Return what to subtract from each parameter, from the gradient at [W] or [K, Q]."""
+        """Return the change to subtract from each parameter, from the gradient at [W] or [K, Q]."""
         ...
 
     def apply(self, steps: list[Tensor]) -> None:
-        """Move them."""
+        """Subtract the changes."""
         ...
 
 
@@ -48,12 +47,12 @@ class JointTraining:
         Its head is trained in place.
     lr : float
     normalized : bool
-        Divide each trial's gradient by its norm over all head parameters, or take plain gradient steps.
+        Divide each trial's gradient by its norm over all head parameters; otherwise take plain gradient steps.
 
     Raises
     ------
     ValueError
-        If the head has no parameters, or several trials would have to share them.
+        If the head has no parameters, or several trials would share them.
     """
 
     def __init__(self, objective: Objective, lr: float, normalized: bool) -> None:
@@ -80,16 +79,16 @@ class JointTraining:
         return {f"head.{name}": self._with_trials(p.detach()) for name, p in self._trained().items()}
 
     def refresh(self) -> None:
-        """Tell the objective that the head has moved."""
+        """Update the objective after the head changed."""
         self.objective.refresh_head()
 
     def _with_trials(self, parameter: Tensor) -> Tensor:
         return parameter if isinstance(self.head, PredictionHead) else parameter.unsqueeze(0)
 
     def steps(self, objective: Objective, params: list[Tensor]) -> list[Tensor]:
-        """Return what to subtract from each parameter, from the gradient at [W] or [K, Q] and the current head.
+        """Return the change to subtract from each parameter, at [W] or [K, Q] and the current head.
 
-        `objective` is the one this was made with, or some of its rows.
+        `objective` is the objective of the constructor, or some of its rows.
         """
         W = params[0] if len(params) == 1 else params[0] @ params[1].mT
         outputs, labels = objective.output(W), objective.labels
@@ -116,7 +115,7 @@ class JointTraining:
         ]
 
     def apply(self, steps: list[Tensor]) -> None:
-        """Move the head."""
+        """Subtract the changes from the head's parameters."""
         for parameter, step in zip(self._trained().values(), steps, strict=True):
             parameter -= step
         self.refresh()

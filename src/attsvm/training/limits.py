@@ -1,4 +1,4 @@
-"""Where a trial ends early: parameters out of the range of their dtype, or an optimiser that loses the gradient."""
+"""Early ends of trials: parameters out of the range of their dtype, or an optimiser that loses the gradient."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from attsvm.core.summary import counted
 
 @dataclass(frozen=True)
 class Ending:
-    """Why and when a trial ended.
+    """The reason and the step at which a trial ended.
 
     Attributes
     ----------
     step : int
-        Number of steps made.
+        Number of completed steps.
     reason : str
         A clause that completes "a trial ended early: ...".
     """
@@ -29,7 +29,7 @@ class Ending:
 
 
 def out_of_range(params: list[Tensor]) -> Tensor:
-    """Whether the squares of a trial's parameters, or of the entries of K Q^T, add up to no finite number, (B,)."""
+    """Whether the squares of a trial's parameters, or of the entries of K Q^T, have no finite sum, (B,)."""
     tensors = [*params, params[0] @ params[1].mT] if len(params) == 2 else params
     outside = torch.zeros(len(params[0]), dtype=torch.bool, device=params[0].device)
     for tensor in tensors:
@@ -40,12 +40,12 @@ def out_of_range(params: list[Tensor]) -> Tensor:
 
 
 def left_range(dtype: torch.dtype) -> str:
-    """Return the reason for an ending of this kind."""
+    """Return the reason for parameters out of range."""
     return f"the parameters left the range of {str(dtype).removeprefix('torch.')}"
 
 
 def notice(ends: Mapping[int, Ending], trials: int) -> str:
-    """Say what happened, a sentence for each reason; empty if nothing did."""
+    """Return one sentence per reason; empty if no trial ended early."""
     reasons: dict[str, list[int]] = {}
     for ending in ends.values():
         reasons.setdefault(ending.reason, []).append(ending.step)

@@ -1,4 +1,4 @@
-"""train(): the one door to training."""
+"""The function :func:`train`, which runs every training."""
 
 from __future__ import annotations
 
@@ -55,69 +55,69 @@ def train(
 ) -> Trace:
     r"""Train one attention layer on every trial of `data` at once.
 
-    The model is :math:`h(X_i^\top \mathrm{softmax}(X_i W z_i))` with the head h fixed and W, or K and Q with
-    :math:`W = KQ^\top`, trained on the mean loss of :math:`Y_i h`.
+    The model is :math:`h(X_i^\top \mathrm{softmax}(X_i W z_i))` with a fixed head h. It trains W, or K and Q with
+    :math:`W = KQ^\top`, on the mean loss of :math:`Y_i h`.
 
     Parameters
     ----------
     data : TokenData
         Leading dimensions are independent trials.
     head : array (dv,) or (..., dv), or module
-        v of the linear head v^T x, or any torch module that maps (B, n, dv) to (B, n).
+        Vector v of the linear head v^T x, or any torch module that maps (B, n, dv) to (B, n).
     parameterization : {"W", "KQ"}
     rank : int, optional
         Width of K and Q; min(d, dz) by default.
     heads : int
-        Number H of attention heads, whose outputs are added before h. W is then (..., H, d, dz); v may be one for each
-        attention head, (..., H, dv). From W = 0 equal heads stay equal: give an `init`.
+        Number H of attention heads, whose outputs are added before h. W is then (..., H, d, dz); v may differ per head,
+        (..., H, dv). From W = 0 equal heads stay equal: give an `init`.
     head_lr : float, optional
-        Train the parameters of h too, at this rate and normalised if the optimizer is; by default h is fixed. A value
-        matrix V is trained as part of a head, :class:`attsvm.nn.heads.ValueHead`.
+        Train the parameters of h too, at this rate, normalised if the optimizer is; by default h is fixed. To train a
+        value matrix V as well, use :class:`attsvm.nn.heads.ValueHead`.
     vocabulary : Vocabulary, optional
-        Which row of a table every token, and perhaps query, of `data` is.
+        A table of embeddings, and the row of every token (and optionally query) of `data`.
     embedding_lr : float, optional
-        Train that table too, at this rate and normalised if the optimizer is.
+        Train that table too, at this rate, normalised if the optimizer is.
     loss : {"logistic", "exponential", "correlation", "log"} or callable
         See :mod:`attsvm.nn.losses`.
     optimizer : str, Optimizer or callable
-        A name of :data:`attsvm.training.registry.OPTIMIZERS`; "normalized_gd" by default. Or a factory such as
-        ``lambda params: torch.optim.Muon(params, lr=0.02)``: each trial's [W] or [K, Q] then gets a torch optimiser of
-        its own, and the exact gradient.
+        A name of :data:`attsvm.training.registry.OPTIMIZERS`; "normalized_gd" by default. Or a factory such as ``lambda
+        params: torch.optim.Muon(params, lr=0.02)``: each trial's [W] or [K, Q] then gets a separate torch optimiser and
+        the exact gradient.
     steps : int
     lr : float, optional
-        Step size; the default belongs to the optimizer: 0.1 for normalised descent on W, and 0.5 (times
+        Step size. The default depends on the optimizer: 0.1 for normalised descent on W, and 0.5 (times
         ||(K,Q)||/sqrt(k)) on K and Q.
     schedule : {"constant", "sqrt", "linear", "exponential"} or callable, optional
-        Factor of the step size as a function of k = 1, 2, ...; of a torch optimiser, of the rates it was made with.
+        Factor of the step size as a function of k = 1, 2, ...; for a torch optimiser, factor of its learning rates.
     weight_decay : float, optional
-        Decoupled: W, or K and Q, are multiplied by 1 - step size * weight_decay before each step. The default belongs
-        to the optimizer: 0.01 for "adamw", else none.
+        Decoupled: W, or K and Q, are multiplied by 1 - step size * weight_decay before each step. The default depends
+        on the optimizer: 0.01 for "adamw", otherwise none.
     batch_size : int, optional
-        Queries whose gradient a step takes; all by default.
+        Number of queries in the gradient of a step; all by default.
     replacement : bool
-        Draw every batch on its own, or run through a new permutation of the queries each epoch.
+        Draw every batch independently; otherwise each epoch runs through a new permutation of the queries.
     sample_weight : array, shape (n,) or (..., n), optional
         Weights of the queries in the risk, scaled to mean one.
     label_noise : float
-        Probability that the label of a training query is flipped, once and before training.
+        Probability that the label of a training query is flipped, once before training.
     held_out : TokenData, optional
-        Data of the same trials that is not trained on; see ``Trace.held_out_loss`` and ``Trace.held_out_accuracy``.
+        Test data of the same trials; see ``Trace.held_out_loss`` and ``Trace.held_out_accuracy``.
     init : None, "zero", "torch", "aligned", array (d, dz), or pair (K, Q)
-        None: W = 0; for K and Q, K = 0.1 N(0, 1) and Q = 0. "torch": torch's Linear default, as published.
-        "aligned": balanced K and Q whose columns are the singular vectors of the first gradient.
-        Arrays may carry the trial dimensions.
+        None: W = 0; for K and Q, K = 0.1 N(0, 1) and Q = 0. "torch": torch's Linear default, as published. "aligned":
+        balanced K and Q whose columns are the singular vectors of the first gradient. Arrays may include the trial
+        dimensions.
     record_every : int or list of int, optional
         Steps to record; by default the first and the last, which are always recorded.
     seed : int or one int a trial
-        For random starts, mini-batches and label noise; trial j of an integer seed draws from (seed, j).
+        Seed of random starts, mini-batches and label noise; trial j of an integer seed draws from (seed, j).
     dtype : optional
-        Computation and result dtype; by default the computation is in float64 and the result in the data's dtype.
+        Dtype of computation and result; by default computation in float64 and the result in the data's dtype.
     numerics : {"exact", "autograd"}
         "autograd" differentiates plain softmax, for comparison.
     backend : {"auto", "torch", "compiled"}
-        The compiled loop serves small trials of linear heads on the CPU in float64; "auto" takes it where it can.
+        The compiled loop is for small trials of linear heads on the CPU in float64; "auto" uses it when possible.
     callback : callable (step, steps) -> bool or None, optional
-        Called some hundred times during a run and at each record; a true result stops training there.
+        Called about a hundred times per run and at each record; returning True stops training.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def train(
     Raises
     ------
     ValueError
-        If an argument does not fit; the sentence names it.
+        If an argument does not fit; the message names it.
 
     Examples
     --------
@@ -182,7 +182,7 @@ def train(
 def _check(
     data: Any, choices: dict[str, tuple[str, tuple[str, ...]]], counts: dict[str, tuple[Any, int]], callback: Any
 ) -> None:
-    """Refuse data, words, numbers and callbacks that no training has, before anything is computed."""
+    """Refuse invalid data, words, numbers and callbacks before anything is computed."""
     if not isinstance(data, TokenData):
         raise ValueError(f"data has type {type(data).__name__}; attsvm.TokenData was expected.")
     for name, (value, words) in choices.items():

@@ -1,4 +1,4 @@
-r"""The margin of W, and the largest there is, as torch functions of tokens and queries.
+r"""The margin of W, and the largest margin, as torch functions of tokens and queries.
 
 :func:`max_margin` solves the attention SVM in the forward pass; its backward pass is the envelope theorem
 (:mod:`attsvm.solution.influence`): multipliers times W z, with no derivative of the solver.
@@ -30,15 +30,15 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.batching import solve_batch
 from attsvm.solvers.solving import solve
 
-# The multipliers of a gap this small are known to some eight digits where they are unique.
+# Gap at which multipliers are accurate to about eight digits if they are unique.
 TOL = 1e-12
-# Methods that approach an optimum from inside, instead of solving for it on its face, go as far as rounding allows: the
-# gradient in the spectral norm was off by 4e-8 at a gap of 2e-13 and by 3e-9 at 1e-14.
+# Gap of methods that approach an optimum from the inside, as small as rounding allows: the error of the gradient in the
+# spectral norm was 4e-8 at a gap of 2e-13 and 3e-9 at 1e-14.
 FINEST = 1e-14
-# Below this gap W says which faces it and the multipliers are on.
+# Gap below which W identifies its face and the face of the multipliers.
 NEAR = 1e-6
-# Where the faces of a sum of norms, or of the larger of two, meet in few points the minimisation behind their dual norm
-# ends so many times its usual error early, and the solver with it.
+# Factor of the dual norm's usual error at which a solution is still accepted, for sums and maxima of norms. If their
+# faces meet in few points, the minimisation behind the dual norm ends early.
 EARLY = 100.0
 
 
@@ -53,12 +53,12 @@ def max_margin(
 ) -> Tensor:
     r"""Find the largest margin by which a W of norm one selects the given tokens, differentiable in tokens and queries.
 
-    :math:`\max_{\|W\|\le1}\min_{it}(x_{i\alpha_i}-x_{it})^\top W z_i = 1/\|W^\star\|` with the :math:`W^\star` of
-    :func:`attsvm.solve`, computed in float64 whatever the dtype given. The gradient is that of the envelope theorem
-    (Milgrom and Segal, Econometrica 70, 2002); :meth:`attsvm.Solution.influence` shows it as a table.
+    The result is :math:`\max_{\|W\|\le1}\min_{it}(x_{i\alpha_i}-x_{it})^\top W z_i = 1/\|W^\star\|` with the
+    :math:`W^\star` of :func:`attsvm.solve`, computed in float64 for every dtype. The gradient follows from the envelope
+    theorem (Milgrom and Segal, Econometrica 70, 2002); :meth:`attsvm.Solution.influence` shows it as a table.
 
-    The transforms of torch.func (vmap, grad, jacrev, jvp and their combinations) work, in either mode of
-    differentiation. torch.compile breaks its graph here, so that it refuses ``fullgraph=True``.
+    The transforms of torch.func (vmap, grad, jacrev, jvp and their combinations) work in both modes of differentiation.
+    torch.compile breaks its graph here and therefore refuses ``fullgraph=True``.
 
     Parameters
     ----------
@@ -66,26 +66,26 @@ def max_margin(
         Leading dimensions are a batch of problems.
     queries : tensor, shape (..., n, dz)
     selected : integer (..., n) or boolean (..., n, T)
-        The token to select, or several tokens that must score alike.
+        The token to select, or several tokens that must get equal scores.
     norm : str, float or Norm
-        As for :func:`attsvm.solve`. There is a derivative in every one of :mod:`attsvm.norms`.
+        See :func:`attsvm.solve`. Every norm of :mod:`attsvm.norms` has a derivative.
     mask : boolean (..., n, T), optional
         True where the query sees the token.
     tol : float
-        Certified relative gap; with a ``Sum`` or ``Largest`` 1e-9 at least.
+        Certified relative gap; at least 1e-9 for ``Sum`` and ``Largest``.
 
     Returns
     -------
     tensor, shape (...)
-        Of the dtype and device of `tokens`.
+        Has the dtype and device of `tokens`.
 
     Raises
     ------
     UnsolvedError
         If no W selects the tokens, or none was found to that gap.
     ValueError
-        If shapes do not fit or no token is rejected. In the backward pass: if the margin has no derivative, since
-        multipliers (or W, where it meets the data) are not unique, or if it is differentiated twice.
+        If shapes do not fit or no token is rejected. In the backward pass: if the margin has no derivative because the
+        multipliers (or W, where the data enter) are not unique, or if it is differentiated twice.
 
     Examples
     --------
@@ -99,15 +99,15 @@ def max_margin(
     """
     _check_tensors(tokens, queries)
     selected, mask = _tensors_of(tokens, selected, mask)
-    # Function transforms take lists and dictionaries apart and hand copies on; this one stays whole.
+    # Function transforms copy lists and dictionaries; they leave this type alone.
     solutions: UserList[Solution] = UserList()
     return _uncompiled(_MaxMargin.apply)(tokens, queries, selected, mask, get_norm(norm), tol, solutions)[0]
 
 
 class _MaxMargin(Function):
-    """Largest margins and, in the same shape, the indices of their solutions in the list that the caller passes.
+    """Largest margins and, in the same shape, the indices of their solutions in the caller's list.
 
-    An index is a tensor, so that function transforms carry it along with the data.
+    Indices are a tensor, so that function transforms carry them along with the data.
     """
 
     @staticmethod
@@ -170,7 +170,7 @@ class _MaxMargin(Function):
 
 
 class _Slopes(Function):
-    """Derivatives (..., n, T, d) and (..., n, dz) of the margins of some solutions, which have none themselves."""
+    """Derivatives (..., n, T, d) and (..., n, dz) of the margins of solutions; not differentiable themselves."""
 
     @staticmethod
     def forward(
@@ -205,7 +205,7 @@ class _Slopes(Function):
 
 
 def _batched(info: Any, in_dims: Any, inputs: tuple[Any, ...]) -> list[Any]:
-    """Give every tensor the dimension that vmap maps over, as its first."""
+    """Move the dimension that vmap maps over to the front of every tensor."""
     return [
         value if not isinstance(value, Tensor)
         else value.expand(info.batch_size, *value.shape) if dim is None
@@ -215,7 +215,7 @@ def _batched(info: Any, in_dims: Any, inputs: tuple[Any, ...]) -> list[Any]:
 
 
 def _uncompiled(function: Any) -> Any:
-    """Keep torch.compile out of a function that leaves torch; whoever compiles has loaded what this costs to load."""
+    """Exclude from torch.compile a function that leaves torch; torch.compiler is loaded only if already in use."""
     return torch.compiler.disable(function) if torch.compiler.is_compiling() else function
 
 
@@ -228,11 +228,11 @@ def margin(
     *,
     mask: Any = None,
 ) -> Tensor:
-    r"""Evaluate the margin of W over its norm, :math:`\min_{it}(x_{i\alpha_i}-x_{it})^\top W z_i / \|W\|`.
+    r"""Evaluate the normalised margin of W, :math:`\min_{it}(x_{i\alpha_i}-x_{it})^\top W z_i / \|W\|`.
 
-    Differentiable in tokens, queries and W by plain autograd: several smallest margins share the gradient equally,
-    which is one of the subgradients. At most :func:`max_margin`, and equal to it at the solution of
-    :func:`attsvm.solve`. Of several selected tokens the lowest-scoring one counts.
+    It is differentiable in tokens, queries and W by autograd. Several smallest margins share the gradient equally,
+    which gives one of the subgradients. The value is at most :func:`max_margin`, with equality at the solution of
+    :func:`attsvm.solve`. If several tokens are selected, the lowest-scoring one counts.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def margin(
     selected : integer (..., n) or boolean (..., n, T)
     W : tensor, shape (..., d, dz)
     norm : str, float or Norm
-        As for :func:`attsvm.solve`; any of :mod:`attsvm.norms`.
+        See :func:`attsvm.solve`; any norm of :mod:`attsvm.norms`.
     mask : boolean (..., n, T), optional
 
     Returns
@@ -251,7 +251,7 @@ def margin(
     Raises
     ------
     ValueError
-        If shapes do not fit, no token is rejected, a W is zero or not finite, or the norm is one of your own.
+        If shapes do not fit, no token is rejected, W is zero or not finite, or the norm is user-defined.
 
     Examples
     --------
@@ -274,7 +274,7 @@ def margin(
 
 
 class _Selection(Function):
-    """Selected and visible tokens of :func:`margin`, read where tensors have values: below every transform."""
+    """Selected and visible tokens of :func:`margin`, read below every transform, where tensors have values."""
 
     @staticmethod
     def forward(tokens: Tensor, selected: Tensor, mask: Tensor | None, W: Tensor) -> tuple[Tensor, Tensor]:
@@ -307,7 +307,7 @@ def _norm(W: Tensor, norm: Norm) -> Tensor:
 
 
 def _check_tensors(tokens: Tensor, queries: Tensor) -> None:
-    """Compare shapes of tokens and queries.
+    """Check the shapes of tokens and queries.
 
     Raises
     ------
@@ -375,7 +375,7 @@ def _solve(
 
 
 def _check_accuracy(solution: Solution, tol: float) -> Solution:
-    """Take an answer whose gap is at most tol for the optimum that was asked for."""
+    """Return a solution whose gap is at most tol as the optimum, otherwise raise."""
     if solution.status is not Status.UNDECIDED:
         return solution
     resolution = solution.norm.dual_resolution
@@ -386,9 +386,9 @@ def _check_accuracy(solution: Solution, tol: float) -> Solution:
 
 
 def _split_at_optimum(solution: Solution, tolerance: float) -> Solution:
-    """Bound the dual norm of a sum or of the larger of two by the split that W shows.
+    """Bound the dual norm of a sum or maximum of norms by the split that W determines.
 
-    That of the minimisation may be 1e-9 worse.
+    The bound of the minimisation may be worse by 1e-9.
     """
     certified, problem = solution.certified, solution.problem
     length = solution.norm.dual_on_face(problem.adjoint(certified.dual), certified.W, tolerance)

@@ -1,8 +1,8 @@
 """L-BFGS with backtracking, for functions that may be infinite.
 
-The two-loop recursion of Nocedal (1980) with an Armijo line search. A point where the function is infinite is simply
-too far: the step is halved. Pairs of negative curvature are skipped. Near a minimum values agree to rounding before
-the gradient is zero to rounding; from there steps are taken for as long as they shorten the gradient.
+The two-loop recursion of Nocedal (1980) with an Armijo line search. If the function is infinite at a point, the step is
+halved. Pairs of negative curvature are skipped. Near a minimum, values agree to rounding before the gradient vanishes
+to rounding; from there on, steps are taken while they shorten the gradient.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-r"""Running means of gradients whose size falls out of the range of floating-point numbers.
+r"""Running means of gradients whose size leaves the range of floating-point numbers.
 
-A trained classifier's gradient is :math:`e^{c_k} G_k` with :math:`c_k` falling for ever. Means of it and of its square
-are kept as a mantissa of size one and an exponent a trial, so that quotients such as Adam's
-:math:`m/\sqrt v` are those of the true means at every scale, old gradients included.
+The gradient of a trained classifier is :math:`e^{c_k} G_k`, with :math:`c_k` falling without bound. Running means of it
+and of its square are stored as a mantissa of size one and an exponent per trial. Quotients such as Adam's
+:math:`m/\sqrt v` are therefore exact at every scale, including the contributions of old gradients.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ScaledMean:
         self.log = like.new_full((len(like),), -torch.inf)
 
     def mixed(self, keep: float, weight: float, value: Tensor, log: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keep * mean + weight * e^log * value as mantissa and exponent, leaving the mean as it is."""
+        """Return keep * mean + weight * e^log * value as mantissa and exponent; the mean is unchanged."""
         top = torch.maximum(self.log, log)
         old, new = (self.log - top).exp() * keep, (log - top).exp() * weight
         return self.mantissa * per_trial(old, value) + value * per_trial(new, value), top

@@ -1,18 +1,18 @@
-r"""Momentum before the geometry: Signum, Lion, Muon, and Muon on the product of K and Q.
+r"""Momentum followed by a norm's steepest direction: Signum, Lion, Muon, and Muon on the product of K and Q.
 
 Each keeps a running mean M of the gradient, at its true scale (:mod:`attsvm.training.moments`), and steps along the
 steepest direction of a norm at M instead of G.
 
 * **Signum** (arXiv 1802.04434): the sign of M.
-* **Lion** (arXiv 2302.06675): the sign of a mean that weighs the last gradient more than the one it keeps.
-* **Muon** (K. Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024): the polar factor of M,
-  exactly, or by the five Newton-Schulz steps of the published code, which leave singular values of 0.7 to 1.2.
+* **Lion** (arXiv 2302.06675): the sign of a mean that weights the last gradient more than the stored mean does.
+* **Muon** (K. Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024): the polar factor of M, exactly,
+  or by the five Newton-Schulz steps of the published code, which give singular values of 0.7 to 1.2.
 * **Compositional Muon** (B. Keigwin et al., "Towards compositional steepest descent", 2026) bounds the change of
-  :math:`KQ^\top` instead of those of K and Q: with :math:`C_Q = (Q^\top Q + \lambda I)^{1/2}`,
-  :math:`\Delta K = -\tfrac\eta2\, \mathrm{polar}(M_K C_Q^{-1})\, C_Q^{-1}`, and K, Q exchanged for Q.
+  :math:`KQ^\top` instead of the changes of K and Q. Let :math:`C_Q = (Q^\top Q + \lambda I)^{1/2}`; then :math:`\Delta
+  K = -\tfrac\eta2\, \mathrm{polar}(M_K C_Q^{-1})\, C_Q^{-1}`, and the same for Q with K and Q exchanged.
 
-With steps that decay the gradient hardly changes within the memory of M, and the bias is that of the norm's steepest
-descent; arXiv 2502.04664 proves it for Signum and Muon in linear multiclass models.
+If steps decay, the gradient hardly changes within the memory of M, and the bias equals the bias of steepest descent in
+the norm. arXiv 2502.04664 proves it for Signum and Muon in linear multiclass models.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from attsvm.training.steepest import numbers_only, polar_factor
 # Jordan's quintic: its slope at zero is the largest that keeps singular values bounded.
 QUINTIC = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 5
-# Eigenvalues of a Gram matrix, relative to the largest, that rounding leaves of zero.
+# Eigenvalue of a Gram matrix, relative to the largest, below which it counts as zero.
 _NULL = 1e-12
 
 
@@ -48,14 +48,14 @@ class Signum(Optimizer):
     Parameters
     ----------
     lr, schedule, relative, weight_decay
-        As for :class:`~attsvm.training.descent.Optimizer`.
+        See :class:`~attsvm.training.descent.Optimizer`.
     momentum : float
         In [0, 1); 0 is sign descent.
 
     Raises
     ------
     ValueError
-        If the momentum is outside.
+        If the momentum is outside its range.
     """
 
     lr: float = 0.2
@@ -87,9 +87,9 @@ class Lion(Optimizer):
     Parameters
     ----------
     lr, schedule, relative, weight_decay
-        As for :class:`~attsvm.training.descent.Optimizer`.
+        See :class:`~attsvm.training.descent.Optimizer`.
     betas : pair of float
-        Share of the running mean in the step, and its decay.
+        Weight of the running mean in the step, and its decay.
 
     Raises
     ------
@@ -129,7 +129,7 @@ class Muon(Optimizer):
     Parameters
     ----------
     lr, schedule, relative, weight_decay
-        As for :class:`~attsvm.training.descent.Optimizer`.
+        See :class:`~attsvm.training.descent.Optimizer`.
     momentum : float
         In [0, 1).
     nesterov : bool
@@ -140,7 +140,7 @@ class Muon(Optimizer):
     Raises
     ------
     ValueError
-        If the momentum or the orthogonalization is none of these.
+        If the momentum or the orthogonalization is invalid.
     """
 
     lr: float = 0.5
@@ -175,21 +175,21 @@ class Muon(Optimizer):
 
 @dataclass(frozen=True)
 class CompositionalMuon(Optimizer):
-    """Steps of K and Q that move K Q^T by a bounded spectral norm; needs parameterization="KQ".
+    """Steps on K and Q with a bounded spectral norm of the change in K Q^T; needs parameterization="KQ".
 
     Parameters
     ----------
     lr, schedule, relative, weight_decay
-        As for :class:`~attsvm.training.descent.Optimizer`.
+        See :class:`~attsvm.training.descent.Optimizer`.
     momentum : float
-        In [0, 1), of the gradients of K and of Q.
+        In [0, 1), for the gradients of K and of Q.
     damping : float
         The lambda of the Gram roots, positive.
 
     Raises
     ------
     ValueError
-        If the momentum or the damping is outside.
+        If the momentum or the damping is outside its range.
     """
 
     lr: float = 0.5
@@ -210,7 +210,7 @@ class CompositionalMuon(Optimizer):
         Raises
         ------
         ValueError
-            If there is one matrix only.
+            If there is only one matrix.
         """
         if len(params) != 2:
             raise ValueError("optimizer 'compositional_muon' has parameterization='W'; 'KQ' was expected.")
@@ -225,7 +225,8 @@ class CompositionalMuon(Optimizer):
             mean.update(self.momentum, 1 - self.momentum, grad, scaled.log_mean)
             steady, nonfinite = numbers_only(partner.mT @ partner)
             values, vectors = torch.linalg.eigh(steady)
-            # Along a null direction of the partner the product does not move; whitened, rounding there would.
+            # Along a null direction of the other factor the product does not change; whitening would magnify rounding
+            # there.
             null = values <= _NULL * values[..., -1:]
             roots = (values + self.damping).rsqrt().masked_fill(null, 0.0)
             whitening = (vectors * roots.unsqueeze(-2)) @ vectors.mT + nonfinite
@@ -236,7 +237,7 @@ class CompositionalMuon(Optimizer):
 
 
 def newton_schulz(matrix: Tensor) -> Tensor:
-    """Return what five quintic Newton-Schulz steps make of each matrix: its polar factor, roughly, (..., d, m)."""
+    """Apply five quintic Newton-Schulz steps to each matrix, (..., d, m): its approximate polar factor."""
     X = matrix / safe(torch.linalg.matrix_norm(matrix, keepdim=True))
     if tall := X.shape[-2] > X.shape[-1]:
         X = X.mT

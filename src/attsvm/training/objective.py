@@ -1,8 +1,8 @@
 """The training risk of a batch of trials as a function of W: logits, value, attention and gradient.
 
 Logits are a_it = x_it^T W z_i. `numerics="exact"` uses the cancellation-free gradient of
-:mod:`attsvm.training.gradient`; `numerics="autograd"` differentiates softmax as every deep-learning code does, and
-drifts once margins pass -log(eps): it is there to be compared with.
+:mod:`attsvm.training.gradient`. `numerics="autograd"`, for comparison, differentiates softmax as usual in deep learning
+and drifts once margins exceed -log(eps).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from attsvm.training.gradient import (
 
 @dataclass
 class Gradient:
-    """A gradient with its scale kept apart: grad L = e^log_scale * W / n.
+    """A gradient whose scale is stored separately: grad L = e^log_scale * W / n.
 
     Attributes
     ----------
     W : tensor, shape (B, d, dz)
     log_scale : tensor, shape (B,)
     n : int
-        Number of queries the risk averages over.
+        Number of queries in the mean.
     """
 
     W: Tensor
@@ -49,15 +49,15 @@ class Gradient:
 
     @property
     def log_mean(self) -> Tensor:
-        """Exponent of the gradient of the risk itself, log_scale - log n, shape (B,)."""
+        """Exponent of the gradient of the mean risk, log_scale - log n, shape (B,)."""
         return self.log_scale - math.log(self.n)
 
 
-# Five Gauss nodes integrate the slope over a tenth to 1e-16; over more, the difference of two losses keeps 15 digits.
+# Five Gauss nodes integrate the slope over at most a tenth to 1e-16; beyond, the difference of losses keeps 15 digits.
 _GAUSS = np.polynomial.legendre.leggauss(5)
 _SETTLING_FACTOR = 0.1
 
-# Below this many multiplications torch forms a product by a plain loop, which is twice as fast along contiguous memory.
+# Number of multiplications below which torch forms a product by a plain loop, twice as fast on contiguous memory.
 _SMALL_PRODUCT = 400
 
 
@@ -72,17 +72,17 @@ class Objective:
     mask : boolean tensor, shape (B, n, T), or None
     values : tensor, shape (B, n, T, dv)
     head : module or callable
-        A :class:`~attsvm.nn.heads.LinearHead` is recognised and its scores are computed once.
+        The scores of a :class:`~attsvm.nn.heads.LinearHead` are computed once.
     loss : Loss
     numerics : {"exact", "autograd"}
     heads : int
-        With H > 1 attention heads W is (B, H, d, dz), the outputs of the heads are added before h, and everything that
-        is (B, n, T) below is (B, H, n, T). The vector of a linear head may differ by attention head, (B, H, dv).
+        If H > 1, W is (B, H, d, dz) and the outputs of the heads are added before h. Shapes (B, n, T) below are then
+        (B, H, n, T). The vector of a linear head may differ per attention head, (B, H, dv).
 
     Attributes
     ----------
     weights : tensor, shape (B, n), or None
-        Weight w_i of each query: the risk is 1/n sum_i w_i l(u_i). None stands for ones.
+        Weight w_i of each query in the risk 1/n sum_i w_i l(u_i). None stands for ones.
     """
 
     weights: Tensor | None = None
@@ -109,20 +109,20 @@ class Objective:
         self.refresh_head()
 
     def _flatten(self, tokens: Tensor) -> None:
-        """Keep (B n, T, d): one batched product is quicker than a broadcast one."""
+        """Reshape tokens to (B n, T, d): one batched product is faster than a broadcast one."""
         small = tokens.shape[-1] * tokens.shape[-2] < _SMALL_PRODUCT
         self._flat = tokens.flatten(0, 1)
         self._rows = self._flat.mT.contiguous().mT if small else self._flat
 
     def replace_tokens(self, tokens: Tensor, queries: Tensor, averaged: bool) -> None:
-        """Put other tokens and queries of the same shapes in place; averaged: attention averages them as well."""
+        """Replace tokens and queries by others of the same shapes; `averaged` if attention also averages the tokens."""
         self.tokens, self.queries = tokens, queries
         self.values = tokens if averaged else self.values
         self._flatten(tokens)
         self.refresh_head()
 
     def refresh_head(self) -> None:
-        """Compute the scores of a linear head again after its vector has changed."""
+        """Recompute the scores of a linear head after its vector changed."""
         self.gamma: Tensor | None = None
         if isinstance(self.head, LinearHead):
             labels = self.labels if self.values.ndim == 4 else self.labels.unsqueeze(1)
@@ -142,8 +142,8 @@ class Objective:
     ) -> Objective:
         """Bind head and loss to `data`, its trials flattened to one batch dimension.
 
-        The head is copied, in `dtype` and on the device of the data; a plain callable is used as it is. With
-        `train_head` each trial gets its own copy of the parameters.
+        The head is copied, in `dtype` and on the device of the data; a plain callable is used directly. `train_head`
+        gives each trial a separate copy of the parameters.
 
         Raises
         ------
@@ -170,7 +170,7 @@ class Objective:
         return cls(*parts, head, as_loss(loss), numerics, heads)
 
     def trial(self, index: int) -> Objective:
-        """Return the objective of one trial, as a batch of one; for one attention head."""
+        """Return the objective of one trial, as a batch of one; only for one attention head."""
         part = slice(index, index + 1)
         single = copy.copy(self)
         single.tokens, single.queries, single.values = self.tokens[part], self.queries[part], self.values[part]
@@ -190,7 +190,7 @@ class Objective:
         Raises
         ------
         ValueError
-            If a weight is negative or not finite, all of a trial are zero, or the shape is another.
+            If a weight is negative or not finite, all weights of a trial are zero, or the shape is wrong.
         """
         expected = tuple(self.labels.shape)
         if tuple(weights.shape) not in (expected, expected[1:]):
@@ -205,13 +205,13 @@ class Objective:
         return same
 
     def rows(self, index: Tensor) -> Objective:
-        """Return the risk of some queries, integers (B, b), perhaps with repetitions; weights keep their values."""
+        """Return the risk of some queries, integers (B, b), repetitions allowed; weights keep their values."""
         index = index.to(self.labels.device)
         trial = torch.arange(len(index), device=index.device).unsqueeze(-1)
         part = copy.copy(self)
 
         def gather(tensor: Tensor, heads: bool) -> Tensor:
-            # Beside several attention heads there is a dimension of one, or of H for scores, before the queries.
+            # Several attention heads add a dimension before the queries, of size one, or H for scores.
             return tensor.movedim(1, 2)[trial, index].movedim(2, 1) if heads else tensor[trial, index]
 
         many = self.tokens.ndim == 5
@@ -226,7 +226,7 @@ class Objective:
         return part
 
     def on(self, data: TokenData) -> Objective:
-        """Return the risk of the same head and loss on other data with the same trials.
+        """Return the risk of the same head and loss on other data of the same trials.
 
         Raises
         ------
@@ -244,12 +244,12 @@ class Objective:
         return Objective(*parts, self.head, self.loss, self.numerics, heads=2 if self.tokens.ndim == 5 else 1)
 
     def selecting(self, tokens: Tensor | None = None) -> Objective:
-        """Return the convex problem of attending to given tokens, mean -log s_i,tokens[i], for one attention head.
+        """Return the convex problem of attending to given tokens, mean -log s_i,tokens[i]; only for one attention head.
 
         Parameters
         ----------
         tokens : integer tensor, shape (B, n), optional
-            The tokens of highest score by default.
+            The tokens with the highest scores by default.
         """
         scores = self.token_scores()
         if tokens is None:
@@ -282,7 +282,7 @@ class Objective:
         return average.mT @ self.queries
 
     def token_scores(self) -> Tensor:
-        """Return what each token would score alone, Y_i h(v_it), shape (B, n, T)."""
+        """Return each token's score if it alone is attended to, Y_i h(v_it), shape (B, n, T)."""
         if self.gamma is not None:
             return self.gamma
         with torch.no_grad():
@@ -311,9 +311,10 @@ class Objective:
     def excess(self, W: Tensor, tokens: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return n (L(W) - L*) as a pair m, c of shape (B,) with value m e^c.
 
-        For linear heads and decreasing losses. L* is the risk when query i attends to token `tokens[i]` alone, its best
-        one by default. Once a query has settled there, the drop gamma* - u is small and known as a mantissa and an
-        exponent, and l(u) - l(gamma*) is the drop times the mean slope between, by Gauss quadrature to rounding.
+        For linear heads and decreasing losses. L* is the risk when query i attends only to `tokens[i]`, by default its
+        best token. Once a query attends almost only to it, the drop gamma* - u is small and stored as mantissa and
+        exponent. Then l(u) - l(gamma*) is the drop times the mean slope in between, by Gauss quadrature accurate to
+        rounding.
 
         Parameters
         ----------
@@ -370,7 +371,7 @@ class Objective:
         return head_logit_gradient(logits, self.values, self.labels, self.head, self.loss, self.weights)
 
     def gradients(self, params: list[Tensor]) -> tuple[list[Tensor], Gradient]:
-        """Return the gradients of [W] or [K, Q], with the scale of the second, the gradient in W = K Q^T."""
+        """Return the gradients of [W] or [K, Q], and the scaled gradient in W = K Q^T."""
         if len(params) == 1:
             scaled = self.gradient(params[0])
             return [scaled.W], scaled

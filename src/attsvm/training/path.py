@@ -3,25 +3,28 @@ r"""The regularisation path: the risk minimised in balls of growing radius.
 .. math:: \bar W_R = \arg\min_{\|W\| \le R} L(W), \qquad
           (\bar K_R, \bar Q_R) = \arg\min_{\|K\|_F^2 + \|Q\|_F^2 \le 2R} L(KQ^\top).
 
-As R grows, :math:`\bar W_R / R` tends to the set of SVM solutions in that norm, whichever it is, and the factored path
-to the nuclear one (arXiv 2308.16898, Theorem 2). Restricted to a cone around a locally-optimal direction it tends to
-that direction (Theorems 9 and 10). For tokens :math:`\alpha` let low and high be the other tokens of a sequence that
-score less and at least as much. The cone asks that :math:`\alpha` is selected and a low token stays ahead of all high
-ones,
+As R grows, :math:`\bar W_R / R` tends to the set of SVM solutions in that norm, for every norm, and the factored path
+to the nuclear solutions (arXiv 2308.16898, Theorem 2). Restricted to a cone around a locally-optimal direction it tends
+to that direction (Theorems 9 and 10). For tokens :math:`\alpha`, let low and high be a sequence's other tokens with
+lower scores, and with at least the same score. The cone requires that :math:`\alpha` is selected and a low token stays
+ahead of all high ones,
 
 .. math:: \mathrm{cone}_\epsilon(\alpha) = \{W : \max_{t\in\mathrm{low}_i} \min_{\tau\in\mathrm{high}_i}
           (x_{it} - x_{i\tau})^\top W z_i \ge \epsilon \|W\|_F\ \forall i\},
 
-for otherwise it would pay to give the high tokens a little attention. A sequence without high tokens asks for nothing.
+because otherwise a little attention to the high tokens would lower the risk. A sequence with no high tokens imposes no
+condition.
 
-W is written as a function of a free variable (:mod:`attsvm.training.balls`). On separable problems the minimiser lies
-on the sphere, and for a linear head what is minimised is the logarithm of the excess risk over full attention to the
-best (or given) tokens, a smooth function whose value and gradient are exact at any radius
-(:meth:`~attsvm.training.objective.Objective.excess`); for any other head it is the risk itself, whose infimum is not
-known. L-BFGS with backtracking starts from the previous radius; large steps in R are taken in several small ones. The
-problem is not convex. A global path of a linear head follows two candidates, the previous minimiser and the minimiser
-of the convex problem of attending to the best tokens, which leads wherever those can be selected, and takes the better;
-the stationarity of every point is reported.
+W is a function of a free variable (:mod:`attsvm.training.balls`). On separable problems the minimiser lies on the
+sphere. For a linear head the minimised function is the logarithm of the excess risk over full attention to the best (or
+given) tokens. It is smooth, and its value and gradient are exact at any radius
+(:meth:`~attsvm.training.objective.Objective.excess`). For any other head it is the risk itself, whose infimum is
+unknown.
+
+L-BFGS with backtracking starts from the previous radius; large steps in R are divided into small ones. The problem is
+not convex. A global path of a linear head follows two candidates and takes the better one. One is the previous
+minimiser; the other is the minimiser of the convex problem of attending to the best tokens. The stationarity of every
+point is reported.
 """
 
 from __future__ import annotations
@@ -46,10 +49,10 @@ from attsvm.training.minimize import minimize
 from attsvm.training.objective import Objective
 from attsvm.training.path_result import RegularizationPath
 
-# The minimiser at radius R is a good start for 2 R: its logits are then off by a few units only.
+# Largest ratio of consecutive radii: the minimiser at R is a good start for 2 R, as its logits change by few units.
 _LARGEST_GROWTH = 2.0
 # Stationarity above which a point counts as caught where only the free variable is stationary. At a corner of the ball
-# the measure is of first order in the error, whose square is what L-BFGS brings below tol.
+# this measure is of first order in the error; L-BFGS reduces its square to tol.
 _ANGLE = 1e-4
 _ESCAPES = 8
 
@@ -75,7 +78,7 @@ def regularization_path(
     ----------
     data : TokenData
     head : array (dv,) or (..., dv), or module
-        Vector of the linear head, or any head; one that keeps the order of scores (condition E) for the theorems.
+        Vector of the linear head, or any head; the theorems need a head that keeps the order of scores (condition E).
     radii : increasing positive numbers
         For the nuclear path the ball is ||K||_F^2 + ||Q||_F^2 <= 2 R, so that ||W||_* <= R.
     norm : {"frobenius", "nuclear", "spectral", "max"} or p >= 1
@@ -86,14 +89,14 @@ def regularization_path(
     tokens : integer array, shape (..., n), optional
         Tokens alpha of a local path, which stays in cone_epsilon(alpha).
     epsilon : float
-        Of the cone.
+        Parameter of the cone.
     init : array (..., d, dz), optional
-        First direction. By default minus the gradient at 0; for a local path, the minimiser of the convex problem of
+        First direction. Default: minus the gradient at 0; for a local path, the minimiser of the convex problem of
         attending to `tokens`.
     tol : float
-        Stationarity to reach.
+        Largest accepted stationarity.
     max_iter : int
-        Iterations at each radius.
+        Largest number of iterations per radius.
 
     Returns
     -------
@@ -138,7 +141,7 @@ def regularization_path(
 
 
 def _check(data: Any, numbers: dict[str, tuple[float, int]]) -> None:
-    """Refuse data of another type, and numbers that are not finite or below their least."""
+    """Refuse data of another type, and numbers that are not finite or too small."""
     if not isinstance(data, TokenData):
         raise ValueError(f"data has type {type(data).__name__}; attsvm.TokenData was expected.")
     for name, (value, least) in numbers.items():
@@ -156,7 +159,7 @@ def _read_radii(radii: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def _read_targets(tokens: Array, data: TokenData) -> Tensor:
-    """Read one token a sequence; returns them as (B, n)."""
+    """Read one token per sequence; returns them as (B, n)."""
     targets = torch.as_tensor(np.array(to_numpy("tokens", tokens)))
     expected = (*data.batch_shape, data.n)
     if tuple(targets.shape) != expected or targets.is_floating_point() or targets.dtype == torch.bool:
@@ -169,8 +172,8 @@ def _read_targets(tokens: Array, data: TokenData) -> Tensor:
 class _TrialPath:
     """One trial's path from radius to radius.
 
-    The guide is the problem of attending to the best, or the given, tokens, which is convex: a local path starts from
-    its minimiser, and on a global path its minimiser is a second place to start from.
+    The guide is the convex problem of attending to the best, or given, tokens. A local path starts from its minimiser;
+    for a global path its minimiser is a second starting point.
     """
 
     def __init__(
@@ -183,7 +186,7 @@ class _TrialPath:
         self.guide = _Sphere(objective.selecting(tokens), ball, None, 0.0) if convex else None
 
     def start(self, first: Tensor, largest: float, *, given: bool) -> Tensor:
-        """Return the variable of a first direction (d, dz); a local path's lies in its cone."""
+        """Return the variable of a first direction (d, dz); for a local path it lies in the cone."""
         direction = self.ball.encode(first)
         if not self.local:
             return direction
@@ -213,7 +216,7 @@ class _TrialPath:
         return W, torch.cat([self.objective.value(w[None]) for w in W]), W.new_tensor(stationarity)
 
     def _minimize(self, direction: Tensor, guide_direction: Tensor, radius: float) -> tuple[Tensor, Tensor]:
-        """Return the variable of least risk found at a radius, and the guide's."""
+        """Return the variable of least risk found at a radius, and the minimiser of the guide."""
         candidates = [self.sphere.minimize(direction, radius, self.tol, self.max_iter)]
         if not self.local and self.guide is not None:
             guide_direction = self.guide.minimize(guide_direction, radius, self.tol, self.max_iter)
@@ -230,7 +233,7 @@ class _Sphere:
         self.reference: float | None = None  # exponent of the excess while it is not positive
 
     def minimize(self, V: Tensor, radius: float, tol: float, max_iter: int) -> Tensor:
-        """Return the variable of least risk found from V, next to which the search starts."""
+        """Return the variable of least risk found by a search that starts next to V."""
         V = self._inside(self.ball.release(V, self._gradient(V, radius)), V, radius)
         if self.linear:
             excess, scale = self.objective.excess(self.ball.decode(V, radius)[None], self.tokens)
@@ -247,17 +250,17 @@ class _Sphere:
         return end
 
     def _inside(self, candidate: Tensor, V: Tensor, radius: float) -> Tensor:
-        """Return the moved variable unless that leaves the cone."""
+        """Return the moved variable unless it leaves the cone."""
         return candidate if self.tokens is None or self.in_cone(self.ball.decode(candidate, radius)) else V
 
     def _gradient(self, V: Tensor, radius: float) -> Tensor:
         return self.objective.gradient(self.ball.decode(V, radius)[None]).W[0]
 
     def value(self, V: Tensor, radius: float) -> tuple[float, Tensor, float]:
-        """Return log(n (L - L*)) or L, its gradient in V and half the squared sine of the angle that is left to turn.
+        """Return log(n (L - L*)) or L, its gradient in V, and half the squared sine of the remaining angle.
 
         Infinite outside the cone. A local path may begin below L*, where tokens of higher score that are no neighbours
-        still count; from there the excess itself is minimised, in units of its size at the start.
+        still count; there the excess itself is minimised, in units of its size at the start.
         """
         W = self.ball.decode(V, radius)
         if self.tokens is not None and not self.in_cone(W):
@@ -280,7 +283,7 @@ class _Sphere:
         return float(value), slope, sine**2 / 2
 
     def rank_of(self, V: Tensor, radius: float) -> tuple[bool, float]:
-        """Return a key that orders variables by risk, whatever its exponent."""
+        """Return a key that orders variables by risk, for every exponent."""
         W = self.ball.decode(V, radius)[None]
         if not self.linear:
             return False, float(self.objective.value(W))

@@ -1,4 +1,4 @@
-"""What :func:`attsvm.regularization_path` returns."""
+"""The result of :func:`attsvm.regularization_path`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RegularizationPath(Summarised):
         Minimisers; K Q^T for the factored path.
     loss : array, shape (..., radii)
     stationarity : array, shape (..., radii)
-        1 - <-G, W> / (||G||_dual ||W||) for the gradient G: 0 where no direction inside the ball descends.
+        1 - <-G, W> / (||G||_dual ||W||) for the gradient G: 0 if no direction inside the ball descends.
     norm : Norm
 
     Examples
@@ -49,14 +49,14 @@ class RegularizationPath(Summarised):
     norm: Norm
 
     def distance(self, solution: Array | Solution | Sequence[Solution]) -> Array:
-        """Frobenius distance of each W / ||W||, in the norm of the path, to the SVM solutions scaled alike.
+        """Frobenius distance of each W to the SVM solutions, all scaled to norm one in the norm of the path.
 
         Parameters
         ----------
-        solution : Solution, or one a trial in a list, or array (..., d, dz)
-            What :func:`attsvm.solve` returned in this norm: the distance is that to the *set* of solutions, which may
-            have more than one member in the nuclear, spectral, l_1 and largest-entry norms. An array W_mm stands for
-            itself alone.
+        solution : Solution, or a list with one per trial, or array (..., d, dz)
+            Result of :func:`attsvm.solve` in this norm. The distance is to the *set* of solutions, which may have more
+            than one member in the nuclear, spectral, l_1 and largest-entry norms. An array W_mm stands for this matrix
+            alone.
 
         Returns
         -------

@@ -1,14 +1,14 @@
-r"""Shampoo and SOAP: a matrix is preconditioned from both sides by means of its gradient's Gram matrices.
+r"""Shampoo and SOAP: a matrix is preconditioned from both sides by running means of its gradient's Gram matrices.
 
-With :math:`L = \sum_j \beta^{k-j} G_j G_j^\top` and :math:`R = \sum_j \beta^{k-j} G_j^\top G_j`,
+Let :math:`L = \sum_j \beta^{k-j} G_j G_j^\top` and :math:`R = \sum_j \beta^{k-j} G_j^\top G_j`.
 
 * **Shampoo** (arXiv 1802.09568) steps along :math:`L^{-1/4} G R^{-1/4}`: the polar factor of G if all gradients agree.
-  With :math:`\beta = 1`, as published, early gradients outweigh all later ones of a problem that is being separated,
-  and the step vanishes with the gradient;
+  At the published :math:`\beta = 1`, early gradients of a separable problem outweigh all later ones, and the step
+  vanishes with the gradient;
 * **SOAP** (arXiv 2409.11321) runs Adam in the eigenvectors of L and R.
 
-Gradients keep their scales apart (:mod:`attsvm.training.moments`), and directions in which L and R hold rounding noise
-alone are left still.
+The scales of gradients are stored separately (:mod:`attsvm.training.moments`). Directions in which L and R hold only
+rounding noise do not move.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _grams(param: Tensor) -> tuple[ScaledMean, ScaledMean]:
 
 
 def _add(left: ScaledMean, right: ScaledMean, grad: Tensor, log: Tensor, beta: float) -> None:
-    """Add the Gram matrices of a gradient to means that weigh it 1 - beta, or to sums if beta = 1."""
+    """Add the Gram matrices of a gradient to means, with weight 1 - beta, or to sums if beta = 1."""
     weight = 1.0 if beta == 1 else 1 - beta
     left.update(beta, weight, grad @ grad.mT, 2 * log)
     right.update(beta, weight, grad.mT @ grad, 2 * log)
@@ -61,9 +61,9 @@ class Shampoo(Optimizer):
     Parameters
     ----------
     lr, schedule, relative, weight_decay
-        As for :class:`~attsvm.training.descent.Optimizer`.
+        See :class:`~attsvm.training.descent.Optimizer`.
     beta : float
-        Decay of L and R; 1 sums them up, as published.
+        Decay of L and R; 1 sums them, as published.
 
     Raises
     ------
@@ -88,7 +88,7 @@ class Shampoo(Optimizer):
         self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
     ) -> None:
         """Make one step in place."""
-        # Means start at zero and lack the share beta^(k+1) of their weight.
+        # Means start at zero and lack a fraction beta^(k+1) of their weight.
         correction = math.sqrt(1 - self.beta ** (k + 1)) if self.beta < 1 else 1.0
         for param, grad, (left, right) in zip(params, grads, state["grams"], strict=True):
             _add(left, right, grad, scaled.log_mean, self.beta)
@@ -104,13 +104,13 @@ class SOAP(Optimizer):
     Parameters
     ----------
     lr, schedule, relative, weight_decay
-        As for :class:`~attsvm.training.descent.Optimizer`.
+        See :class:`~attsvm.training.descent.Optimizer`.
     betas : pair of float
         Decay of the two means, as for Adam.
     beta : float
         Decay of L and R.
     refresh : int
-        Steps between two computations of their eigenvectors.
+        Steps between two computations of the eigenvectors.
     eps : float
         Added to the root of the second mean, in units of its largest entry.
 

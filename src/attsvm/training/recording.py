@@ -1,4 +1,4 @@
-"""Running an engine from record to record, and rewinding where a trial overflows."""
+"""Running an engine from record to record, and returning to the last finite state when a trial overflows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from torch import Tensor
 from attsvm.training.engine import Engine
 from attsvm.training.limits import Ending, left_range, out_of_range
 
-# Between callbacks a run is cut into this many pieces, so that a progress bar moves, and into more where one would take
-# longer than so many seconds, so that Ctrl-C is heard.
+# Number of pieces of a run between callbacks, for a progress bar, and longest piece in seconds, for Ctrl-C.
 _PIECES, _LONGEST = 100, 0.5
 
 
@@ -35,7 +34,7 @@ def record_steps(record_every: int | Sequence[int] | None, steps: int) -> np.nda
 
 
 def _snapshot(engine: Engine) -> dict[str, Tensor]:
-    """Return the current parameters by name, shape (B, ...); those of the head begin with "head."."""
+    """Return the current parameters by name, shape (B, ...); names of head parameters begin with "head."."""
     names = ("W",) if len(engine.params) == 1 else ("K", "Q")
     parameters: dict[str, Tensor] = dict(zip(names, engine.params, strict=True))
     for companion in engine.companions:
@@ -44,7 +43,7 @@ def _snapshot(engine: Engine) -> dict[str, Tensor]:
 
 
 def _outside(engine: Engine) -> Tensor:
-    """Whether a trial's parameters, those trained besides included, are out of range, (B,)."""
+    """Whether any trained parameter of a trial is out of range, (B,)."""
     outside = out_of_range(engine.params)
     for companion in engine.companions:
         for parameter in companion.parameters().values():
@@ -53,7 +52,7 @@ def _outside(engine: Engine) -> Tensor:
 
 
 class Watch:
-    """Advances an engine, and holds trials at their last parameters within range.
+    """Advances an engine, and keeps trials at their last parameters within range.
 
     Parameters
     ----------
@@ -86,7 +85,7 @@ class Watch:
             companion.refresh()
 
     def _ending(self) -> dict[int, str]:
-        """Say why trials end that have not ended before: they are out of range, or a step could not be made."""
+        """Return the reason for each trial that ends now: out of range, or a failed step."""
         engine = self.engine
         outside = _outside(engine).nonzero().flatten().tolist()
         reasons = dict.fromkeys(outside, left_range(engine.params[0].dtype)) | engine.failures()
@@ -97,7 +96,7 @@ class Watch:
 def run(
     engine: Engine, marks: np.ndarray, steps: int, callback: Callable[[int, int], bool | None] | None
 ) -> tuple[dict[str, Tensor], np.ndarray, bool]:
-    """Advance from mark to mark; return the records (B, R, ...), their steps, and whether the callback stopped."""
+    """Advance from record to record; return the records (B, R, ...), their steps, and whether the callback stopped."""
     stops = set(marks.tolist())
     if callback is not None:
         stops.update(np.linspace(0, steps, _PIECES + 1).astype(int).tolist())

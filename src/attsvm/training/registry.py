@@ -1,4 +1,4 @@
-"""The optimisers by name, with the step sizes each uses unless told otherwise."""
+"""The optimisers by name, with their default step sizes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from attsvm.training.steepest import AxisDescent, CoordinateDescent, MirrorDesce
 
 @dataclass(frozen=True)
 class Entry:
-    """How to make an optimiser for each parameterisation, or why there is none."""
+    """Constructors of an optimiser per parameterisation, or the reason why there is none."""
 
     W: Callable[[], Optimizer] | str
     KQ: Callable[[], Optimizer] | str
@@ -70,7 +70,7 @@ def make_optimizer(
     Raises
     ------
     ValueError
-        If the name is unknown, the parameterisation is not served, lr is not positive or the decay negative.
+        If the name is unknown, the parameterisation is not supported, lr is not positive or the decay negative.
     """
     name = optimizer if isinstance(optimizer, str) else getattr(optimizer, "name", None)
     entry = OPTIMIZERS.get(name) if isinstance(name, str) else None

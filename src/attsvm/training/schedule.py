@@ -1,8 +1,8 @@
 """Step sizes: eta_k = lr times a schedule of the step number k = 1, 2, ...
 
-Separable problems have no finite minimiser, so the schedule decides how fast the norm grows and with it how fast the
-direction settles: constant normalised steps give ||W|| ~ k, square-root decay the average-case optimal balance, growing
-steps an exponential norm.
+Separable problems have no finite minimiser: the schedule sets how fast the norm grows, and thereby how fast the
+direction converges. Constant normalised steps give ||W|| ~ k, square-root decay gives the best average-case balance,
+growing steps give an exponential norm.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from attsvm.core.types import ScheduleName
 
 Schedule = ScheduleName | Callable[[np.ndarray], np.ndarray]
 
-# 1 % a step is a factor e^10 in 1000 steps and leaves the float64 range only after 70 000.
+# Growth of 1 % per step: a factor of e^10 in 1000 steps; float64 overflows only after 70,000.
 GROWTH = 1.01
 
 _BY_NAME: dict[str, Callable[[np.ndarray], np.ndarray]] = {

@@ -1,4 +1,4 @@
-"""What a training needs before its first step, made from the arguments of :func:`attsvm.train`."""
+"""The objects that training needs before its first step, made from the arguments of :func:`attsvm.train`."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Setup:
     Attributes
     ----------
     data : TokenData
-        With the labels that are trained on.
+        Includes the labels used for training.
     flipped : ndarray of bool, shape (B, n)
         Labels that noise flipped.
     dtype : dtype
-        Of the results, of the data's kind.
+        Dtype of the results, in the data's array type.
     objective : Objective
     evaluation : Objective or None
         The risk on held-out data.
@@ -45,7 +45,7 @@ class Setup:
     params : list of Tensor
         [W] of shape (B, d, dz), or [K, Q].
     companions : list of Companion
-        Parameters that are trained next to attention: of the head, of the embeddings.
+        Parameters trained in addition to attention: of the head, of the embeddings.
     batches : Batches or None
     """
 
@@ -60,7 +60,7 @@ class Setup:
     batches: Batches | None
 
     def engine(self, schedule: Schedule | None, backend: str) -> Engine:
-        """Choose what runs the steps."""
+        """Choose the engine that runs the steps."""
         objective, rule, params = self.objective, self.rule, self.params
         if not isinstance(rule, Optimizer):
             if self.companions or backend == "compiled":
@@ -82,7 +82,7 @@ class Setup:
     def trace(
         self, engine: Engine, records: dict[str, Tensor], count: np.ndarray, *, cancelled: bool, seconds: float
     ) -> Trace:
-        """Collect what an engine recorded, (B, R, ...) each, after the steps ``count`` (R,)."""
+        """Collect the records of an engine, (B, R, ...) each, after the steps ``count`` (R,)."""
         W = records["W"] if "W" in records else records["K"] @ records["Q"].mT
         arrays = {name: self._in_shape(record) for name, record in records.items()}
         trials = range(len(self.params[0]))
@@ -111,13 +111,13 @@ class Setup:
         )
 
     def _in_shape(self, tensor: Tensor) -> Array:
-        """Return records (B, R, ...) in the data's leading dimensions, dtype and kind."""
+        """Return records (B, R, ...) in the data's leading dimensions, dtype and array type."""
         tensor = tensor.reshape(*self.data.batch_shape, *tensor.shape[1:])
         return tensor.to(self.dtype) if is_tensor(self.data.tokens) else tensor.numpy().astype(self.dtype, copy=False)
 
 
 def working_dtype(dtype: Any, data: TokenData) -> tuple[torch.dtype, Any]:
-    """Return the dtype to compute in and the dtype (of the data's kind) to return."""
+    """Return the dtype of computation and the dtype (in the data's array type) of results."""
     if dtype is None:
         return torch.float64, data.tokens.dtype
     name = str(dtype).removeprefix("torch.") if isinstance(dtype, (str, torch.dtype)) else np.dtype(dtype).name
@@ -128,7 +128,7 @@ def working_dtype(dtype: Any, data: TokenData) -> tuple[torch.dtype, Any]:
 
 
 def with_noise(data: TokenData, probability: float, entropy: list[tuple[int, ...]]) -> tuple[TokenData, np.ndarray]:
-    """Flip labels with that probability; returns the data and which labels were flipped, (B, n)."""
+    """Flip labels with the given probability; returns the data and which labels were flipped, (B, n)."""
     wrong = flips(data.n, probability, entropy)
     if not wrong.any():
         return data, wrong
@@ -145,18 +145,18 @@ def rule_of(
     schedule: Schedule | None,
     weight_decay: float | None,
 ) -> Optimizer | Factory:
-    """Make the optimiser with its step size, or pass a factory of torch optimisers on, which has its own."""
+    """Make the optimiser with its step size; a factory of torch optimisers is returned unchanged."""
     if isinstance(optimizer, (str, Optimizer)) or not callable(optimizer):
         return make_optimizer(optimizer, parameterization, lr, schedule, weight_decay)
     if lr is not None or weight_decay is not None:
         raise ValueError(
-            "lr or weight_decay is given beside a factory of torch optimisers; they were expected in the factory."
+            "lr or weight_decay is given with a factory of torch optimisers; they were expected in the factory."
         )
     return optimizer
 
 
 def weighted(objective: Objective, data: TokenData, sample_weight: Any) -> Objective:
-    """Weight the queries of the risk, (n,) or one row a trial."""
+    """Weight the queries of the risk, (n,) or one row per trial."""
     if sample_weight is None:
         return objective
     weights = torch.as_tensor(to_numpy("sample_weight", sample_weight))
@@ -185,7 +185,7 @@ def companions_of(
     normalized: bool,
     alone: bool,
 ) -> list[Companion]:
-    """Make what is trained next to attention; ``alone`` says that there are no mini-batches and no held-out data."""
+    """Make the other trained parameters; ``alone`` if there are no mini-batches and no held-out data."""
     companions: list[Companion] = []
     if head_lr is not None:
         companions.append(JointTraining(objective, head_lr, normalized))

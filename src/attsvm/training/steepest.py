@@ -1,18 +1,18 @@
-r"""Steepest descent in other norms: mirror, sign, spectral, coordinate descent, and by norms of rows or columns.
+r"""Steepest descent in other norms: mirror, sign, spectral and coordinate descent, and norms of rows or columns.
 
 Steepest descent in a norm is biased towards the max-margin solution in that norm.
 
-* **Mirror descent** with potential :math:`\psi(W) = \frac1p\|W\|_p^p` (p-AttGD of arXiv 2410.14581): with the mirror
-  image :math:`Z = \nabla\psi(W) = \mathrm{sign}(W)|W|^{p-1}`, :math:`Z \leftarrow Z - \eta\, G/\|G\|_q` where
-  1/p + 1/q = 1, and :math:`W = \mathrm{sign}(Z)|Z|^{1/(p-1)}`. Matched with the entrywise l_p SVM; p = 2 is normalised
+* **Mirror descent** with potential :math:`\psi(W) = \frac1p\|W\|_p^p` (p-AttGD of arXiv 2410.14581). The mirror image
+  is :math:`Z = \nabla\psi(W) = \mathrm{sign}(W)|W|^{p-1}`. A step is :math:`Z \leftarrow Z - \eta\, G/\|G\|_q` with 1/p
+  + 1/q = 1, and then :math:`W = \mathrm{sign}(Z)|Z|^{1/(p-1)}`. The limit is the entrywise l_p SVM; p = 2 is normalised
   gradient descent.
-* **Sign descent** :math:`W \leftarrow W - \eta\,\mathrm{sign}(G)` is steepest in the max-norm, **spectral descent**
-  :math:`W \leftarrow W - \eta\,UV^\top` (G = U S V^T, the limit of Muon without momentum) in the spectral norm. That
-  they reach the SVM of their norm is proved for linear multiclass models only (arXiv 2502.04664); for attention it is
-  an experiment. The solution in these norms need not be unique: compare margins, not directions.
-* **Coordinate descent** moves the largest entry of G alone, steepest in the l_1 norm as boosting is
-  (arXiv 1303.4172); **row** and **column descent** divide each row, or column, of G by its length: the linear
-  minimisation oracles of Scion (arXiv 2502.07529) for the largest row or column norm.
+* **Sign descent** :math:`W \leftarrow W - \eta\,\mathrm{sign}(G)` is steepest in the max-norm. **Spectral descent**
+  :math:`W \leftarrow W - \eta\,UV^\top` (G = U S V^T, the limit of Muon with no momentum) is steepest in the spectral
+  norm. Convergence to the SVM of the norm is proved only for linear multiclass models (arXiv 2502.04664); for attention
+  it is an experiment. The solution in these norms need not be unique: compare margins, not directions.
+* **Coordinate descent** moves only the largest entry of G, which is steepest in the l_1 norm, as boosting is (arXiv
+  1303.4172). **Row** and **column descent** divide each row, or column, of G by its length: the linear minimisation
+  oracles of Scion (arXiv 2502.07529) for the largest row or column norm.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MirrorDescent(Optimizer):
     Parameters
     ----------
     lr, schedule, relative
-        As for :class:`~attsvm.training.descent.Optimizer`.
+        See :class:`~attsvm.training.descent.Optimizer`.
     p : float
         Greater than 1.
 
@@ -104,7 +104,7 @@ class SpectralDescent(Optimizer):
 
 @dataclass(frozen=True)
 class CoordinateDescent(Optimizer):
-    """The entry with the largest gradient moves by the step size; of equal ones, the first."""
+    """The entry with the largest gradient moves by the step size; the first of several equal ones."""
 
     lr: float = 0.1
 
@@ -113,7 +113,7 @@ class CoordinateDescent(Optimizer):
     def step(
         self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
     ) -> None:
-        """Make one step in place; with K and Q the entry is the largest of both."""
+        """Make one step in place; for K and Q the entry is the largest of both."""
         flat = torch.cat([grad.flatten(1) for grad in grads], 1)
         largest = flat.abs().argmax(-1, keepdim=True)
         step = torch.zeros_like(flat).scatter_(-1, largest, flat.gather(-1, largest).sign())
@@ -130,7 +130,7 @@ class AxisDescent(Optimizer):
     Parameters
     ----------
     lr, schedule, relative, weight_decay
-        As for :class:`~attsvm.training.descent.Optimizer`.
+        See :class:`~attsvm.training.descent.Optimizer`.
     axis : {"rows", "columns"}
 
     Raises
@@ -161,7 +161,7 @@ class AxisDescent(Optimizer):
 def polar_factor(matrix: Tensor) -> Tensor:
     """Return U V^T over the non-zero singular values of each matrix, shape (..., d, m).
 
-    A gradient has rank at most n; singular vectors of rounding noise must not be given unit weight.
+    A gradient has rank at most n; singular vectors of rounding noise must not get unit weight.
     """
     steady, nonfinite = numbers_only(matrix)
     U, S, Vh = torch.linalg.svd(steady, full_matrices=False)
@@ -170,7 +170,7 @@ def polar_factor(matrix: Tensor) -> Tensor:
 
 
 def numbers_only(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Replace matrices that are not finite by zero, for LAPACK, which refuses the whole batch for one of them.
+    """Replace non-finite matrices by zero: LAPACK refuses a whole batch for one of them.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What training leaves behind: the recorded iterates, and everything that follows from them."""
+"""The result of training: recorded iterates, and quantities computed from them."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from attsvm.training.saved_trace import read_trace, write_trace
 class Trace(Summarised):
     """The record of one call of :func:`attsvm.train`.
 
-    Only the parameters are stored; loss, attention and norms of the recorded steps are computed from them when asked
-    for, so a long record costs d x dz numbers a step and nothing else.
+    Only the parameters are stored. Loss, attention and norms of recorded steps are computed on request: a record takes
+    d x dz numbers per step.
 
     Attributes
     ----------
     data : TokenData
     step : int array, shape (records,)
-        Number of steps made before each record; the first is 0, the last the end of the run.
+        Number of steps before each record; the first is 0, the last is the end of the run.
     W : array, shape (..., records, d, dz)
-        Recorded W, (..., records, H, d, dz) with several attention heads; K Q^T for the factored parameterisation.
+        Recorded W, (..., records, H, d, dz) for several attention heads; K Q^T for the factored parameterisation.
     K, Q : arrays, shape (..., records, d, m) and (..., records, dz, m), or None
     head : dict of arrays
         Recorded parameters of the head by name, shape (..., records, ...); empty unless they were trained.
     embeddings : array, shape (..., records, words, d), or None
-        Recorded table of embeddings, if it was trained. `data` has the tokens of the first.
+        Recorded table of embeddings, if it was trained. `data` has the tokens of the first record.
     optimizer : str
     numerics : {"exact", "autograd"}
     backend : {"torch", "compiled"}
@@ -48,12 +48,12 @@ class Trace(Summarised):
         Whether the callback ended the run early.
     seconds : float
     flipped : bool array, shape (..., n)
-        Labels that `label_noise` flipped, which they are in `data`.
+        Labels that `label_noise` flipped; `data` has the flipped labels.
     last_step : int array, shape (...)
-        Number of steps each trial made; fewer than the last of `step` where it ended early.
+        Number of steps of each trial; fewer than the last of `step` if it ended early.
     notice : str
-        Why trials ended early, empty if none did: parameters that left the range of their dtype, or the arithmetic of a
-        torch optimiser that loses the gradient. Their records from there on repeat the last finite iterate.
+        Why trials ended early, empty if none did: parameters left the range of their dtype, or the arithmetic of a
+        torch optimiser lost the gradient. Their later records repeat the last finite iterate.
 
     Examples
     --------
@@ -88,22 +88,22 @@ class Trace(Summarised):
     _embedding: EmbeddingTraining | None = field(repr=False)
 
     def followed_by(self, later: Trace) -> Trace:
-        """Join a run that began where this one ended.
+        """Join a run that began at the end of this one.
 
         Parameters
         ----------
         later : Trace
-            Of the same data and settings, trained with the last W, or the last (K, Q), of this one as its `init`.
+            Trained on the same data with the same settings; its `init` is the last W, or (K, Q), of this trace.
 
         Returns
         -------
         Trace
-            Both runs as one: the start that `later` recorded, which is the end of this run, appears once.
+            Both runs as one; the shared record, end of this run and start of `later`, appears once.
 
         Raises
         ------
         ValueError
-            If `later` does not begin where this run ends.
+            If `later` does not begin at the end of this run.
 
         Examples
         --------
@@ -141,13 +141,13 @@ class Trace(Summarised):
         )
 
     def _each_record(self, function: Callable[[Tensor], Tensor]) -> Array:
-        """Apply a function of W (B, d, dz) to each record and return it shaped (..., records, ...)."""
+        """Apply a function of W (B, d, dz) to each record and return the results as (..., records, ...)."""
         with torch.no_grad():
             stacked = torch.stack([function(self._at(r)) for r in range(len(self.step))], 1)
         return self._like_data(stacked.reshape(*self.data.batch_shape, *stacked.shape[1:]))
 
     def _at(self, record: int) -> Tensor:
-        """Return W of that record, shape (B, ...), after giving the head its parameters of that record."""
+        """Return W of a record, shape (B, ...), after setting the head's parameters of that record."""
         if self.head:
             module = self._objective.head
             assert isinstance(module, torch.nn.Module)
@@ -177,7 +177,7 @@ class Trace(Summarised):
 
     @cached_property
     def accuracy(self) -> Array:
-        """Share of training queries whose prediction has the sign of their label, at each record, (..., records)."""
+        """Fraction of training queries whose prediction has the sign of the label, at each record, (..., records)."""
         return self._each_record(lambda W: _share_right(self._objective, W))
 
     @cached_property
@@ -187,7 +187,7 @@ class Trace(Summarised):
         Raises
         ------
         ValueError
-            If there is none.
+            If there is no held-out data.
         """
         return self._each_record(self._held_out.value)
 
@@ -198,7 +198,7 @@ class Trace(Summarised):
         Raises
         ------
         ValueError
-            If there is none.
+            If there is no held-out data.
         """
         return self._each_record(lambda W: _share_right(self._held_out, W))
 
@@ -210,12 +210,12 @@ class Trace(Summarised):
 
     @cached_property
     def imbalance(self) -> Array:
-        """K^T K - Q^T Q at each record, shape (..., records, m, m), which gradient flow keeps and decay shrinks.
+        """K^T K - Q^T Q at each record, shape (..., records, m, m); gradient flow conserves it, decay shrinks it.
 
         Raises
         ------
         ValueError
-            If W was trained, and no factors.
+            If W was trained, not factors.
         """
         if self.K is None:
             raise ValueError("parameterization was 'W' in train(); 'KQ' was expected.")
@@ -235,18 +235,18 @@ class Trace(Summarised):
 
     @cached_property
     def selected(self) -> Array:
-        """Token each query attends to most at the end, integers of shape (..., n), or (..., H, n) with heads."""
+        """Token with the highest attention per query at the end, integers (..., n), or (..., H, n) with heads."""
         with torch.no_grad():
             top = self._objective.logits(self._at(len(self.step) - 1)).argmax(-1)
         return self._like_data(top.reshape(*self.data.batch_shape, *top.shape[1:]))
 
     @cached_property
     def stationary(self) -> Array:
-        """Whether the gradient that training sees is exactly zero at the end, booleans of shape (...).
+        """Whether the computed gradient is exactly zero at the end, booleans of shape (...).
 
-        With exact numerics and a named loss that is a true stationary point: single tokens, equal scores, a head that
-        is flat there. With a custom loss it also happens when its slope underflows, and with numerics="autograd" as
-        soon as every query is saturated; the run then stands still for a numerical reason.
+        For exact numerics and a named loss this is a true stationary point: single tokens, equal scores, or a head that
+        is flat there. For a custom loss it also happens when the slope underflows, and for numerics="autograd" once
+        every query is saturated; the run then stops for a numerical reason.
         """
         with torch.no_grad():
             zero = self._objective.gradient(self._at(len(self.step) - 1)).W.flatten(1).eq(0).all(-1)
@@ -255,8 +255,8 @@ class Trace(Summarised):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace as a .npz file of plain arrays; nothing is pickled.
 
-        The file holds the data, the recorded parameters, and the head and loss where they are of attsvm. Of a head or
-        loss of one's own only the trained parameters are kept: give the same one to :meth:`load`.
+        The file holds the data, the recorded parameters, and heads and losses of attsvm. For a user-defined head or
+        loss it holds only the trained parameters: pass the same object to :meth:`load`.
 
         Parameters
         ----------
@@ -265,7 +265,7 @@ class Trace(Summarised):
         Raises
         ------
         ValueError
-            If the path ends in .json, which would be taken for text.
+            If the path ends in .json, because the file is not text.
         OSError
             If the file cannot be written.
 
@@ -288,20 +288,20 @@ class Trace(Summarised):
 
     @staticmethod
     def load(path: str | os.PathLike[str], *, head: Any = None, loss: Any = None) -> Trace:
-        """Read a trace that :meth:`save` wrote; tensors come back as arrays.
+        """Read a trace written by :meth:`save`; tensors come back as arrays.
 
         Parameters
         ----------
         path : path
         head, loss : optional
-            Those given to :func:`attsvm.train`, where they are not of attsvm.
+            Arguments of :func:`attsvm.train`, if they are user-defined.
 
         Raises
         ------
         FileNotFoundError
             If there is no such file.
         ValueError
-            If it is no trace, or a head or loss of one's own is missing.
+            If the file is not a trace, or a user-defined head or loss is missing.
 
         Examples
         --------
@@ -318,14 +318,14 @@ class Trace(Summarised):
         Returns
         -------
         pandas.DataFrame
-            With columns step, loss and norm (of W), one row a record.
+            With columns step, loss and norm (of W), one row per record.
 
         Raises
         ------
         ValueError
             For a trace of several trials.
         ImportError
-            Without pandas.
+            If pandas is missing.
 
         Examples
         --------
@@ -341,7 +341,7 @@ class Trace(Summarised):
         return frame("Trace.to_frame", columns)
 
     def plot(self, solution: Any = None, ax: Any = None) -> Any:
-        """Draw the way of W over training; see :func:`attsvm.plots.path`.
+        """Draw the norm or correlation of W over training; see :func:`attsvm.plots.path`.
 
         Parameters
         ----------
@@ -358,7 +358,7 @@ class Trace(Summarised):
         ValueError
             For a trace of several trials.
         ImportError
-            Without matplotlib.
+            If matplotlib is missing.
 
         Examples
         --------

@@ -1,8 +1,8 @@
 r"""Matrix norms and their duals.
 
-A lower bound on the smallest norm needs the dual norm of A^T lam (SPEC of the Att-SVM dual, arXiv 2308.16898 section
-5.3 and appendix D for general norms): for lam >= 0 on the inequalities, ``sum(lam) / dual(A^T lam) <= ||W||`` for
-every feasible W. One module holds one norm or family; a new one is a subclass of :class:`Norm`.
+A lower bound on the smallest norm needs the dual norm of A^T lam. For lam >= 0 on the inequalities, ``sum(lam) /
+dual(A^T lam) <= ||W||`` for every feasible W (arXiv 2308.16898, section 5.3; general norms: appendix D). One module
+holds one norm or family; a new norm is a subclass of :class:`Norm`.
 """
 
 from attsvm.core.norms.composite import Largest, Sum

@@ -1,13 +1,13 @@
-r"""The sum of two norms, and the larger of the two.
+r"""The sum of two norms, and the maximum of two norms.
 
-For a sum the unit ball of the dual is the sum of the parts' dual balls, for the larger of the two it is their convex
-hull (Rockafellar, *Convex Analysis*, theorem 16.4 and corollary 16.4.1):
+The unit ball of the dual is the sum of the two dual balls for a sum, and their convex hull for a maximum (Rockafellar,
+*Convex Analysis*, theorem 16.4 and corollary 16.4.1):
 
 .. math:: \|M\|_{(a+b)*} = \min_{M_1+M_2=M} \max(\|M_1\|_{a*}, \|M_2\|_{b*}), \qquad
    \|M\|_{\max(a,b)*} = \min_{M_1+M_2=M} \|M_1\|_{a*} + \|M_2\|_{b*}.
 
-Any split bounds the dual norm from above, which is what a certificate needs; :mod:`attsvm.core.norms.splitting` finds
-one that is optimal to some 1e-11, of all norms at once where the two are composed of others.
+Any split bounds the dual norm from above, as a certificate needs. :mod:`attsvm.core.norms.splitting` finds a split that
+is optimal to about 1e-11, for nested compositions in one minimisation.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from attsvm.core.norms.norm import Norm, Smooth
 from attsvm.core.norms.smoothing import largest_smoothing
 from attsvm.core.norms.splitting import optimal_split, rough_split, split_after
 
-# How far, relatively, the computed split may be from an optimal one.
+# Largest relative distance of the computed split from an optimal one.
 SPLIT = 1e-5
-# The same of the bound that it shows. An answer with gap g is near several faces, which the path tells apart at mu < g
-# only, where rounding ends it: bounds from the splits of two runs were 1e-10 apart.
+# Relative difference of the bounds from two runs: at gap g, rounding hides which of several nearby faces W lies on.
 RESOLUTION = 1e-9
 
 
 class _Composite(Norm):
-    """Two norms together.
+    """A composition of two norms.
 
     Parameters
     ----------
@@ -64,25 +63,25 @@ class _Composite(Norm):
         return self._combine(self.a.value(M), self.b.value(M))
 
     def split(self, M: np.ndarray, slack: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Split M (d, dz) into two matrices that show how small the dual norm is, to a relative ``slack``."""
+        """Split M (d, dz) into two matrices that bound the dual norm from above, to a relative ``slack``."""
         first = sum(optimal_split(self, M, self.profile, slack=slack)[: self.a.leaves], np.zeros(M.shape))
         return first, M - first
 
     def dual_of_parts(self, parts: Sequence[np.ndarray]) -> float:
-        """Combine the bounds of both norms by the parts of their own leaves."""
+        """Combine the bounds of both norms, each from the matrices of its leaves."""
         count = self.a.leaves
         return self._combine_dual(self.a.dual_of_parts(parts[:count]), self.b.dual_of_parts(parts[count:]))
 
     def dual(self, M: np.ndarray) -> float:
-        """Bound the dual norm from above by a split that is optimal but for rounding, or the best when time is over."""
+        """Bound the dual norm from above by a split: optimal up to rounding, or the best found when time ran out."""
         return self._dual_by(M, lambda: optimal_split(self, M, self.profile))
 
     def dual_near(self, M: np.ndarray, V: np.ndarray) -> float:
-        """Bound the dual norm by a split of the gradients of smoothings at V."""
+        """Bound the dual norm by a split from the gradients of smoothings at V."""
         return self._dual_by(M, lambda: rough_split(self, M, V))
 
     def dual_after(self, M: np.ndarray, smooth: Smooth, step: np.ndarray) -> float:
-        """Split M as the gradient of the smoothing is: a bound that costs next to nothing, and optimal in the limit."""
+        """Split M like the gradient of the smoothing: a bound at almost no cost, optimal in the limit."""
         parts = [part + derivative(step.ravel()).reshape(M.shape) for part, derivative in smooth.leaves]
         return self._dual_by(M, lambda: split_after(self, M, parts))
 
@@ -92,33 +91,33 @@ class _Composite(Norm):
         return self.dual_of_parts(split()) if np.isfinite(M).all() else math.inf
 
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
-        """Combine the parts' bounds; one part alone is a split."""
+        """Combine the bounds of both norms; giving all of M to one norm is a split."""
         first, second = self.a.growth(shape, dual), self.b.growth(shape, dual)
         return min(first, second) if dual else self._combine(first, second)
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
-        """Add to the larger of the parts' one sum, and for the dual the rounding of the second part of a split."""
+        """Take the larger count of the two norms plus one sum; the dual adds the rounding of the split."""
         larger = max(self.a.roundings(shape, dual), self.b.roundings(shape, dual))
         return larger + 1 + (math.prod(shape) if dual else 0)
 
     def mismatch(self, shape: tuple[int, int]) -> str | None:
-        """Compare the arrays of both norms with the shape of W."""
+        """Check the arrays of both norms against the shape of W."""
         return self.a.mismatch(shape) or self.b.mismatch(shape)
 
     @abstractmethod
     def _dual_face(self, parts: list[np.ndarray], V: np.ndarray, tolerance: float) -> np.ndarray:
-        """Directions of a face of the dual ball that V exposes, from those of the two parts."""
+        """Directions of a face of the dual ball that V exposes, from the directions of both norms."""
 
     @abstractmethod
     def _common_face(self, G: np.ndarray, shares: list[np.ndarray], V: np.ndarray, room: float) -> np.ndarray:
-        """Directions of the face of G with V on it from the shares of a split."""
+        """Directions of the face of G that contains V, from the matrices of a split."""
 
     @abstractmethod
     def _hull(self, anchor: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Point and directions of what a share of a split may be, from those of a subdifferential."""
+        """Point and directions of the affine set of one matrix of a split, from a subdifferential."""
 
     def _one_face(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> np.ndarray | None:
-        """Directions of the face where one part alone tells; None where it takes both."""
+        """Directions of the face if one norm alone determines it; otherwise None."""
         return None
 
     def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
@@ -155,7 +154,7 @@ class _Composite(Norm):
         return [first.reshape(G.shape), second.reshape(G.shape)]
 
     def dual_on_face(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> float:
-        """Bound the dual norm by the split that V shows."""
+        """Bound the dual norm by the split that V determines."""
         scale = self.value(V) / float((G * V).sum())
         first, _ = self._shares(G * scale, V / self.value(V), tolerance)
         sizes = self.a.dual_on_face(first, V, tolerance), self.b.dual_on_face(G * scale - first, V, tolerance)
@@ -166,7 +165,7 @@ class _Composite(Norm):
         return [self._word, self.a, self.b]
 
     def evidence(self, M: np.ndarray, *, dual: bool = False) -> list[Any]:
-        """Return the first part of a split, for the dual, and what bounds both norms."""
+        """Return the first matrix of a split, for the dual, and the evidence of both norms."""
         first, second = self.split(M) if dual else (M, M)
         return [first if dual else None, self.a.evidence(first, dual=dual), self.b.evidence(second, dual=dual)]
 
@@ -187,7 +186,7 @@ class Sum(_Composite):
     Parameters
     ----------
     a, b : Norm, str or float
-        What :func:`attsvm.solve` takes as ``norm``.
+        Accepted as ``norm`` by :func:`attsvm.solve`.
 
     Examples
     --------
@@ -234,12 +233,12 @@ class Sum(_Composite):
 
 
 class Largest(_Composite):
-    """The larger of two norms.
+    """The maximum of two norms.
 
     Parameters
     ----------
     a, b : Norm, str or float
-        What :func:`attsvm.solve` takes as ``norm``.
+        Accepted as ``norm`` by :func:`attsvm.solve`.
 
     Examples
     --------
@@ -258,14 +257,14 @@ class Largest(_Composite):
         return first + second
 
     def of_tensor(self, W: Any) -> Any:
-        """Take the larger of the norms of a tensor."""
+        """Maximum of the norms of a tensor."""
         return self.a.of_tensor(W).maximum(self.b.of_tensor(W))
 
     def _dual_face(self, parts: list[np.ndarray], V: np.ndarray, tolerance: float) -> np.ndarray:
         sizes = self.a.value(V), self.b.value(V)
         if abs(sizes[0] - sizes[1]) > tolerance * max(sizes):
             return parts[0] if sizes[0] > sizes[1] else parts[1]
-        # The gradient of a smoothing is a point of the dual ball, in the limit one of the face.
+        # The gradient of a smoothing lies in the dual ball, and in the limit on the face.
         first, second = (part.smoothing(V, tolerance**2 * np.abs(V).max()).gradient for part in (self.a, self.b))
         return orthonormal(np.concatenate([*parts, (first - second).reshape(1, -1)]))
 

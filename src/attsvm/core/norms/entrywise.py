@@ -21,7 +21,7 @@ from attsvm.core.norms.smoothing import entrywise_smoothing, norm_gauge, top_gau
 
 
 def entrywise(M: np.ndarray, power: float) -> float:
-    """Norm l_p of the entries, p = ``power`` in [1, inf], safe against overflow and underflow of the powers."""
+    """Norm l_p of the entries, p = ``power`` in [1, inf], computed with no overflow or underflow of the powers."""
     size = np.abs(M)
     top = float(size.max(initial=0.0))
     if top == 0.0 or math.isinf(power):
@@ -30,7 +30,7 @@ def entrywise(M: np.ndarray, power: float) -> float:
 
 
 def _onto_simplex(sizes: np.ndarray) -> np.ndarray:
-    """Nearest nonnegative vector whose sum is one at most (Duchi et al. 2008, Figure 1)."""
+    """Nearest nonnegative vector whose sum is at most one (Duchi et al. 2008, Figure 1)."""
     if sizes.sum() <= 1:
         return sizes
     order_statistics = np.sort(sizes)[::-1]
@@ -40,9 +40,9 @@ def _onto_simplex(sizes: np.ndarray) -> np.ndarray:
 
 
 def power_roundings(entries: int, p: float) -> float:
-    """Count the roundings of l_p of so many entries.
+    """Count the roundings of l_p of ``entries`` numbers.
 
-    Powers are off by p units and their sum by one an entry; the p-th root divides both by p.
+    A power is exact to p units, their sum to one unit per entry; the p-th root divides both by p.
     """
     return 0.0 if math.isinf(p) else entries / p + 32 + 4 * math.log(entries)
 
@@ -53,7 +53,7 @@ class Entrywise(Norm):
     Parameters
     ----------
     p : float
-        In [1, inf]; infinite for the largest entry.
+        In [1, inf]; infinity gives the largest entry.
 
     Examples
     --------
@@ -83,12 +83,12 @@ class Entrywise(Norm):
         return entrywise_smoothing(norm_gauge(self.p), V, mu)
 
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
-        """Compare l_p with l_2 of as many entries (Hoelder's inequality)."""
+        """Compare l_p with l_2 of the same number of entries (Hoelder's inequality)."""
         p = self.q if dual else self.p
         return 1.0 if p >= 2 else math.prod(shape) ** (1.0 / p - 0.5)
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
-        """Count those of l_p."""
+        """Count the roundings of l_p."""
         return power_roundings(math.prod(shape), self.q if dual else self.p)
 
     def distance_bound(self, gap: float) -> tuple[float, float]:
@@ -108,7 +108,7 @@ class Entrywise(Norm):
         return entries_face(G.ravel(), self.q if dual else self.p, tolerance)
 
     def nearest(self, X: np.ndarray) -> np.ndarray | None:
-        """Clip the entries for p = infinity, shorten them by one amount for p = 1."""
+        """Project on the unit ball: clip entries for p = infinity, shrink them by one amount for p = 1."""
         if math.isinf(self.p):
             return np.clip(X, -1.0, 1.0)
         return np.sign(X) * _onto_simplex(np.abs(X).ravel()).reshape(X.shape) if self.p == 1 else None
@@ -123,7 +123,7 @@ class Entrywise(Norm):
 
     @property
     def canonical(self) -> Norm:
-        """Frobenius for p = 2."""
+        """The Frobenius norm for p = 2."""
         return FROBENIUS if self.p == 2 else self
 
 
@@ -168,7 +168,7 @@ class Weighted(Norm):
         return entrywise(self.weights * M, self.p)
 
     def dual(self, M: np.ndarray) -> float:
-        """Evaluate l_q of the entries over the weights."""
+        """Evaluate l_q of the entries divided by the weights."""
         return entrywise(M / self.weights, self.q)
 
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
@@ -176,14 +176,14 @@ class Weighted(Norm):
         return entrywise_smoothing(norm_gauge(self.p), V, mu, self.weights)
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
-        """Count those of l_p, and one for the weight of an entry."""
+        """Count the roundings of l_p and of multiplying by a weight."""
         return power_roundings(math.prod(shape), self.q if dual else self.p) + 1
 
     def mismatch(self, shape: tuple[int, int]) -> str | None:
-        """Compare the shape of the weights with that of W."""
+        """Compare the shape of the weights with the shape of W."""
         if self.weights.shape == shape:
             return None
-        return f"weights has shape {self.weights.shape}; that of W, (d, dz) = {shape}, was expected."
+        return f"weights has shape {self.weights.shape}; the shape of W, (d, dz) = {shape}, was expected."
 
     def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
         scale = self.weights if dual else 1.0 / self.weights
@@ -194,7 +194,7 @@ class Weighted(Norm):
         return vector_norm(W * W.new_tensor(self.weights), self.p, (-2, -1))
 
     def words(self) -> list[Any]:
-        """Name the weights and what they weigh."""
+        """Name the weights and the weighted norm."""
         return ["weighted", self.weights, ["entrywise", self.p]]
 
     @cached_property
@@ -203,7 +203,7 @@ class Weighted(Norm):
 
 
 class LargestEntries(Norm):
-    """The sum of the k largest absolute entries: what a Ky Fan norm is to singular values.
+    """The sum of the k largest absolute entries, the entrywise analogue of a Ky Fan norm.
 
     Parameters
     ----------
@@ -219,12 +219,12 @@ class LargestEntries(Norm):
         return float(np.sort(np.abs(M), axis=None)[::-1][: self.k].sum())
 
     def dual(self, M: np.ndarray) -> float:
-        """Evaluate the larger of the largest entry and the k-th part of the sum of all."""
+        """Maximum of the largest absolute entry and the sum of all divided by k."""
         size = np.abs(M)
         return max(float(size.max(initial=0.0)), float(size.sum()) / min(self.k, size.size))
 
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
-        """Compare k entries, or all, with their length (Cauchy and Schwarz)."""
+        """Compare the sum of k entries, or all, with their l_2 norm (Cauchy and Schwarz)."""
         entries = math.prod(shape)
         k = min(self.k, entries)
         return max(1.0, math.sqrt(entries) / k) if dual else math.sqrt(k)

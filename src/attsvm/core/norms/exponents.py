@@ -1,4 +1,4 @@
-"""Exponents of l_p norms, and what is done with them beside floats: conjugates and tensors."""
+"""Exponents of l_p norms: reading, conjugates, and norms of tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def exponent(name: str, p: object) -> float:
     Raises
     ------
     ValueError
-        If it is none.
+        If it is not such a number.
     """
     try:
         number = math.nan if isinstance(p, bool) else float(p)  # pyright: ignore[reportArgumentType]

@@ -1,7 +1,7 @@
-r"""Faces of unit balls: in which directions an optimum of a norm that is not smooth may move.
+r"""Faces of unit balls: the directions in which an optimum of a non-smooth norm may move.
 
-A matrix G exposes the face :math:`F(G) = \{V : \|V\| \le 1, \langle G, V\rangle = \|G\|_*\}` of the unit ball, the
-subdifferential of the dual norm at G. Its directions, the span of :math:`F(G) - F(G)`, are
+A matrix G exposes the face :math:`F(G) = \{V : \|V\| \le 1, \langle G, V\rangle = \|G\|_*\}` of the unit ball, which is
+the subdifferential of the dual norm at G. Its directions, the span of :math:`F(G) - F(G)`, are
 
 * for l_1, the changes of the entries where :math:`|G|` is largest that keep :math:`\langle G, V\rangle`;
 * for the largest entry, the changes of the entries where G is zero;
@@ -9,37 +9,41 @@ subdifferential of the dual norm at G. Its directions, the span of :math:`F(G) -
   largest singular value of G;
 * for the spectral norm, :math:`U_0 Y V_0^\top` with U_0, V_0 the singular vectors of the singular value zero
 
-(Watson, Linear Algebra Appl. 170, 1992). For the others,
+(Watson, Linear Algebra Appl. 170, 1992). Other norms:
 
-* a Ky Fan norm's dual is the larger of the spectral norm and a k-th of the nuclear one, so that F(G) is a face of the
-  nuclear ball, of the spectral one, or where the two agree the hull of both; a face of its dual ball has the
-  directions :math:`U_c H V_c^\top` with H symmetric of trace zero in the singular vectors of :math:`\sigma_k`, if there
-  are more of these than fit among the first k, or :math:`U_0 Y V_0^\top` if :math:`\sigma_k = 0`;
-* in a mixed norm :math:`V = (s_r v_r)` with s on the face of the l_q ball that the rows' dual norms expose, and
-  :math:`v_r` on that of the l_p ball that the row of G exposes;
-* weights and other coordinates carry faces over, :math:`F(G) = L^{-1} F_0(L^{-\top} G R^{-\top}) R^{-1}`;
-* the dual ball of a sum of norms is the sum of the dual balls (Rockafellar, Convex Analysis, 1970, Corollary 16.4.1),
-  and so are its faces; that of the larger of two norms is the hull of both, and a face of it that of the larger, or the
-  hull of both where they agree.
+* Ky Fan norm: its dual is the maximum of the spectral norm and the nuclear norm divided by k. F(G) is therefore a face
+  of the nuclear ball or of the spectral ball or, if the two agree, the hull of both. A face of the dual ball has
+  directions in the singular vectors of :math:`\sigma_k`. They are :math:`U_c H V_c^\top` with H symmetric of trace zero
+  if more singular values equal :math:`\sigma_k` than belong to the first k, or :math:`U_0 Y V_0^\top` if
+  :math:`\sigma_k = 0`.
+* Mixed norm: :math:`V = (s_r v_r)`, with s on the face of the l_q ball that the rows' dual norms expose, and
+  :math:`v_r` on the face of the l_p ball that the row of G exposes.
+* Weights and other coordinates transform faces: :math:`F(G) = L^{-1} F_0(L^{-\top} G R^{-\top}) R^{-1}`.
+* Sum of norms: the dual ball is the sum of the dual balls (Rockafellar, Convex Analysis, 1970, Corollary 16.4.1), and
+  each face is the sum of their faces.
+* Maximum of two norms: the dual ball is the hull of both dual balls. A face is the face of the larger norm, or the hull
+  of both faces if the norms agree.
+
+A smooth norm, whose dual is strictly convex, has only single points as faces.
 
 A smooth norm, whose dual is strictly convex, has points for faces.
 
-**Balls of sums and of the larger of two.** With an optimal split :math:`G = G_a + G_b`
-(:mod:`attsvm.core.norms.composite`), V of norm one is on F(G) if and only if
+**Balls of sums and maxima.** Let :math:`G = G_a + G_b` be an optimal split (:mod:`attsvm.core.norms.composite`). V of
+norm one is on F(G) if and only if
 
 .. math:: \langle G_a, V\rangle = \|G_a\|_{a*}\,s_a, \qquad \langle G_b, V\rangle = \|G_b\|_{b*}\,s_b,
 
-where :math:`s_a = \|V\|_a, s_b = \|V\|_b` for a sum and :math:`s_a = s_b = 1` for the larger of two, since the left
-sides add up to :math:`\|G\|_*` and neither exceeds the right one. For the larger of two, V therefore lies on the faces
-of both balls that the parts expose, where a part that is zero exposes the whole ball. For a sum V lies on the cones
-over these faces, in shares that may vary, so that the directions are those orthogonal to G in
-:math:`\mathrm{span}(V, D_a) \cap \mathrm{span}(V, D_b)`, with D the directions of the two faces. This holds for every
-optimal split; what one split gives contains the directions of F(G), and is nothing more for a split in the relative
-interior of all.
+where :math:`s_a = \|V\|_a, s_b = \|V\|_b` for a sum and :math:`s_a = s_b = 1` for a maximum: the left sides add up to
+:math:`\|G\|_*`, and neither exceeds its right side. For a maximum, V therefore lies on the faces of both balls that
+:math:`G_a` and :math:`G_b` expose; a zero matrix exposes the whole ball. For a sum, V lies on the cones over these
+faces, with shares that may vary. The directions are then the ones orthogonal to G in :math:`\mathrm{span}(V, D_a) \cap
+\mathrm{span}(V, D_b)`, where D are the directions of the two faces. This holds for every optimal split. The result of
+one split contains the directions of F(G), and equals them for a split in the relative interior of all optimal splits.
 
-The minimisation that splits G ends within some 1e-6 of such a split. A point V of the face says the rest: :math:`G_a`
-is in the subdifferential of the first norm at V (for the larger of two, in a multiple of it), :math:`G_b` in that of
-the second, and their affine hulls are known by the list above, so that the nearest split is a problem of least squares.
+The minimisation that splits G ends within about 1e-6 of such a split. A point V of the face determines the split
+exactly. :math:`G_a` is in the subdifferential of the first norm at V (for a maximum, in a multiple of it), and
+:math:`G_b` in the subdifferential of the second. Their affine hulls follow from the list above, so the nearest split is
+a least-squares problem.
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ import math
 
 import numpy as np
 
-# Directions whose part off the others is shorter than this are combinations of them.
+# Length of a direction, orthogonal to the others, below which it counts as a combination of them.
 DEPENDENT = 1e-10
 
 
@@ -88,7 +92,7 @@ def symmetric_directions(U: np.ndarray, Vt: np.ndarray) -> np.ndarray:
 
 
 def orthonormal(rows: np.ndarray) -> np.ndarray:
-    """Orthonormal rows that span those of (k, m)."""
+    """Orthonormal rows with the same span as rows (k, m)."""
     if not len(rows):
         return rows
     _, sigma, Vt = np.linalg.svd(rows, full_matrices=False)
@@ -96,7 +100,7 @@ def orthonormal(rows: np.ndarray) -> np.ndarray:
 
 
 def common_span(first: np.ndarray, second: np.ndarray, tolerance: float) -> np.ndarray:
-    """Orthonormal rows that span what the spans of orthonormal rows (j, m) and (k, m) have in common."""
+    """Orthonormal rows that span the intersection of the spans of orthonormal rows (j, m) and (k, m)."""
     left, sigma, _ = np.linalg.svd(first - first @ second.T @ second)
     return left.T[np.append(sigma, np.zeros(len(first) - len(sigma))) <= tolerance] @ first
 

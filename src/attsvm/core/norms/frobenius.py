@@ -16,7 +16,7 @@ SAFE_SQUARE = 1e-200
 
 
 def frobenius(M: np.ndarray) -> float:
-    """Square root of the sum of squares, safe against overflow and underflow of the squares."""
+    """Square root of the sum of squares, with no overflow or underflow of the squares."""
     square = float(np.vdot(M, M))
     if SAFE_SQUARE < square < 1.0 / SAFE_SQUARE:
         return math.sqrt(square)
@@ -57,7 +57,7 @@ class Frobenius(Norm):
         return ["frobenius"]
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
-        """Count squares and their sum, halved by the root."""
+        """Count the roundings of squares and their sum, halved by the root."""
         return 0.5 * math.prod(shape) + 8
 
     @property

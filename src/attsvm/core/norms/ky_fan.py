@@ -21,7 +21,7 @@ class KyFan(SingularValueNorm):
     Parameters
     ----------
     k : int
-        1 is the spectral norm; min(d, dz) or more the nuclear norm.
+        1 gives the spectral norm; min(d, dz) or more gives the nuclear norm.
 
     Raises
     ------
@@ -60,7 +60,7 @@ class KyFan(SingularValueNorm):
         return orthonormal(np.concatenate(parts))
 
     def words(self) -> list[Any]:
-        """Name the norm, and how many singular values it sums."""
+        """Name the norm and its number of singular values."""
         return ["ky-fan", self.k]
 
     @property

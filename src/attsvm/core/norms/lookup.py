@@ -12,7 +12,7 @@ from attsvm.core.norms.norm import Norm
 from attsvm.core.norms.schatten import NUCLEAR, SPECTRAL, Schatten
 
 BY_NAME: dict[str, Norm] = {norm.name: norm for norm in (FROBENIUS, NUCLEAR, SPECTRAL, MAX)}
-# Norms with parameters that are numbers, as text: the family, then the parameters, separated by colons.
+# Norms with numeric parameters, as text: the family, then the parameters, separated by colons.
 FAMILIES: dict[str, Callable[..., Norm]] = {
     "schatten": lambda p: Schatten(float(p)),
     "ky-fan": lambda k: KyFan(int(k)),
@@ -22,23 +22,23 @@ FAMILIES: dict[str, Callable[..., Norm]] = {
 
 
 def get_norm(norm: Norm | str | float) -> Norm:
-    """Look a norm up by name, or by the exponent of an entrywise norm.
+    """Find a norm by its name, or by the exponent of an entrywise norm.
 
     Parameters
     ----------
     norm : Norm, {"frobenius", "nuclear", "spectral", "max"}, other text, or float
-        A number p >= 1 (or its decimal text) is the entrywise l_p norm. "schatten:p", "ky-fan:k", "rows:p:q" and
-        "columns:p:q" are the norms of :mod:`attsvm.norms` whose parameters are numbers.
+        A number p >= 1 (or its decimal text) is the entrywise l_p norm. The texts "schatten:p", "ky-fan:k", "rows:p:q"
+        and "columns:p:q" are norms of :mod:`attsvm.norms` with numeric parameters.
 
     Returns
     -------
     Norm
-        In the form that the solvers know: "schatten:1" is the nuclear norm.
+        In canonical form: "schatten:1" is the nuclear norm.
 
     Raises
     ------
     ValueError
-        If no such norm is known.
+        If there is no such norm.
     """
     if isinstance(norm, Norm):
         return norm.canonical

@@ -1,10 +1,9 @@
 r"""Norms in other coordinates: :math:`\|A^{1/2} W B^{1/2}\|`.
 
-With :math:`X = A^{1/2} W B^{1/2}` margins are :math:`(A^{-1/2}\delta)^\top X (B^{-1/2}z)`: the problem is the base
-norm's own with transformed tokens and queries, whatever method solves that. A and B may be inverse covariances, so that
-the norm does not depend on the coordinates of the data. The dual norm of M is the base's of
-:math:`A^{-1/2} M B^{-1/2}`. Methods work with the roots as floats; what these miss of the norm of A and B themselves
-(:mod:`attsvm.core.norms.square_root`) is counted in every bound.
+Let :math:`X = A^{1/2} W B^{1/2}`. Margins are :math:`(A^{-1/2}\delta)^\top X (B^{-1/2}z)`: the problem is the base
+norm's problem with transformed tokens and queries, for every method. If A and B are inverse covariances, the norm does
+not depend on the coordinates of the data. The dual norm of M is the base's dual norm of :math:`A^{-1/2} M B^{-1/2}`.
+Methods use the roots as floats; every bound counts their rounding (:mod:`attsvm.core.norms.square_root`).
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ class Mahalanobis(Norm):
     A : array_like, shape (d, d), or None
         Symmetric positive definite; None for the identity.
     B : array_like, shape (dz, dz), or None
-        The same for the queries.
+        The same for the coordinates of the queries.
     base : Norm, str or float
-        The norm that is taken; default Frobenius.
+        The norm of A^(1/2) W B^(1/2); default Frobenius.
 
     Raises
     ------
     ValueError
-        If a matrix is not symmetric positive definite, or the base is no norm.
+        If a matrix is not symmetric positive definite, or the base is not a norm.
 
     Examples
     --------
@@ -66,11 +65,11 @@ class Mahalanobis(Norm):
 
     @property
     def inner(self) -> Norm:
-        """The norm that is taken of A^(1/2) W B^(1/2), which may be one in other coordinates again."""
+        """The norm of A^(1/2) W B^(1/2), which may itself be a norm in other coordinates."""
         return self._base
 
     def seen(self, M: np.ndarray, *, dual: bool = False) -> np.ndarray:
-        """Return M (d, dz) as the inner norm sees it: A^(1/2) M B^(1/2), with inverse roots for the dual.
+        """Return M (d, dz) in the inner norm's coordinates: A^(1/2) M B^(1/2), with inverse roots for the dual.
 
         Examples
         --------
@@ -95,11 +94,11 @@ class Mahalanobis(Norm):
         return self._base.dual(self.seen(M, dual=True))
 
     def dual_of_parts(self, parts: Sequence[np.ndarray]) -> float:
-        """Bound the base's dual norm by the parts in its coordinates."""
+        """Bound the base's dual norm by the matrices in its coordinates."""
         return self._base.dual_of_parts([self.seen(part, dual=True) for part in parts])
 
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
-        """Multiply the base's bound by what the matrices stretch."""
+        """Multiply the base's bound by the spectral norms of the matrices."""
         stretch = math.prod(side.reach(dual) for side in self._sides)
         return stretch * self._base.growth(shape, dual)
 
@@ -123,13 +122,13 @@ class Mahalanobis(Norm):
         return [side for side in (self._left, self._right) if side is not None]
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
-        r"""Add to those of the base what the roots in floats miss, and what the products with them round.
+        r"""Add the errors of the floating-point roots and of products with them to the base's roundings.
 
-        A factor :math:`F(I + N)` in place of F, on either side, makes of an image X one within
-        :math:`(1/\prod(1 - \|N\|) - 1)\|X\|` of it. A product :math:`fl(FM)` is off by
-        :math:`\gamma_d|F||M|`, at most :math:`\gamma_d\sqrt d\|F\|\|M\|`, and M is no longer than the image
-        stretched by every inverse (Higham, chapter 3). The base makes of a length at most its growth, and of that, in
-        proportion to the norm itself, its growth times the dual's.
+        Replacing a factor :math:`F` by :math:`F(I + N)`, on either side, changes an image X by at most
+        :math:`(1/\prod(1 - \|N\|) - 1)\|X\|`. A product :math:`fl(FM)` has an error of at most :math:`\gamma_d|F||M|`,
+        hence at most :math:`\gamma_d\sqrt d\|F\|\|M\|`. M is no longer than the image times the norms of the inverses
+        (Higham, chapter 3). The base turns an error of length l into at most its growth times l; relative to the norm
+        itself this is its growth times the dual's growth.
         """
         sides = self._sides
         stretch = math.prod(side.reach(dual) * side.reach(not dual) for side in sides)
@@ -148,7 +147,7 @@ class Mahalanobis(Norm):
                 pair, rounding = product(factor, pair) if is_left else product(pair, factor)
                 error = (error * side.reach(dual) + rounding) * (1 + DRIFT)
                 drift += side.drift_of(dual, rounded=False)
-        # Drifts a and b are below DRIFT, so that 1/((1 - a)(1 - b)) - 1 is hardly more than their sum.
+        # Drifts a and b are below DRIFT, so that 1/((1 - a)(1 - b)) - 1 hardly exceeds their sum.
         error += drift * (1 + 8 * DRIFT) * (float(np.linalg.norm(pair.high)) * (1 + DRIFT) + error)
         return self._base, pair, float(error)
 
@@ -159,7 +158,7 @@ class Mahalanobis(Norm):
         return orthonormal(np.array(images).reshape(-1, G.size))
 
     def dual_on_face(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> float:
-        """Bound the base's dual norm."""
+        """Bound the base's dual norm in its coordinates."""
         return self._base.dual_on_face(self.seen(G, dual=True), self.seen(V), tolerance)
 
     def of_tensor(self, W: Any) -> Any:
@@ -168,15 +167,15 @@ class Mahalanobis(Norm):
         return self._base.of_tensor(_times(left, W, right))
 
     def words(self) -> list[Any]:
-        """Name the roots of A and B, which know them, and the base."""
+        """Name the roots of A and B, and the base."""
         return ["coordinates", self._left, self._right, self._base]
 
     def evidence(self, M: np.ndarray, *, dual: bool = False) -> list[Any] | None:
-        """Return the base's, in its coordinates."""
+        """Return the evidence of the base, in its coordinates."""
         return self._base.evidence(self.image(M, dual)[1].rounded(), dual=dual)
 
     def mismatch(self, shape: tuple[int, int]) -> str | None:
-        """Compare the shapes of A and B with that of W."""
+        """Compare the shapes of A and B with the shape of W."""
         for name, form, size in zip("AB", self.forms, shape, strict=True):
             if form is not None and len(form) != size:
                 return f"{name} has shape {form.shape}; {(size, size)} was expected for W of shape {shape}."
@@ -189,7 +188,7 @@ class Mahalanobis(Norm):
 
     @cached_property
     def transform(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """A^(-1/2) and B^(-1/2), each None for the identity, then what the base itself transforms."""
+        """A^(-1/2) and B^(-1/2), each None for the identity, times the transform of the base."""
         (left, right), inner = self._floats(True), self._base.transform
         return _product(left, inner[0]), _product(right, inner[1])
 

@@ -1,8 +1,8 @@
 r"""Mixed norms: the l_q norm of the l_p norms of the rows, or of the columns.
 
-:math:`\|W\|_{p,q} = \big\|(\|W_{1\cdot}\|_p, \dots, \|W_{d\cdot}\|_p)\big\|_q`; (2, 1) is the group lasso (Yuan and
-Lin, J. R. Stat. Soc. B 68, 2006), which switches whole coordinates of the tokens off. The dual has the conjugate
-exponents (Hoelder's inequality twice).
+The norm is :math:`\|W\|_{p,q} = \big\|(\|W_{1\cdot}\|_p, \dots, \|W_{d\cdot}\|_p)\big\|_q`. The exponents (2, 1) give
+the group lasso (Yuan and Lin, J. R. Stat. Soc. B 68, 2006), which sets all entries of some token coordinates to zero.
+The dual norm has the conjugate exponents (Hoelder's inequality twice).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Mixed(Norm):
     p, q : float
         In [1, inf]: p within a row, q across rows.
     axis : {"rows", "columns"}
-        Rows of W belong to coordinates of the tokens, columns to those of the queries.
+        Rows of W belong to coordinates of the tokens, columns to coordinates of the queries.
 
     Raises
     ------
@@ -78,7 +78,7 @@ class Mixed(Norm):
         return compose(norm_gauge(self.q), inner, V.shape, mu)
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
-        """Count those of l_p of a row, whose size is one entry of the l_q norm outside."""
+        """Count the roundings of l_p of a row, whose norm is one entry of the outer l_q norm."""
         count, length = shape if self.axis == "rows" else shape[::-1]
         p, q = (conjugate(self.p), conjugate(self.q)) if dual else (self.p, self.q)
         return power_roundings(length, p) + power_roundings(count, q) + 2
@@ -115,7 +115,7 @@ def _rows_face(G: np.ndarray, p: float, q: float, tolerance: float) -> np.ndarra
         out[k, r] = part
     if q > 1:
         return out
-    # Rows of the largest dual norm share the length one: each has its point of the l_p ball, and these are independent.
+    # Rows of the largest dual norm share the length one: each has its point of the l_p ball, independent of the others.
     points = np.zeros((np.count_nonzero(full), *G.shape))
     for k, r in enumerate(np.flatnonzero(full)):
         points[k, r] = _dual_face(G[r], p)

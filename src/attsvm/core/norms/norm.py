@@ -1,14 +1,15 @@
-r"""What a norm on matrices is to the solvers.
+r"""The interface between norms and solvers.
 
-A method needs the norm and its dual, which certify, and one smooth approximation of the norm for every :math:`\mu > 0`,
+A method needs the norm and its dual norm, which certify, and one smooth approximation of the norm for every :math:`\mu
+> 0`,
 
 .. math:: f_\mu(V) \to \|V\| \quad (\mu \to 0), \qquad \|\nabla f_\mu(V)\|_* \le 1, \qquad
    \nabla f_{c\mu}(cV) = \nabla f_\mu(V) \quad (c > 0),
 
-convex, with its gradient and Hessian: the first property makes a minimiser of :math:`f_\mu` nearly one of the norm, the
-second makes its gradient a dual point, the third gives the tangent of the path of minimisers,
-:math:`\mu\,\partial_\mu\nabla f_\mu(V) = -\nabla^2 f_\mu(V) V` (Euler). :mod:`attsvm.core.norms.smoothing` has the
-parts that such functions are composed of.
+convex, with gradient and Hessian. The first property makes a minimiser of :math:`f_\mu` nearly a minimiser of the norm.
+The second makes its gradient a dual point. The third gives the tangent of the path of minimisers,
+:math:`\mu\,\partial_\mu\nabla f_\mu(V) = -\nabla^2 f_\mu(V) V` (Euler). Such functions are composed of the functions in
+:mod:`attsvm.core.norms.smoothing`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 
 from attsvm.core.error_free import Pair
 
-# What norms contribute to a gradient, and the product of its derivative with a direction.
+# Contribution of each norm to a gradient, and the product of its derivative with a direction.
 Parts = tuple[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]], ...]
 
 UNKNOWN = "norm is {!r}; one of attsvm.norms was expected."
@@ -38,12 +39,12 @@ class Smooth:
     ----------
     value : float
     gradient : ndarray, shape (p, r)
-        Of dual norm one at most.
+        Its dual norm is at most one.
     curvature : ndarray, shape (p r, p r), or callable
-        The Hessian, V flattened row by row, or what forms it.
+        The Hessian, V flattened row by row, or a function that returns it.
     parts : tuple of (ndarray, callable)
-        For a norm composed of others: what each contributes to the gradient, (p, r), and the product of the derivative
-        of that with a direction (p r,).
+        For a composed norm, one pair per norm: its contribution (p, r) to the gradient, and the product of the
+        contribution's derivative with a direction (p r,).
 
     Examples
     --------
@@ -61,35 +62,35 @@ class Smooth:
 
     @cached_property
     def hessian(self) -> np.ndarray:
-        """The Hessian, formed when it is first asked for."""
+        """The Hessian, computed on first use."""
         return self.curvature() if callable(self.curvature) else self.curvature
 
     @property
     def leaves(self) -> Parts:
-        """The contributions of all norms that it is composed of: its own alone where there are no parts."""
+        """Contributions of all component norms; of the norm itself if it is not composed."""
         return self.parts or ((self.gradient, lambda step: self.hessian @ step),)
 
 
 class Norm(ABC):
-    r"""A norm on d x dz matrices; two norms are equal when they measure alike by construction.
+    r"""A norm on d x dz matrices; two norms are equal when their definitions are.
 
     Attributes
     ----------
     name : str
     invariant : bool
-        Whether the norm is unchanged by orthogonal changes of the token and the query basis, so that the problem may be
-        solved in the span of the data (Lemma 1 of arXiv 2308.16898).
+        Whether orthogonal changes of the token and query bases leave the norm unchanged. The problem may then be solved
+        in the span of the data (Lemma 1 of arXiv 2308.16898).
     power : float or None
-        The exponent p of an entrywise norm; infinite for the largest entry, None for the others.
+        The exponent p of an entrywise norm; infinite for the largest entry, None for other norms.
     smooth : bool
         Whether the norm and its dual are differentiable away from zero, so that the solution is unique.
     euclidean : bool
-        Whether it is the Frobenius norm of W, or of W in other coordinates: a soft margin is then added to half the
-        square, and at the optimum W is :math:`A^\top\lambda` in those coordinates.
+        Whether it is the Frobenius norm of W, or of W in other coordinates. Losses are then added to half the square,
+        and at the optimum W is :math:`A^\top\lambda` in those coordinates.
     leaves : int
-        Number of norms with a dual norm in closed form that it is composed of.
+        Number of component norms that have a dual norm in closed form.
     dual_resolution : float
-        How far, relatively, two bounds of :meth:`dual` on nearly the same matrix may be apart: zero for closed forms.
+        Relative difference of two bounds of :meth:`dual` on nearly the same matrix; zero for closed forms.
 
     Examples
     --------
@@ -123,7 +124,7 @@ class Norm(ABC):
 
     @abstractmethod
     def dual(self, M: np.ndarray) -> float:
-        """Evaluate the dual norm of M (d, dz), the largest <M, V> over V of norm one; never less than it.
+        """Evaluate the dual norm of M (d, dz), the largest <M, V> over V of norm one, or an upper bound on it.
 
         Examples
         --------
@@ -147,7 +148,7 @@ class Norm(ABC):
         """
 
     def dual_of_parts(self, parts: Sequence[np.ndarray]) -> float:
-        """Bound the dual norm of a sum by its parts, ``leaves`` matrices (d, dz), one for each norm in closed form.
+        """Bound the dual norm of a sum by its terms, ``leaves`` matrices (d, dz), one per component norm.
 
         Examples
         --------
@@ -159,7 +160,7 @@ class Norm(ABC):
         return self.dual(parts[0])
 
     def dual_near(self, M: np.ndarray, V: np.ndarray) -> float:
-        """Bound the dual norm of M (d, dz) at little cost, given V (d, dz), whose product with M is large for its norm.
+        """Bound the dual norm of M (d, dz) cheaply, given V (d, dz) with a large product <M, V> relative to its norm.
 
         Examples
         --------
@@ -171,7 +172,7 @@ class Norm(ABC):
         return self.dual(M)
 
     def dual_after(self, M: np.ndarray, smooth: Smooth, step: np.ndarray) -> float:
-        """Evaluate the dual norm of M (d, dz), nearly the gradient of a smoothing a short step (d, dz) further on.
+        """Evaluate the dual norm of M (d, dz), nearly the gradient of a smoothing after a short step (d, dz).
 
         Examples
         --------
@@ -186,12 +187,12 @@ class Norm(ABC):
 
     @property
     def profile(self) -> Norm | None:
-        """For an invariant norm: the entrywise norm of the singular values, a row, that it is."""
+        """For an invariant norm: the equal entrywise norm of the singular values, as a row."""
         return None
 
     @property
     def canonical(self) -> Norm:
-        """The same norm as the solvers know it: Schatten-1 is the nuclear norm."""
+        """The same norm in its canonical form: Schatten-1 is the nuclear norm."""
         return self
 
     @property
@@ -207,7 +208,7 @@ class Norm(ABC):
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
         r"""Bound the norm (or the dual norm) of every matrix of this shape with Frobenius norm one, to rounding.
 
-        In general :math:`\|E\| \le \sum|E_{ac}|\|e_a e_c^\top\|`, and Cauchy and Schwarz do the rest.
+        The general bound follows from :math:`\|E\| \le \sum|E_{ac}|\|e_a e_c^\top\|` by Cauchy and Schwarz.
 
         Examples
         --------
@@ -224,14 +225,14 @@ class Norm(ABC):
         return math.sqrt(square)
 
     def image(self, M: np.ndarray, dual: bool) -> tuple[Norm, Pair, float] | None:
-        """Return the matrix that another norm (or its dual norm) measures in place of M (d, dz); None for the same.
+        """Return a matrix that another norm (or its dual norm) measures in place of M (d, dz); None if there is none.
 
         Returns
         -------
         inner : Norm
         image : Pair, shape (d, dz)
         error : float
-            Upper bound on how far, in the Frobenius norm, the image is from the exact one.
+            Upper bound on the error of the image in the Frobenius norm.
 
         Examples
         --------
@@ -244,14 +245,13 @@ class Norm(ABC):
         return None
 
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
-        r"""Bound the relative error of :meth:`value` (or :meth:`dual`) as computed, in units of rounding.
+        r"""Bound the relative error of the computed :meth:`value` (or :meth:`dual`), in units of rounding.
 
-        For norms of the entries a count of the operations that an entry passes through, since
-        :math:`|\hat a_k - a_k| \le \gamma_j |a_k|` for every term gives the same bound for a norm that grows with the
-        sizes of its entries. Norms of singular values are bounded by other means (:mod:`attsvm.core.rounding`); where
-        they are part of another norm, each computed value is off by at most a modest multiple of the unit times the
-        largest one (LAPACK Users' Guide, section 4.9.1), taken to be 8 (d dz + 8), and a norm of them by min(d, dz)
-        times as much.
+        For entrywise norms it counts the operations on each entry: :math:`|\hat a_k - a_k| \le \gamma_j |a_k|` for
+        every term gives the same bound for a norm that grows with the sizes of its entries. Norms of singular values
+        are bounded otherwise (:mod:`attsvm.core.rounding`). As a component of another norm, each computed singular
+        value has an error of at most a modest multiple of the unit times the largest one (LAPACK Users' Guide, section
+        4.9.1). The multiple is taken to be 8 (d dz + 8), and min(d, dz) times this for a norm of them.
 
         Examples
         --------
@@ -263,29 +263,29 @@ class Norm(ABC):
         return 8.0 * (math.prod(shape) + 8) * min(shape)
 
     def mismatch(self, shape: tuple[int, int]) -> str | None:
-        """Say in a sentence which of the norm's own arrays does not fit W of this shape (d, dz); None when all do.
+        """Return a sentence about the first array of the norm that does not fit W of this shape (d, dz), or None.
 
         Examples
         --------
         >>> import numpy as np
         >>> from attsvm import norms
         >>> norms.Weighted(np.ones((3, 2)), 1).mismatch((2, 2))
-        'weights has shape (3, 2); that of W, (d, dz) = (2, 2), was expected.'
+        'weights has shape (3, 2); the shape of W, (d, dz) = (2, 2), was expected.'
         """
         return None
 
     def distance_bound(self, gap: float) -> tuple[float, float]:
-        r"""How far from the solution W* a feasible W may lie whose norm exceeds the smallest by a relative gap.
+        r"""Bound the distance from a feasible W to the solution W* by the relative gap of its norm.
 
-        For norms that are not strictly convex, which may have several solutions, it is an estimate: that of the
-        Frobenius norm.
+        For norms that are not strictly convex, which may have several solutions, it is an estimate: the Frobenius
+        norm's bound.
 
         Returns
         -------
         distance : float
             Relative to the norm of W, measured in l_p.
         p : float
-            That p; 2 for norms that are not entrywise.
+            The exponent; 2 for norms that are not entrywise.
 
         Examples
         --------
@@ -306,24 +306,24 @@ class Norm(ABC):
         G : ndarray, shape (d, dz)
             Not zero.
         tolerance : float
-            Relative to the largest entry or singular value of G: what is this near to the largest counts as largest,
-            what is this near to zero as zero.
+            Relative to the largest entry or singular value of G: values within it of the largest count as largest,
+            values within it of zero as zero.
         dual : bool
             Take the ball of the dual norm.
         point : ndarray, shape (d, dz), optional
-            A positive multiple of a point of the face, inside it if possible; needed for the ball of a sum of norms or
-            of the larger of two.
+            A positive multiple of a point of the face, in its interior if possible; needed for the ball of a sum or
+            maximum of norms.
 
         Returns
         -------
         ndarray, shape (k, d dz)
-            Orthonormal rows, flattened matrices; none for a smooth norm. They span the directions of the face; of a sum
-            or the larger of two they may span more.
+            Orthonormal rows, flattened matrices; none for a smooth norm. They span the directions of the face, or more
+            for a sum or maximum of norms.
 
         Raises
         ------
         ValueError
-            If the faces of the norm are not known, or the point is on no face that G exposes.
+            If the faces of the norm are unknown, or the point is on no face that G exposes.
 
         Examples
         --------
@@ -335,17 +335,17 @@ class Norm(ABC):
         return np.empty((0, G.size)) if self.smooth else self._corner(G, tolerance, dual, point)
 
     def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:
-        """Directions of a face of a norm that is not smooth; see :meth:`face`."""
+        """Directions of a face of a non-smooth norm; see :meth:`face`."""
         raise ValueError(UNKNOWN.format(self.name))
 
     def dual_on_face(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> float:
-        """Bound the dual norm from above; that of a sum or of the larger of two by the split that V shows.
+        """Bound the dual norm from above; for a sum or maximum of norms by the split that V determines.
 
         Parameters
         ----------
         G : ndarray, shape (d, dz)
         V : ndarray, shape (d, dz)
-            Nearly with the largest product with G of all matrices of its norm.
+            The product <G, V> is nearly the largest of all matrices with the norm of V.
         tolerance : float
             As for :meth:`face`.
 
@@ -360,7 +360,7 @@ class Norm(ABC):
         return self.dual(G)
 
     def nearest(self, X: np.ndarray) -> np.ndarray | None:
-        """Project X (d, dz) on the unit ball, in the Frobenius norm; None where no projection is known.
+        """Project X (d, dz) on the unit ball, in the Frobenius norm; None if no projection is known.
 
         Examples
         --------
@@ -377,7 +377,7 @@ class Norm(ABC):
         Raises
         ------
         ValueError
-            If the norm has no such form.
+            If the norm cannot be evaluated on tensors.
 
         Examples
         --------
@@ -394,7 +394,7 @@ class Norm(ABC):
         Raises
         ------
         ValueError
-            If it does not know the norm.
+            If the checker does not know the norm.
 
         Examples
         --------
@@ -405,10 +405,10 @@ class Norm(ABC):
         raise ValueError(f"norm is {self.name!r}; a norm of attsvm.norms was expected of a certificate.")
 
     def evidence(self, M: np.ndarray, *, dual: bool = False) -> list[Any] | None:
-        """Return what bounds the norm, or the dual norm, of a matrix (d, dz) near M for :mod:`attsvm.check`.
+        """Return evidence for :mod:`attsvm.check` that bounds the norm, or dual norm, of a matrix (d, dz) near M.
 
-        Singular vectors for norms of singular values; for two norms a split of M, where it is the dual, and what bounds
-        both; for other norms nothing.
+        Norms of singular values give singular vectors. A composition of two norms gives the evidence of both and, for
+        the dual, a split of M. Other norms give None.
 
         Examples
         --------

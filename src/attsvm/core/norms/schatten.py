@@ -1,7 +1,7 @@
-r"""Norms of the singular values: Schatten-p, of which the nuclear and the spectral norm are the ends.
+r"""Norms of the singular values: Schatten-p, from the nuclear (p = 1) to the spectral norm (p = infinity).
 
-The dual of a symmetric gauge of the singular values is the dual gauge of them (von Neumann; Bhatia, *Matrix Analysis*,
-theorem IV.2.11), so Schatten-p and Schatten-q are dual for 1/p + 1/q = 1.
+The dual of a symmetric gauge of the singular values is the dual gauge of the singular values (von Neumann; Bhatia,
+*Matrix Analysis*, theorem IV.2.11). Schatten-p and Schatten-q are therefore dual for 1/p + 1/q = 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from attsvm.core.norms.smoothing import spectral_smoothing
 
 
 def singular_values(M: np.ndarray) -> np.ndarray:
-    """Singular values (min(d, dz),) of M (d, dz); infinite where an entry is not finite."""
+    """Singular values (min(d, dz),) of M (d, dz); infinite if an entry is not finite."""
     return np.linalg.svd(M, compute_uv=False) if np.isfinite(M).all() else np.full(min(M.shape), math.inf)
 
 
@@ -35,7 +35,7 @@ def spectral(M: np.ndarray) -> float:
 
 
 class SingularValueNorm(Norm):
-    """An entrywise norm, symmetric in the entries, of the singular values.
+    """A symmetric entrywise norm of the singular values.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class SingularValueNorm(Norm):
         return self._profile.dual(singular_values(M)[None])
 
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
-        """Compare the singular values with their length."""
+        """Compare the norm of the singular values with their l_2 norm."""
         return self._profile.growth((1, min(shape)), dual)
 
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
@@ -101,7 +101,7 @@ def _of_tensor(W: Any) -> Any:
 
 
 class _NamedNorm(SingularValueNorm):
-    """One of the norms that exist once."""
+    """A norm with a name; only one instance exists."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _singular_norm, (self.name,)
@@ -142,5 +142,5 @@ class Schatten(SingularValueNorm):
 
     @property
     def canonical(self) -> Norm:
-        """The norm of its own name for p = 1, 2 and infinity."""
+        """The named norm for p = 1, 2 and infinity."""
         return {1.0: NUCLEAR, 2.0: FROBENIUS, math.inf: SPECTRAL}.get(self.p, self)

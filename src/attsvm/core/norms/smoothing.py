@@ -1,18 +1,18 @@
 r"""Smooth approximations of norms: absolute values, gauges of nonnegative numbers, and their composition.
 
-All are the optimal values of barrier problems with the barrier's weight :math:`\mu`, or compositions of such values, so
-they are convex and satisfy :math:`f_{c\mu}(cx) = c f_\mu(x)` (the logarithms are written in units of :math:`\mu`):
+All are optimal values of barrier problems with weight :math:`\mu`, or compositions of such values. They are therefore
+convex and satisfy :math:`f_{c\mu}(cx) = c f_\mu(x)` (logarithms are in units of :math:`\mu`):
 
 .. math:: |x| \approx h_\mu(x) = \min_r\; r - \mu\log\frac{r^2 - x^2}{2\mu^2}, \qquad
    \max(0, x) \approx \min_u\; u - \mu\log\frac{u}{\mu} - \mu\log\frac{u - x}{\mu}.
 
-With :math:`R = \sqrt{\mu^2 + x^2}` the first has the minimiser :math:`r = \mu + R`, the slope :math:`x/r` and the
-curvature :math:`\mu/(Rr)`: no difference of near equals. The sum of the k largest of nonnegative numbers is
-:math:`\min_s ks + \sum\max(0, x_i - s)`, smoothed term by term; the largest is the case k = 1. The l_p gauge, p < inf,
-is smooth already at the positive values that it gets. Gauges increase in each argument, so a gauge of smooth convex
-functions is convex, and slopes of absolute values below one keep the gradient inside the unit ball of the dual norm.
+Let :math:`R = \sqrt{\mu^2 + x^2}`. The first has the minimiser :math:`r = \mu + R`, slope :math:`x/r` and curvature
+:math:`\mu/(Rr)`: no difference of nearly equal numbers. The sum of the k largest of nonnegative numbers is
+:math:`\min_s ks + \sum\max(0, x_i - s)`, smoothed term by term; the maximum is the case k = 1. The l_p gauge, p < inf,
+is smooth at the positive values that it gets. Gauges increase in each argument, so a gauge of smooth convex functions
+is convex. Slopes of absolute values are below one, so the gradient stays inside the unit ball of the dual norm.
 
-For a function of singular values the second derivative is the one of Lewis and Sendov (SIAM J. Matrix Anal. 23, 2001).
+The second derivative of a function of singular values is due to Lewis and Sendov (SIAM J. Matrix Anal. 23, 2001).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from attsvm.core.norms.norm import Smooth
 
 EPS = float(np.finfo(float).eps)
 ROOT_STEPS, TOLERANCE = 200, 64 * EPS
-# Singular values closer than this part of the largest take the limit of a divided difference.
+# Difference of singular values, relative to the largest, below which a divided difference is replaced by its limit.
 CLOSE = 1e-7
 
 
@@ -143,7 +143,7 @@ def entrywise_parts(
 
 
 def entrywise_smoothing(gauge: Gauge, V: np.ndarray, mu: float, weights: np.ndarray | float = 1.0) -> Smooth:
-    """Smooth the same, with the Hessian written out."""
+    """Smooth the same gauge, with the full Hessian."""
     value, gradient, diagonal, curvature = entrywise_parts(gauge, V, mu, weights)
     return Smooth(value, gradient, lambda: np.diag(diagonal) - np.outer(curvature, curvature))
 
@@ -155,9 +155,9 @@ def compose(gauge: Gauge, inner: list[tuple[np.ndarray, Smooth]], shape: tuple[i
     ----------
     gauge : Gauge
     inner : list of (ndarray of int, Smooth)
-        Flat positions of the entries of V that a norm reads, and its smoothing at them.
+        Flat indices of the entries of V that a norm reads, and its smoothing at them.
     shape : tuple
-        Of V.
+        Shape of V.
     mu : float
     """
     outer = gauge(np.array([part.value for _, part in inner]), mu)
@@ -176,9 +176,9 @@ def compose(gauge: Gauge, inner: list[tuple[np.ndarray, Smooth]], shape: tuple[i
 
 
 def largest_smoothing(first: Smooth, second: Smooth, mu: float) -> Smooth:
-    """Smooth the larger of two smooth norms, with the parts of all norms that these are composed of."""
+    """Smooth the maximum of two smooth norms, with the parts of all their component norms."""
     outer = top_gauge(1)(np.array([first.value, second.value]), mu)
-    # The weights sum to one: what one gains the other loses, at the rate c = d_1 d_2 / (d_1 + d_2).
+    # The weights sum to one: one grows as the other shrinks, at the rate c = d_1 d_2 / (d_1 + d_2).
     rate = float(outer.diagonal[0] * outer.coefficient * outer.diagonal[1])
     apart = (first.gradient - second.gradient).ravel()
     gradient = outer.weight[0] * first.gradient + outer.weight[1] * second.gradient
@@ -202,7 +202,7 @@ def _weighted(
     derivative: Callable[[np.ndarray], np.ndarray],
     step: np.ndarray,
 ) -> np.ndarray:
-    """Differentiate a weight, which changes as given, times a slope (p r,) in a direction (p r,)."""
+    """Differentiate a changing weight times a slope (p r,) in a direction (p r,)."""
     return weight * derivative(step) + float(change @ step) * slope
 
 
@@ -215,8 +215,8 @@ def spectral_smoothing(profile: Callable[[np.ndarray, float], Smooth], V: np.nda
     g = inner.gradient[0]
 
     def hessian() -> np.ndarray:
-        # In the bases U, V: entries (i, i) meet by the profile's Hessian, (i, j) and (j, i) by divided differences, and
-        # what one side has beyond the square by g_i / sigma_i.
+        # In the bases U, V: the profile's Hessian couples entries (i, i), divided differences couple (i, j) and (j, i).
+        # Entries beyond the square get g_i / sigma_i.
         curvature = inner.hessian
         diagonal = np.diag(curvature)
         ratio = np.where(sigma > 0, g / np.where(sigma > 0, sigma, 1.0), diagonal)

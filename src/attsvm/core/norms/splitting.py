@@ -1,14 +1,14 @@
-r"""The dual norm of a composed norm, by the problem that defines it.
+r"""The dual norm of a composed norm, computed from the problem that defines it.
 
-Sums and larger ones of norms, to any depth and in other coordinates, are composed of norms with a dual norm in closed
-form, their leaves. Matrices :math:`M_l`, one a leaf, that add up to M bound the dual norm from above in closed form
-(:meth:`attsvm.core.norms.norm.Norm.dual_of_parts`): one minimisation over all of them takes the place of one per level.
+Sums and maxima of norms, nested and in other coordinates, are composed of leaves: norms with a dual norm in closed
+form. Matrices :math:`M_l`, one per leaf, that add up to M bound the dual norm from above in closed form
+(:meth:`attsvm.core.norms.norm.Norm.dual_of_parts`). One minimisation over all leaves replaces one per level.
 
-:math:`\|M\|_*^{-1} = \min \|V\|` subject to :math:`\langle M, V\rangle = 1`: one constraint. On the path of minimisers
-of :math:`f_\mu(V)`, :math:`\nabla f_\mu(V) = \theta M`. The contributions of the leaves to the gradient, divided by
-:math:`\theta`, split M. Newton's method follows the path until a smaller :math:`\mu` no longer helps, or until the time
-of the solve around it is over. Splits that the solve has met before for nearly the same M are tried first, so that an
-answer at the time limit keeps the bound that its method had proven.
+The dual norm satisfies :math:`\|M\|_*^{-1} = \min \|V\|` subject to :math:`\langle M, V\rangle = 1`: one constraint. On
+the path of minimisers of :math:`f_\mu(V)`, :math:`\nabla f_\mu(V) = \theta M`. The leaves' contributions to the
+gradient, divided by :math:`\theta`, split M. Newton's method follows the path until a smaller :math:`\mu` no longer
+helps, or until the time of the solve is over. Earlier splits of nearly the same M are tried first. An answer at the
+time limit thus keeps the bound that its method had proven.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from scipy.optimize import minimize_scalar
 from attsvm.core.cholesky import factor
 from attsvm.core.norms.norm import Norm
 
-# The weight of the barrier in parts of the norm: where the path begins and ends.
+# First and last weight of the barrier on the path, relative to the norm.
 FIRST, LAST = 1.0, 1e-14
-# How fast it falls, tried in turn until the point reached is this near the path, in squared Newton decrements.
+# Factors by which the weight falls, tried in turn until the squared Newton decrement is below the bound.
 FALLS, PATH_DECREMENT = (0.1, 0.3, 0.6, 0.85), 3.0
 NEWTON_STEPS = 40
 DECREMENT_TOL = 1e-7
 SHORTEST = 1e-6
-# By how much the scale of a split may be off.
+# Largest relative error of a split's scale.
 OFF = 1e-3
-# Below this part of its first value mu ends the path when the dual norm has not fallen by such a part in so many of its
-# values.
+# Weight, relative to its first value, below which the path ends without progress; least relative decrease of the dual
+# norm that counts as progress; number of weights without progress.
 LATE, PROGRESS, PATIENCE = 1e-8, 1e-12, 2
-# Where rounding leaves the Hessian indefinite with this ridge the path ends; larger ones would cost the bound digits.
+# The path ends when rounding makes the Hessian indefinite with this ridge; a larger ridge would make the bound worse.
 RIDGES = (1e-15,)
-# Number of splits that a solve keeps, and how far, relatively, M may be from the sum of one that is tried.
+# Number of splits that a solve keeps, and largest relative distance of M from the sum of a split that is tried.
 KEPT, SAME = 16, 1e-8
-# Weights of the barrier, in parts of the norm, for a bound at little cost.
+# Weights of the barrier, relative to the norm, for a cheap bound.
 ROUGH = (1e-1, 1e-2, 1e-3)
 
 Splits = list[np.ndarray]
@@ -51,7 +51,7 @@ Splits = list[np.ndarray]
 
 @dataclass
 class _Solve:
-    """What evaluations within a solve share: its clock, and splits that it has met, with their norm."""
+    """State shared by the evaluations within a solve: its clock, and earlier splits with their norm."""
 
     is_over: Callable[[], bool] = lambda: False
     known: deque[tuple[Norm, Splits]] = field(default_factory=lambda: deque(maxlen=KEPT))
@@ -62,7 +62,7 @@ _SOLVE: ContextVar[_Solve | None] = ContextVar("solve", default=None)
 
 @contextmanager
 def evaluations_within(is_over: Callable[[], bool]) -> Iterator[None]:
-    """Let evaluations of dual norms end when ``is_over`` says so, and use splits that they have met before."""
+    """Let evaluations of dual norms end when ``is_over`` returns True, and reuse earlier splits."""
     token = _SOLVE.set(_Solve(is_over))
     try:
         yield
@@ -71,7 +71,7 @@ def evaluations_within(is_over: Callable[[], bool]) -> Iterator[None]:
 
 
 def keep(norm: Norm, parts: Splits) -> None:
-    """Keep a split for later evaluations of the same solve."""
+    """Keep a split for later evaluations in the same solve."""
     solve = _SOLVE.get()
     if solve is not None:
         solve.known.append((norm, parts))
@@ -83,18 +83,18 @@ def optimal_split(norm: Norm, M: np.ndarray, profile: Norm | None = None, *, sla
     Parameters
     ----------
     norm : Norm
-        Whose smoothing has a part for each leaf.
+        A norm whose smoothing has a part for each leaf.
     M : ndarray, shape (p, r)
     profile : Norm, optional
-        The norm of the singular values that it is.
+        The equal norm of the singular values.
     slack : float
-        How much worse, relatively, the path's split may be than the best. Where several splits are optimal, the path's
-        is inside their set, and shows the face that they have in common.
+        Relative amount by which the path's split may be worse than the best. If several splits are optimal, the path's
+        split is in the interior of their set and shows their common face.
 
     Returns
     -------
     list of ndarray, each of shape (p, r)
-        Their sum is M but for rounding of one of them.
+        Their sum is M, up to the rounding of one of them.
     """
     best = _Best(norm, M, slack)
     best.recall()
@@ -108,7 +108,7 @@ def optimal_split(norm: Norm, M: np.ndarray, profile: Norm | None = None, *, sla
     larger, before = np.inf, [M] * norm.leaves
     for mu, theta, leaves in _path(norm, unit / length):
         parts, late = [part * (top * length / theta) for part in leaves], mu < LATE
-        # The split on the path is smooth in mu: what two values of it say of the limit is off by their product.
+        # The split on the path is smooth in mu: extrapolation from two values has an error of their product.
         fall = mu / larger
         limit = [part + fall / (1.0 - fall) * (part - last) for part, last in zip(parts, before, strict=True)]
         size = min(best.offer(parts, polish=late), best.offer(limit, polish=late))
@@ -120,7 +120,7 @@ def optimal_split(norm: Norm, M: np.ndarray, profile: Norm | None = None, *, sla
 
 
 def rough_split(norm: Norm, M: np.ndarray, V: np.ndarray) -> Splits:
-    """Split M (p, r), not zero, as the gradients of smoothings of the norm at V (p, r) are."""
+    """Split M (p, r), not zero, like the gradients of smoothings of the norm at V (p, r)."""
     best = _Best(norm, M)
     best.recall()
     size = norm.value(V)
@@ -133,7 +133,7 @@ def rough_split(norm: Norm, M: np.ndarray, V: np.ndarray) -> Splits:
 
 
 def split_after(norm: Norm, M: np.ndarray, parts: Splits) -> Splits:
-    """Split M (p, r) nearly as ``parts``, which nearly add up to it, and keep that."""
+    """Split M (p, r) nearly as ``parts``, which nearly add up to it, and keep this split."""
     best = _Best(norm, M)
     best.offer(parts)
     keep(norm, best.parts)
@@ -141,7 +141,7 @@ def split_after(norm: Norm, M: np.ndarray, parts: Splits) -> Splits:
 
 
 class _Best:
-    """The split of M (p, r) with the smallest bound so far: all of M for one leaf at first."""
+    """The split of M (p, r) with the smallest bound so far; initially all of M belongs to one leaf."""
 
     def __init__(self, norm: Norm, M: np.ndarray, slack: float = 0.0) -> None:
         self._norm, self._M, self._slack = norm, M, slack
@@ -149,14 +149,14 @@ class _Best:
         self.offer([np.zeros_like(M)] * norm.leaves)
 
     def offer(self, parts: Sequence[np.ndarray], *, polish: bool = False) -> float:
-        """Try parts that nearly add up to M, each leaf in turn with what they lack; the bound that they come to.
+        """Try ``parts`` that nearly add up to M, each leaf in turn with the difference added; returns the bound.
 
-        ``polish`` tries their scale too.
+        ``polish`` also optimises their scale.
         """
         total = sum(parts, np.zeros_like(self._M))
 
         def completed(leaf: int, scale: float) -> Splits:
-            # The leaf has M less the other parts.
+            # The leaf gets M minus the other parts.
             return [self._M - scale * (total - part) if k == leaf else scale * part for k, part in enumerate(parts)]
 
         sizes = [self._norm.dual_of_parts(completed(leaf, 1.0)) for leaf in range(len(parts))]
@@ -175,7 +175,7 @@ class _Best:
         return bound
 
     def recall(self) -> None:
-        """Try the splits that the solve has met of nearly the same matrix."""
+        """Try the earlier splits of nearly the same matrix."""
         solve = _SOLVE.get()
         for norm, parts in () if solve is None else solve.known:
             if norm == self._norm and parts[0].shape == self._M.shape:
@@ -188,7 +188,7 @@ class _Best:
 def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[float, float, Splits]]:
     """Follow the minimisers of the smoothed norm with <M, V> = 1, |M| = 1.
 
-    Yields mu in parts of its first value, theta, and the leaves' gradients.
+    Yields mu relative to its first value, theta, and the leaves' gradients.
     """
     m, V, solve_around = M.ravel(), M, _SOLVE.get() or _Solve()
     first = mu = FIRST * norm.value(V)
@@ -215,7 +215,7 @@ def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[float, float, Splits]]:
             if is_stuck:
                 break
             V, here = V + length * step.reshape(V.shape), there
-        # To first order in the last, short step: rounding of V that a small mu magnifies drops out.
+        # First-order correction by the last, short step: it removes the rounding of V that a small mu magnifies.
         parts = [part + derivative(step).reshape(V.shape) for part, derivative in here.leaves]
         yield mu / first, float(m @ sum(parts, np.zeros(V.shape)).ravel()), parts
         if is_stuck:  # rounding
@@ -230,7 +230,7 @@ def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[float, float, Splits]]:
 
 
 def _solver(hessian: np.ndarray, m: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Factor the Hessian; the result solves for directions orthogonal to m."""
+    """Factor the Hessian; the returned function solves for directions orthogonal to m."""
     inverse = factor(hessian + float(np.trace(hessian)) / len(m) * np.outer(m, m), RIDGES)
     along = inverse(m)
 

@@ -1,13 +1,13 @@
-r"""The square root of a positive definite matrix in twice the working precision, and how far floats are from it.
+r"""The square root of a positive definite matrix in twice the working precision, with a proven error.
 
-Newton's step for :math:`X^2 = A` solves :math:`XE + EX = A - X^2`, here with the eigenvectors of A as floats and a
-residual from error-free products (:func:`attsvm.core.error_free.product`). X, a sum of two floats per entry, comes
-within some :math:`10^{-30}` of :math:`A^{1/2}`. What is left is proven: for positive definite X and S,
+Newton's step for :math:`X^2 = A` solves :math:`XE + EX = A - X^2`, with the eigenvectors of A as floats and a residual
+from error-free products (:func:`attsvm.core.error_free.product`). X, a sum of two floats per entry, comes within about
+:math:`10^{-30}` of :math:`A^{1/2}`. The remaining error is proven: for positive definite X and S,
 
 .. math:: \|S - X\| \le \|S^2 - X^2\| / (\sigma_{min}(S) + \sigma_{min}(X))
 
-(Bhatia, *Matrix Analysis*, theorem X.3.8 and its proof), where a Cholesky factorisation of :math:`X - \mu I` that
-succeeds proves :math:`\sigma_{min}(X) \ge \mu` less its rounding (Rump, Acta Numerica 19, 2010, section 10).
+(Bhatia, *Matrix Analysis*, theorem X.3.8 and its proof). A successful Cholesky factorisation of :math:`X - \mu I`
+proves :math:`\sigma_{min}(X) \ge \mu` up to its rounding (Rump, Acta Numerica 19, 2010, section 10).
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ import numpy as np
 from attsvm.core.error_free import Pair, gamma, product, two_sum
 from attsvm.core.interop import to_numpy
 
-# An eigenvalue below this part of the largest is rounding: the form is not definite.
+# Eigenvalue, relative to the largest, below which the matrix counts as not definite.
 DEFINITE = 1e-14
-# Newton's steps: each gains a factor of 100 at least where the smallest eigenvalue is DEFINITE.
+# Number of Newton steps: each gains a factor of at least 100 if the smallest eigenvalue is DEFINITE.
 STEPS = 24
-# Part of the smallest eigenvalue of the root that its Cholesky factorisation is to prove.
+# Fraction of the root's smallest eigenvalue that its Cholesky factorisation must prove.
 FLOOR = 0.9
-# How far the root as a sum of two floats may be, relatively; and more than the rounding of any matrix norm here.
+# Largest relative error of the root as a sum of two floats; it exceeds the rounding of every matrix norm here.
 DRIFT = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class SquareRoot:
-    """Floats next to the root S of a symmetric positive definite matrix, and next to its inverse.
+    """Floating-point approximations of the root S of a symmetric positive definite matrix, and of its inverse.
 
     Attributes
     ----------
     form : ndarray, shape (d, d)
-        The matrix whose symmetric part is meant.
+        The matrix; its symmetric part counts.
     root, inverse : Pair, shape (d, d)
-        Symmetric, and nearly S and S^-1.
+        Symmetric approximations of S and S^-1.
     floor, ceiling : float
         Bounds on the eigenvalues of S.
     drift, inverse_drift : float
@@ -57,15 +57,15 @@ class SquareRoot:
     inverse_drift: float
 
     def factor(self, dual: bool) -> Pair:
-        """Return what a matrix is multiplied by: the root, or its inverse for the dual norm."""
+        """Return the factor of a matrix: the root, or its inverse for the dual norm."""
         return self.inverse if dual else self.root
 
     def reach(self, dual: bool) -> float:
-        """Bound the spectral norm of that factor from above."""
+        """Bound the spectral norm of :meth:`factor` from above."""
         return (1.0 + DRIFT) / self.floor if dual else self.ceiling
 
     def drift_of(self, dual: bool, *, rounded: bool) -> float:
-        """Bound how far that factor, or its ``high`` part alone, is from the exact one, relative to that."""
+        """Bound the relative error of :meth:`factor`, or of its ``high`` part alone."""
         drift = self.inverse_drift if dual else self.drift
         if not rounded:
             return drift
@@ -74,7 +74,7 @@ class SquareRoot:
 
     @classmethod
     def of(cls, name: str, matrix: object) -> SquareRoot:
-        """Take the root of a matrix (d, d), called ``name`` where it has none.
+        """Compute the root of a matrix (d, d); errors call the matrix ``name``.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class SquareRoot:
 
     @cached_property
     def evidence(self) -> list[Any]:
-        """Root, inverse and a Cholesky factor of the root, from which :mod:`attsvm.check` proves the same."""
+        """Root, inverse and a Cholesky factor of the root, from which :mod:`attsvm.check` proves the error."""
         return [self.root, self.inverse, np.linalg.cholesky(self.root.high)]
 
 
@@ -128,7 +128,7 @@ def _proven_root(form: np.ndarray) -> SquareRoot | None:
 
 
 def _refined(form: Pair, roots: np.ndarray, vectors: np.ndarray) -> tuple[Pair, Pair]:
-    """Newton's steps from the root in floats, while they shrink; the residual of the last one."""
+    """Newton steps from the floating-point root while they shrink; returns the root and the last residual."""
     root, length = Pair(_symmetric((vectors * roots) @ vectors.T), np.zeros(form.high.shape)), math.inf
     for _ in range(STEPS):
         residual = _residual(form, root)
@@ -146,12 +146,12 @@ def _residual(form: Pair, root: Pair) -> Pair:
 
 
 def _product_error(root: Pair) -> float:
-    """Bound what :func:`_residual` misses: the product's error, and the last rounding of a sum of pairs."""
+    """Bound the error of :func:`_residual`: the product's error, and the last rounding of a sum of pairs."""
     return 2.0 * product(root, root)[1]
 
 
 def _smallest(root: Pair, floor: float) -> float:
-    """Bound the smallest eigenvalue of a symmetric root from below by almost ``floor``; zero when not shown."""
+    """Bound the smallest eigenvalue of a symmetric root from below by almost ``floor``; zero if not proven."""
     d = len(root.high)
     shifted = root.high - floor * np.eye(d)
     try:
@@ -163,7 +163,7 @@ def _smallest(root: Pair, floor: float) -> float:
 
 
 def _inverse(root: Pair, start: np.ndarray) -> tuple[Pair, float]:
-    """Newton's steps for the inverse of a root, and a bound on the Frobenius norm of inverse root - I."""
+    """Newton steps for the inverse of a root, and a bound on the Frobenius norm of inverse root - I."""
     inverse, identity = Pair(_symmetric(start), np.zeros(start.shape)), np.eye(len(start))
     for _ in range(3):
         square, error = product(inverse, root)

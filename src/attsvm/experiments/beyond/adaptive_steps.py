@@ -1,16 +1,16 @@
 r"""Adaptive steps in data settings where convergence is proved global: rates from random starts.
 
-arXiv 2402.05738 identifies data settings in which training W converges to the SVM of the optimal tokens from any start,
-and proves rates for normalised and Polyak steps, in direction and for the sparsity of attention (abstract; the full
-text was not at hand, so the two settings here are of the kinds it names and their numbers ours):
+arXiv 2402.05738 identifies data settings in which training W converges to the SVM of the optimal tokens from any start.
+It proves rates for normalised and Polyak steps, in direction and for the sparsity of attention (abstract; the full text
+was not at hand). The two settings here are of the kinds it names; their numbers are ours:
 
-* *orthogonal*: all tokens are orthonormal, and those that are not optimal score the same.
-* *gaussian*: the optimal token carries a signal along its label's direction, the others are Gaussian noise, scaled by
-  the dimension, whose scores are small.
+* *orthogonal*: all tokens are orthonormal, and the non-optimal tokens of a sequence have equal scores.
+* *gaussian*: the optimal token carries a signal along its label's direction. The other tokens are Gaussian noise,
+  scaled by the dimension, with small scores.
 
 The query is the first token of its sequence (self-attention). Every run starts from a random W of length one. Rates are
-slopes, over the last decade of steps, of the shortfall of the margin against steps, and of what attention leaves on
-other tokens against the norm in units of the SVM's.
+slopes over the last decade of steps. One is the slope of the margin's shortfall against steps; the other is the slope
+of the attention left on other tokens against the norm in units of the SVM's norm.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ SETTINGS = ("orthogonal", "gaussian")
 Rule: TypeAlias = Literal["plain", "normalised", "polyak"]
 RULES: dict[Rule, OptimizerName] = {"plain": "gd", "normalised": "normalized_gd", "polyak": "polyak"}
 SIGNAL, NOISE = 2.0, 1.0
-# The norm of the SVM is certified to 1e-9; smaller shortfalls are not known.
+# Smallest shortfall that is known: the norm of the SVM is certified to 1e-9.
 FLOOR = 1e-8
 
 
 @dataclass(frozen=True)
 class Config:
-    """A data setting and a rule; `d` is the dimension of the gaussian setting, n T that of the other."""
+    """A data setting and a rule; `d` is the dimension of the gaussian setting, n T of the orthogonal one."""
 
     setting: Literal["orthogonal", "gaussian"]
     rule: Rule
@@ -83,7 +83,7 @@ def draw_data(
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train from random starts; a row for each seed with its end and its rates."""
+    """Train from random starts; one row per seed with its end and its rates."""
     from attsvm.experiments.instances import draw_with, start_seeds
     from attsvm.training import train
 
@@ -148,7 +148,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw end, rate and sparsification of every rule, both settings beside each other."""
+    """Draw end, rate and sparsification of every rule, both settings next to each other."""
     from attsvm.experiments.grouping import by, column, having
     from attsvm.experiments.statistics import bootstrap_interval
     from attsvm.plots.experiments import Curve, draw_curve, grid, own_legend
@@ -198,7 +198,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("setting", "n", "T", "d"),
-    # Processor time over two.
+    # Processor time divided by two.
     minutes={"quick": 0.1, "full": 2.0},
     batch=12,
 )

@@ -1,11 +1,13 @@
-r"""The atlas: which norm's margin does each optimiser maximise, on four models, measured.
+r"""The atlas: for each optimiser, the norm whose margin it maximises, measured on four models.
 
-A cell is an optimiser, a norm and a model; its number is the certified share of that norm's largest margin,
-:math:`\frac{\min A(W)}{\|W\|}\cdot\min\{\|V\|: A(V)\ge1\}`, at five horizons, two to a decade. The interval of its
-limit (:mod:`attsvm.experiments.beyond.extrapolation`) decides whether the share tends to 1, or leaves that open. Norms
-other than an optimiser's own are its controls. Theorems and predictions, the latter written down before the first run,
-are in :mod:`attsvm.experiments.beyond.atlas_cells` and ``atlas_predictions.toml``. Most predictions say "below 1", so
-that their score is printed next to the score of "never 1", a baseline that predicts this of every cell.
+A cell is an optimiser, a norm and a model. Its number is the certified share of that norm's largest margin,
+:math:`\frac{\min A(W)}{\|W\|}\cdot\min\{\|V\|: A(V)\ge1\}`, at five horizons, two per decade. The interval of the limit
+(:mod:`attsvm.experiments.beyond.extrapolation`) decides whether the share tends to 1, or leaves it open. An optimiser's
+other norms are its controls.
+
+Theorems and predictions are in :mod:`attsvm.experiments.beyond.atlas_cells` and ``atlas_predictions.toml``; the
+predictions were written before the first run. Most predictions say "below 1". Their score is therefore printed next to
+the score of "never 1", a baseline that predicts this for every cell.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ if TYPE_CHECKING:
 
 NAME = "atlas"
 SIZES = {"attention": (6, 6, 8), "factors": (6, 6, 8), "multiclass": (15, 5, 8), "next-token": (8, 6, 8)}
-# A share whose limit is this near to one counts as one.
+# Limit of a share from which it counts as one.
 LIMIT_FLOOR = 0.99
-# Records to a decade.
+# Number of records per decade.
 _PER_DECADE = 2
 
 
@@ -46,7 +48,7 @@ class Config:
     ----------
     model, optimiser : str
     n, T, d : int
-        Queries, inputs or contexts; tokens, classes or words; dimension.
+        Number of queries, inputs or contexts; number of tokens, classes or words; dimension.
     steps : int
         The last horizon; the others are a tenth and a hundredth of it.
     trials : int
@@ -79,13 +81,13 @@ def sweep(effort: Effort) -> list[Config]:
 
 
 def horizons(steps: int, per_decade: int = 1) -> list[int]:
-    """Return numbers of steps that rise to `steps` over two decades: three of them, or as many as asked for."""
+    """Return numbers of steps that rise to `steps` over two decades: three, or `per_decade` in each."""
     count = 2 * per_decade
     return [max(round(steps * 10 ** (-j / per_decade)), count + 1 - j) for j in range(count, -1, -1)]
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train, and measure the share in every norm: a row for each seed and each of five horizons."""
+    """Train, and measure the share in every norm: one row per seed and horizon, five horizons."""
     import numpy as np
 
     from attsvm.core.norms import get_norm
@@ -129,12 +131,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 @dataclass(frozen=True)
 class Cell:
-    """What was measured of an optimiser, a norm and a model.
+    """Measured shares of an optimiser, a norm and a model.
 
     Attributes
     ----------
     shares : ndarray, shape (instances, 5)
-        Middles of the certified intervals at the horizons.
+        Midpoints of the certified intervals at the horizons.
     interval : tuple of float
         The 95 % interval of the mean limit.
     """
@@ -150,7 +152,7 @@ class Cell:
 
 
 def cells(rows: Sequence[Row]) -> dict[tuple[str, str, str], Cell]:
-    """Return the cells by model, optimiser and norm that have an instance with all horizons known."""
+    """Return the cells by model, optimiser and norm that have an instance measured at all horizons."""
     import numpy as np
 
     from attsvm.experiments.beyond.extrapolation import limit_interval
@@ -191,7 +193,7 @@ def outcomes(rows: Sequence[Row]) -> Iterator[Outcome]:
 
 @dataclass(frozen=True)
 class Score:
-    """How predictions of open cells came out.
+    """Outcomes of the predictions of open cells.
 
     Attributes
     ----------
@@ -212,7 +214,7 @@ def scores(table: Sequence[Outcome]) -> dict[str, Score]:
     Parameters
     ----------
     table : sequence of (model, optimiser, norm, cell, kind)
-        As from :func:`outcomes`; cells of theorems do not count.
+        From :func:`outcomes`; cells that a theorem settles do not count.
 
     Returns
     -------
@@ -251,7 +253,7 @@ def _score_verdicts(table: Sequence[Outcome], where: str) -> Iterator[Verdict]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report how predictions and baseline fared, then the settled cells, then the nearest norm of every optimiser."""
+    """Report the scores of predictions and baseline, the cells that theorems settle, and each optimiser's best norm."""
     expected = expectations()
     table = list(outcomes(rows))
     trial_counts = {(row["model"], row["optimiser"]): row["trials"] for row in rows}
@@ -300,7 +302,7 @@ def _limit_verdict(quantity: str, cell: Cell, trials: int, note: str) -> Verdict
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw the shares at the last horizon, optimisers by norms, a panel a model."""
+    """Draw the shares at the last horizon, optimisers by norms, one panel per model."""
     from attsvm.experiments.beyond.atlas_figure import draw_atlas
 
     return draw_atlas(list(outcomes(rows)), width)
@@ -317,7 +319,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d"),
-    # Processor time over two, from the rate of 150 steps of every cell; the full time is extrapolated.
+    # Processor time divided by two, from the rate of 150 steps of every cell; the full time is extrapolated.
     minutes={"quick": 4.5, "full": 110.0},
     batch=8,
 )

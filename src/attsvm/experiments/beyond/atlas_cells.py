@@ -1,4 +1,4 @@
-"""Optimisers, norms and models of the atlas, the theorems that settle cells, and what was predicted of the rest."""
+"""Optimisers, norms and models of the atlas, the theorems that settle cells, and predictions for the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NORMS: dict[str, str | float] = {
     "nuclear": "nuclear", "frobenius": "frobenius", "spectral": "spectral", "l_1": 1.0, "l_3": 3.0, "max": "max",
     "rows": "rows:2:inf", "columns": "columns:2:inf",
 }  # fmt: skip
-"""By the name that figures show; "rows" is the length of the longest row."""
+"""Keyed by the name in figures; "rows" is the length of the longest row."""
 
 MODELS: dict[str, str] = {
     "attention": "attention, W",
@@ -25,13 +25,13 @@ MODELS: dict[str, str] = {
     "multiclass": "multiclass classification",
     "next-token": "next-token prediction",
 }
-"""By the name of the cell, with its title."""
+"""Keyed by the name of the cell, with its title."""
 
 W, KQ = "W", "KQ"
 
 
 def _rules(parameterization: str) -> dict[str, Optimizer]:
-    """Make every optimiser that trains this parameterisation, with the steps it takes in the atlas."""
+    """Make every optimiser for this parameterisation, with its steps in the atlas."""
     from attsvm.training.adaptive import Adam, AdamW
     from attsvm.training.descent import DualMomentum, GradientDescent, NormalizedGD, SeparatelyNormalizedGD
     from attsvm.training.momentum import CompositionalMuon, Lion, Muon, Signum
@@ -89,18 +89,18 @@ def optimizer_of(model: str, name: str) -> Optimizer:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What is known or was predicted of one optimiser on one model.
+    """A theorem or prediction about one optimiser on one model.
 
     Attributes
     ----------
     norm : str
         The norm whose share tends to 1; empty for none.
     reason : str
-        The theorem, or why it was predicted.
+        The theorem, or the reason for the prediction.
     from_theorem : bool
-        Whether a theorem says so.
+        Whether it is a theorem.
     slow : bool
-        Whether its rate, 1/log k, is out of reach of any number of steps.
+        Whether its rate, 1/log k, is too slow for any number of steps to show the limit.
     """
 
     norm: str
@@ -128,7 +128,7 @@ THEOREMS: dict[tuple[str, str], Expectation] = {
     ("multiclass", "Muon"): _theorem("spectral", "arXiv 2502.04664, with momentum"),
     ("next-token", "gradient"): _theorem("frobenius", "arXiv 2402.18551", slow=True),
 }
-"""By model and optimiser; the norms of a settled row other than its own are open, and controls."""
+"""By model and optimiser; other norms in the row of a theorem are open, and serve as controls."""
 
 
 @cache
@@ -138,7 +138,7 @@ def expectations() -> Mapping[tuple[str, str], Expectation]:
     Raises
     ------
     ValueError
-        If the file of predictions misses a pair, names one twice, or names something unknown.
+        If the file of predictions lacks a pair, has one twice, or names something unknown.
     """
     text = resources.files("attsvm.experiments.beyond").joinpath("atlas_predictions.toml").read_text(encoding="utf-8")
     table = dict(THEOREMS)

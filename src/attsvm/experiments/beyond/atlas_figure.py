@@ -18,17 +18,17 @@ from attsvm.plots.style import INK, SECOND, house_style, is_wide, new_figure
 if TYPE_CHECKING:
     from attsvm.experiments.beyond.atlas import Outcome
 
-# Shares below this are one colour: what tells norms apart lies above.
+# Share below which all cells have one colour: the differences between norms lie above.
 _LOWEST = 0.5
 _CELL = 0.185
 """Height of a cell in inches."""
 
 
 def draw_atlas(table: Sequence[Outcome], width: float) -> Figure:
-    """Draw the mean share at the last horizon, a panel a model.
+    """Draw the mean share at the last horizon, one panel per model.
 
-    A frame marks the norm that a theorem or a prediction names: solid for the former. A dot marks shares whose limit is
-    one, a cross cells that came out otherwise than predicted.
+    A frame marks the norm that a theorem (solid) or a prediction names. A dot marks shares whose limit is one, a cross
+    cells that contradict their prediction.
     """
     models = [model for model in MODELS if any(one[0] == model for one in table)]
     columns = 2 if is_wide(width) and len(models) > 1 else 1

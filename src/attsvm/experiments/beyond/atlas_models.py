@@ -1,10 +1,10 @@
-r"""The four models of the atlas: data to train on, and the max-margin problem that its limit is compared with.
+r"""The four models of the atlas: training data, and the max-margin problem that is compared with the limit.
 
 Attention is trained on the published random instances. Multiclass classification and next-token prediction are the same
-model with the classes, or the words, as tokens (unit vectors that every query reads): the softmax weight of the right
-one is the prediction, its negative logarithm the loss. A context that two words may follow is two queries with weights
-that add up to one, so that the risk is the cross-entropy with the true distribution; its support must then score alike
-in the limit (arXiv 2402.18551).
+model with classes or words as tokens (unit vectors that every query reads). The softmax weight of the right token is
+the prediction, its negative logarithm the loss. A context that two words may follow is two queries whose weights add up
+to one, so that the risk is the cross-entropy with the true distribution. In the limit the two words must get equal
+scores (arXiv 2402.18551).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from attsvm.solvers.solving import solve
 
 # The score gap of the published experiments.
 _GAP = 0.1
-# Length of an input's noise about its class's mean, which has length one.
+# Length of an input's noise around its class mean, which has length one.
 _NOISE = 0.5
-# Certified relative gap of the largest margins: far below what tells a share from one.
+# Certified relative gap of the largest margins, far smaller than the differences of shares from one.
 _TOL = 1e-6
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What an instance is drawn with.
+    """Model and sizes of an instance.
 
     Attributes
     ----------
     model : str
     n, T, d : int
-        Queries, inputs or contexts; tokens, classes or words; dimension.
+        Number of queries, inputs or contexts; number of tokens, classes or words; dimension.
     """
 
     model: str
@@ -50,7 +50,7 @@ class Sizes:
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """Instances, stacked.
+    """Instances stacked into one batch.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def _classes(seed: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
-    """Draw inputs (n, d) about a mean for each class, and labels (n,), every class in turn."""
+    """Draw inputs (n, d) around a mean for each class, and labels (n,), every class in turn."""
     rng = np.random.default_rng(seed)
     labels = np.arange(sizes.n) % sizes.T
     means = _unit(rng.standard_normal((sizes.T, sizes.d)))
@@ -79,7 +79,7 @@ def _classes(seed: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _contexts(seed: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw contexts (n, d), the two words (n, 2) that follow each, and their probabilities; every other has but one."""
+    """Draw contexts (n, d), two words (n, 2) for each, and their probabilities: (1, 0) for every other context."""
     rng = np.random.default_rng(seed)
     contexts = _unit(rng.standard_normal((sizes.n, sizes.d)))
     words = np.stack([rng.permutation(sizes.T)[:2] for _ in range(sizes.n)])
@@ -108,7 +108,7 @@ def training_set(seeds: Sequence[int] | np.ndarray, sizes: Sizes) -> TrainingSet
 
 
 def problem_of(seed: int, sizes: Sizes, selected: np.ndarray) -> SelectionProblem:
-    """Pose the max-margin problem of an instance; `selected` (n,) is read for attention alone."""
+    """Pose the max-margin problem of an instance; `selected` (n,) is used only for attention."""
     if sizes.model in ("attention", "factors"):
         data = draw([seed], sizes.n, sizes.T, sizes.d, _GAP).data
         return SelectionProblem(data.tokens[0], data.queries[0], selected)
@@ -134,12 +134,12 @@ def smallest_norms(seed: int, sizes: Sizes, selected: np.ndarray) -> dict[str, t
     """Return certified bounds on the smallest norm of a W with margins of one, in every norm; infinite for none."""
     selection = np.ascontiguousarray(selected, dtype=np.int64)
     if sizes.model not in ("attention", "factors"):
-        selection = selection[:0]  # their problems do not depend on it, and are solved once
+        selection = selection[:0]  # their problems do not depend on it and are solved once
     return _smallest_norms(int(seed), sizes, selection.tobytes())
 
 
 def margin(problem: SelectionProblem, W: np.ndarray) -> float:
-    """Return the smallest lead of any selected token over any rejected one."""
+    """Return the smallest margin of any selected token over any rejected one."""
     leads = problem.apply(W)  # of the first selected token
     lag = np.where(problem.tied, leads, 0.0).max(axis=1, keepdims=True)
     return float((leads - lag)[problem.rejected].min())

@@ -1,10 +1,10 @@
-r"""Basins of attraction: how many directions training can end in, and which starts end where.
+r"""Basins of attraction: the directions in which training can end, and the starts that lead to each.
 
-On small instances every selection can be enumerated: those that are locally optimal are where descent can end. Starts
-drawn at several distances from zero are trained, and each is assigned to the direction it reaches. With growing
-dimension all selections become realisable, yet fewer of them stay locally optimal, and the basin of the global one
-fills the space, near zero first. The pictures cut a plane through the space of W, spanned by the shortest two local
-directions; each point is a start.
+On small instances every selection can be enumerated; descent can end at the locally optimal ones. Training starts at
+several distances from zero, and each start is assigned to the direction that it reaches. As the dimension grows, all
+selections become realisable, but fewer stay locally optimal. The basin of the global selection then fills the space,
+near zero first. Each picture shows a plane through the space of W, spanned by the two shortest local directions; each
+point is a start.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 NAME = "basins"
 DIMENSIONS = (2, 3, 4, 5, 6, 8, 12, 16)
 SCALES = (0.1, 2.0, 20.0)
-# Half the width of the pictured plane, in Frobenius norm.
+# Half the width of the plane in the pictures, in Frobenius norm.
 REACH = 20.0
 PICTURES = 3
 
 
 @dataclass(frozen=True)
 class Config:
-    """One dimension; `grid` points a side of a picture, 0 for none."""
+    """One dimension; `grid` is the number of points per side of a picture, 0 for no picture."""
 
     d: int
     n: int = 3
@@ -51,12 +51,12 @@ def sweep(effort: Effort) -> list[Config]:
     full = effort == "full"
     dimensions = DIMENSIONS if full else DIMENSIONS[:-1:2] + DIMENSIONS[-1:]
     cells = [Config(d, starts=48 if full else 16, trials=100 if full else 24) for d in dimensions]
-    # Half of the instances have one direction only, and give no picture.
+    # Half of the instances have only one direction, and give no picture.
     return [*cells, Config(2, starts=1, grid=61 if full else 31, trials=8)]
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Enumerate the selections of every instance and train from starts of every scale, or from a plane of starts."""
+    """Enumerate the selections of every instance; train from starts at every scale, or from a plane of starts."""
     import numpy as np
 
     from attsvm.experiments.instances import draw, start_seeds
@@ -95,7 +95,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def _plane(trial: Trial, landscape: Landscape, config: Config) -> list[int]:
-    """Train from every point of a plane through zero and the shortest two directions; destinations row by row."""
+    """Train from every point of a plane through zero and the two shortest directions; destinations row by row."""
     import numpy as np
 
     from attsvm.theory import map_basins
@@ -117,7 +117,7 @@ def plane_basis(pair: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report local directions and the share of starts that reach the global one, by dimension and scale."""
+    """Report local directions and the share of starts that reach the global direction, by dimension and scale."""
     import numpy as np
 
     from attsvm.experiments.comparison import mean_verdict, share_verdict
@@ -175,7 +175,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw local directions and basins against dimension, and planes of starts of the first instances that have two."""
+    """Draw local directions and basins against dimension, and planes of starts for instances with two directions."""
     import numpy as np
 
     from attsvm.experiments.grouping import by
@@ -218,7 +218,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         for ax, row in zip(places[len(lines) :], pictures, strict=False):
             table = np.array(row["plane"]).reshape(row["grid"], row["grid"])
             color = np.array([_rgb("#e8e8e8"), _rgb(SERIES[0][0]), *(_rgb(c) for c, _ in SERIES[1:])])
-            # The global direction is blue whatever its place; starts that reach none are grey.
+            # The global direction is blue regardless of its index; starts that reach no direction are grey.
             order = np.where(table < 0, 0, np.where(table == row["best"], 1, 2 + table % (len(SERIES) - 1)))
             ax.imshow(color[order], origin="lower", extent=(-REACH, REACH, -REACH, REACH), interpolation="nearest")
             ax.set_title(f"trial {row['trial']}: {row['local']} directions", fontsize=8)

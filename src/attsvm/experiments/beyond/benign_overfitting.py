@@ -1,16 +1,14 @@
-r"""Benign overfitting in token selection: flipped labels are fitted, and fresh sequences still read the signal.
+r"""Benign overfitting in token selection: flipped labels are fitted, yet fresh sequences are classified by the signal.
 
-* *trained* follows the setting of arXiv 2409.17625, read off its published code: sequences of T Gaussian tokens of d
-  entries, the first with a signal :math:`\mu_{\pm}` of its class, the second and third with a tenth of the signal of
-  its class and of the other; the query is fixed, the head is along :math:`\mu_+ - \mu_-`, and a fifth of the labels is
-  flipped. Attention is trained by gradient descent, and beside it stands the certified interpolator, the smallest W
-  that selects, in every sequence, the token that is best for its label as given.
-* *two tokens* is after arXiv 2410.07746 (abstract; the full text was not at hand): one signal and one noise token, head
-  and attention both min-norm. The selection is that of benign overfitting, signal where the label is right and noise
-  where it is flipped; both classifiers are certified, and the accuracy on fresh sequences is that of hard selection.
-  The least signal-to-noise ratio with 95 % accuracy should scale like :math:`1/\sqrt n`.
-
-The signal-to-noise ratio is :math:`\|\mu\|/\sqrt d`, as in the second paper.
+* *trained* follows the setting of arXiv 2409.17625 as in its published code. Sequences have T Gaussian tokens of d
+  entries. The first carries a signal :math:`\mu_{\pm}` of its class; the second and third carry a tenth of the signals
+  of its class and of the other class. The query is fixed, the head is along :math:`\mu_+ - \mu_-`, and a fifth of the
+  labels is flipped. Attention is trained by gradient descent. It is compared with the certified interpolator: the
+  smallest W that selects, in every sequence, the best token for the given label.
+* *two tokens* follows arXiv 2410.07746 (abstract; the full text was not at hand): one signal and one noise token, with
+  min-norm head and attention. The selection is the one of benign overfitting: signal where the label is right, noise
+  where it is flipped. Both classifiers are certified, and accuracy on fresh sequences uses hard selection. The least
+  signal-to-noise ratio with 95 % accuracy should scale like :math:`1/\sqrt n`.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """Ratios on a logarithmic scale; with two tokens also several numbers of sequences."""
+    """Ratios on a logarithmic scale; *two tokens* also takes several numbers of sequences."""
     full = effort == "full"
     d, count, steps = (2000, 20, 2000) if full else (400, 6, 500)
     return [
@@ -72,7 +70,7 @@ def sweep(effort: Effort) -> list[Config]:
 
 
 def labels_of(rng: np.random.Generator, n: int, flip_rate: float) -> tuple[np.ndarray, np.ndarray]:
-    """Draw n classes, half each, and labels of which a share is flipped."""
+    """Draw n classes, half each, and labels, with a share of them flipped."""
     classes = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
     wrong = rng.permutation(n) < round(flip_rate * n)
     return classes, np.where(wrong, -classes, classes)
@@ -99,7 +97,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def trained(config: Config, seeds: Any) -> list[Row]:
-    """Train attention; hold it against the certified interpolator on fresh sequences."""
+    """Train attention; compare it with the certified interpolator on fresh sequences."""
     from attsvm.core.problem import SelectionProblem
     from attsvm.data.token_data import TokenData
     from attsvm.solvers.solving import solve
@@ -131,7 +129,7 @@ def trained(config: Config, seeds: Any) -> list[Row]:
 
 
 def two_tokens(config: Config, seeds: Any) -> list[Row]:
-    """Certify the min-norm head and attention of the benign selection, and test them on fresh sequences."""
+    """Certify the min-norm head and attention of the benign selection, and test both on fresh sequences."""
     from attsvm.core.problem import SelectionProblem
     from attsvm.solvers.solving import solve
 
@@ -152,7 +150,7 @@ def two_tokens(config: Config, seeds: Any) -> list[Row]:
         fresh, right, _ = draw(rng, FRESH, 0.0)
         signal = np.where(classes == labels, 0, 1)
         attention = solve(SelectionProblem(tokens, np.ones((config.n, 1)), signal))
-        # The head is the SVM of the kept tokens: their product with the label against zero.
+        # The head is the SVM of the selected tokens: their product with the label must be positive.
         tokens_kept = labels[:, None] * tokens[np.arange(config.n), signal]
         head = solve(
             SelectionProblem(
@@ -168,7 +166,7 @@ def two_tokens(config: Config, seeds: Any) -> list[Row]:
 
 
 def threshold(cells: dict[float, float]) -> float | None:
-    """Return the ratio at which accuracy crosses 95 %, between two of the sweep in logarithms; None outside."""
+    """Return the ratio at which accuracy crosses 95 %, interpolated in logarithms; None outside the sweep."""
     points = sorted(cells.items())
     for (low, before), (high, after) in itertools.pairwise(points):
         if before < BENIGN <= after:
@@ -178,7 +176,7 @@ def threshold(cells: dict[float, float]) -> float | None:
 
 
 def exponents(rows: Sequence[Row]) -> list[float]:
-    """Return, a trial, the slope of the log threshold over log n."""
+    """Return, per trial, the slope of the log threshold over log n."""
     from attsvm.experiments.grouping import by
 
     fits = []
@@ -196,7 +194,7 @@ def exponents(rows: Sequence[Row]) -> list[float]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report training, held-out accuracy and interpolators by ratio, and how the threshold scales."""
+    """Report training accuracy, fresh accuracy and interpolators by ratio, and the scaling of the threshold."""
     from attsvm.experiments.beyond.predictions import with_outcome
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column, having
@@ -296,7 +294,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("setting", "n", "T", "d"),
-    # Processor time over two; the full time is extrapolated from the rate of a quick run.
+    # Processor time divided by two; the full time is extrapolated from the rate of a quick run.
     minutes={"quick": 0.05, "full": 1.0},
     batch=3,
 )

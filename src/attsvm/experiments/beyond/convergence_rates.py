@@ -1,11 +1,13 @@
-r"""How fast every optimiser and schedule turns into the SVM of the tokens it selects.
+r"""The rate at which every optimiser and schedule converges to the SVM of the tokens it selects.
 
-Two errors are followed: 1 - correlation with the SVM of the rule's own norm, and the margin it still lacks,
-:math:`1 - \min A(W) \|W^{mm}\| / \|W\|`. Solutions in the nuclear, spectral and max-norm need not be unique, so there
-only the second must go to zero. Exponents are slopes over the last decade of steps, one a trial; their median and its
-bootstrap interval are reported. Near the limit the direction error is of the order of :math:`1/\|W\|` as long as steps
-do not outgrow it, and 1 - correlation its square: constant normalised steps give :math:`k^{-2}`, steps like
-:math:`1/\sqrt k` :math:`k^{-1}`, and plain gradient descent, whose norm grows like :math:`\log k`, no power at all.
+Two errors are measured. One is 1 - correlation with the SVM of the rule's norm. The other is the missing share of the
+largest margin, :math:`1 - \min A(W) \|W^{mm}\| / \|W\|`. Solutions in the nuclear, spectral and max-norm need not be
+unique, so only the second must go to zero there. Exponents are slopes over the last decade of steps, one per trial;
+their median and its bootstrap interval are reported.
+
+Near the limit the direction error is of the order of :math:`1/\|W\|` unless steps outgrow it, and 1 - correlation is
+its square. Constant normalised steps therefore give :math:`k^{-2}`, and steps like :math:`1/\sqrt k` give
+:math:`k^{-1}`. Under plain gradient descent the norm grows like :math:`\log k`, which gives no power.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "convergence-rates"
-# Of a correlation between matrices of float64 numbers nothing smaller can be told from 1.
+# Smallest difference from 1 of a correlation between float64 matrices that can be resolved.
 FLOOR = 1e-13
 FAMILIES = {
     "gradient, normalised": ("gradient", "gradient, exponential", "normalised", "normalised, sqrt",
@@ -51,7 +53,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """Every rule; a quick run is shorter and leaves two slow schedules out."""
+    """Every rule; a quick run is shorter and omits two slow schedules."""
     full = effort == "full"
     rules = [name for name, rule in RULES.items() if full or not (rule.slow and rule.schedule != "constant")]
     steps = {False: 100_000, True: 10_000} if full else {False: 10_000, True: 1000}
@@ -59,7 +61,7 @@ def sweep(effort: Effort) -> list[Config]:
 
 
 def record_steps(steps: int) -> list[int]:
-    """Four records a decade, the end of the last decade among them."""
+    """Four records per decade, including the end of the last decade."""
     import numpy as np
 
     down = np.arange(0, np.log10(steps) + 1e-9, 0.25)
@@ -101,7 +103,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def slope(row: Row, key: str) -> float:
-    """Fit the exponent of an error over the last decade of steps, as far as float64 shows it; NaN where it does not."""
+    """Fit the exponent of an error over the last decade of steps, as far as float64 resolves it; otherwise NaN."""
     import numpy as np
 
     from attsvm.experiments.beyond.power_law import exponents
@@ -112,7 +114,7 @@ def slope(row: Row, key: str) -> float:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report the median exponent of both errors, and where they ended."""
+    """Report the median exponent of both errors, and their final values."""
     import numpy as np
 
     from attsvm.experiments.comparison import value_verdict
@@ -124,7 +126,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     for (name,), cell in sorted(by(rows, "rule").items(), key=lambda pair: list(RULES).index(pair[0][0])):
         feasible = [row for row in cell if row["feasible"]]
         rule = RULES[name]
-        for key, what in (("error", "1 - correlation"), ("lacking", "1 - margin efficiency")):
+        for key, what in (("error", "1 - correlation"), ("lacking", "1 - share of the largest margin")):
             fits = np.array([fit for row in feasible if np.isfinite(fit := slope(row, key))])
             if not len(fits):
                 continue
@@ -148,10 +150,10 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         first, second = sorted(last, key=lambda name: np.median(last[name]))[:2]
         value = float(np.median(last[first]))
         low, high = bootstrap_interval(last[first], np.median)
-        note = f"{first} is closest to the largest margin of its norm, 1 - efficiency {value:.1e}; then {second}, "
+        note = f"{first} is closest to the largest margin of its norm, 1 - share {value:.1e}; then {second}, "
         results.append(
             value_verdict(
-                NAME, "least median of 1 - margin efficiency at the end", value, low, high, trials=len(rows),
+                NAME, "least median of 1 - share of the largest margin at the end", value, low, high, trials=len(rows),
                 note=note + f"{np.median(last[second]):.1e}.",
             )
         )  # fmt: skip
@@ -159,7 +161,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw the median of 1 - correlation against steps, a panel for each family."""
+    """Draw the median of 1 - correlation against steps, one panel per family."""
     import numpy as np
 
     from attsvm.experiments.grouping import by

@@ -1,8 +1,8 @@
-r"""Normalised descent on W through any map from logits to attention weights, random ones included.
+r"""Normalised descent on W through any map from logits to attention weights, including random maps.
 
-The risk is that of :func:`attsvm.train`, :math:`\frac1n\sum_i \ell(Y_i v^\top X_i^\top p_i)`, logistic loss, but
-:math:`p_i` need not be the softmax of :math:`X_iWz_i`. What is random comes from one generator a trial, so that a trial
-does not depend on the batch it is computed in.
+The risk is the risk of :func:`attsvm.train`, :math:`\frac1n\sum_i \ell(Y_i v^\top X_i^\top p_i)`, with logistic loss,
+but :math:`p_i` need not be the softmax of :math:`X_iWz_i`. Each trial has its own random generator, so its result does
+not depend on the batch in which it is computed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Attend = Callable[[Tensor, "Noise"], tuple[Tensor, Tensor | None]]
 
 
 class Noise:
-    """Random numbers of each trial from its own generator.
+    """Random numbers of each trial from a separate generator.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Noise:
         self._generators = [np.random.default_rng(int(seed)) for seed in start_seeds(seeds)]
 
     def uniform(self, like: Tensor) -> Tensor:
-        """Draw uniform numbers in (0, 1) of that shape (B, ...)."""
+        """Draw uniform numbers in (0, 1) with the shape of `like`, (B, ...)."""
         shape = tuple(like.shape[1:])
         return torch.as_tensor(np.stack([1.0 - rng.random(shape) for rng in self._generators]))
 

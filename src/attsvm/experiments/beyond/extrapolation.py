@@ -1,28 +1,28 @@
-r"""Where a share ends: an interval of its limit that counts the extrapolation's own error.
+r"""An interval for the limit of a share that accounts for the error of the extrapolation.
 
-Records :math:`s_0, \dots, s_m` at equal distances of :math:`\log k`, two to a decade, have gains :math:`g_j` and ratios
-:math:`q_j = g_j / g_{j-1}`. A shortfall :math:`c\,k^{-a}` has a constant ratio :math:`q`, and what is still to come is
-:math:`g\,q/(1-q)` (Aitken). No other shortfall has: logarithms and faster terms let the ratio drift. If it drifted on
-for ever as between the last two records, by :math:`\Delta` a record, what is to come would be, to first order,
+Records :math:`s_0, \dots, s_m` at equal distances of :math:`\log k`, two per decade, have gains :math:`g_j` and ratios
+:math:`q_j = g_j / g_{j-1}`. A shortfall :math:`c\,k^{-a}` has a constant ratio :math:`q`, and the remaining gain is
+:math:`g\,q/(1-q)` (Aitken). Every other shortfall has a drifting ratio, for example logarithms and faster terms.
+Suppose the drift :math:`\Delta` per record, as between the last two records, continued for ever. The remaining gain
+would be, to first order,
 
 .. math:: g\sum_m q^m\Big(1 + \frac{\Delta}{q}\,\frac{m(m+1)}{2}\Big)
           = g\Big(\frac{q}{1-q} + \frac{\Delta}{(1-q)^3}\Big),
 
-as with the constant ratio :math:`q + \Delta/(1-q)`, and :math:`1/(1-q)` is 1.5 at :math:`k^{-1}`, 2.3 at
-:math:`k^{-1/2}` and 3.6 at the slowest power that is trusted. So the limit of one instance is taken to lie between the
-values for the ratios :math:`q \pm 3\Delta` (:data:`CAUTION`). From :data:`STEEPEST` on, the upper one may be a
-logarithm's: then it is :data:`SLOWEST`.
+as with the constant ratio :math:`q + \Delta/(1-q)`. The factor :math:`1/(1-q)` is 1.5 at :math:`k^{-1}`, 2.3 at
+:math:`k^{-1/2}` and 3.6 at the slowest power that is trusted. The limit of one instance is therefore taken to lie
+between the values for the ratios :math:`q \pm 3\Delta` (:data:`CAUTION`). A ratio above :data:`STEEPEST` may belong to
+a logarithm: the upper ratio is then :data:`SLOWEST`.
 
-The interval of a mean over instances goes from the lower end of Student's interval of the instances' lower ends to the
-upper end of that of their upper ends (as for any partially identified mean: Horowitz, Manski, *J. American Statistical
-Association* 95, 2000). Upper ends are averaged as they are, above one or not: each cut down to one first, their mean
-would lie below one for every rule but a perfect one.
+The interval of a mean over instances combines two Student intervals: its lower end comes from the instances' lower
+ends, its upper end from their upper ends (as for any partially identified mean: Horowitz, Manski, *J. American
+Statistical Association* 95, 2000). Upper ends are averaged as they are, even above one. If each were first cut to one,
+their mean would lie below one for every rule except a perfect one.
 
-A slow term that is hidden under a faster one is not seen. The shortfall :math:`100/k + 0.2/\sqrt k` looks like
-:math:`1/k` up to ten thousand steps, and its limit is missed by 0.001; :math:`1/\log k + 5/\sqrt k` looks like a power
-:math:`k^{-0.44}`, and its limit is missed by 0.05. No finite curve shows that. Shortfalls slower than
-:math:`1/\log k` are missed too: of :math:`\log\log k/\log k` and of :math:`1/\log(100\,k)` there come more than eight
-gains.
+A slow term hidden under a faster one is not detected. The shortfall :math:`100/k + 0.2/\sqrt k` looks like :math:`1/k`
+up to ten thousand steps, and its limit is missed by 0.001. The shortfall :math:`1/\log k + 5/\sqrt k` looks like a
+power :math:`k^{-0.44}`, and its limit is missed by 0.05. No finite curve can show this. Shortfalls slower than
+:math:`1/\log k` are missed too: :math:`\log\log k/\log k` and :math:`1/\log(100\,k)` have more than eight gains left.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ import numpy as np
 from attsvm.experiments.statistics import mean_interval
 
 CAUTION = 3.0
-"""How many times the drift of the ratio between the last two records is allowed on either side: the least integer with
-which the interval held the limits of synthetic curves as often as it says."""
+"""Allowed multiple of the ratio's drift between the last two records, on either side: the least integer for which the
+interval contains the limits of synthetic curves at its stated rate."""
 
 STEEPEST = 0.72
 """Ratio of gains, half a decade apart, up to which powers are trusted: k^-0.29."""
 
 SLOWEST = 8 / 9
-"""Ratio with which eight gains are still to come. Of a shortfall c / log k at ten thousand steps there come seven,
-whatever c is."""
+"""Ratio for which eight gains remain. A shortfall c / log k has seven left at ten thousand steps, for every c."""
 
 
 def bounds_of_limits(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -49,17 +48,17 @@ def bounds_of_limits(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Parameters
     ----------
     shares : ndarray, shape (instances, records)
-        At least four records, two to a decade; the last four are read.
+        At least four records, two per decade; the last four are used.
 
     Returns
     -------
     low, high : ndarray, shape (instances,)
-        High may be above one.
+        ``high`` may exceed one.
 
     Raises
     ------
     ValueError
-        For fewer than four records.
+        If there are fewer than four records.
     """
     if shares.ndim != 2 or shares.shape[1] < 4:
         raise ValueError(f"shares has shape {shares.shape}; (instances, records) with four records was expected.")
@@ -70,7 +69,7 @@ def bounds_of_limits(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     fast = np.clip(ratio - drift, 0.0, SLOWEST)
     slow = np.where(ratio + drift > STEEPEST, SLOWEST, ratio + drift)
     near, far = (last + third * q / (1 - q) for q in (fast, slow))
-    # A share that changed direction, or is constant, stays within what the slowest trusted power would still add.
+    # A share that is constant or changed direction stays within the gain of the slowest trusted power.
     unclear = ~(ratio > 0)
     reach = STEEPEST / (1 - STEEPEST) * np.maximum(np.abs(second), np.abs(third))
     low = np.where(unclear, last - reach, np.minimum(near, far))
@@ -83,12 +82,12 @@ def limit_interval(shares: np.ndarray) -> tuple[float, float]:
     Parameters
     ----------
     shares : ndarray, shape (instances, records)
-        As for :func:`bounds_of_limits`.
+        See :func:`bounds_of_limits`.
 
     Returns
     -------
     low, high : float
-        Of one instance, its bounds. Low is not cut: where it is above one, no limit agrees with the curves.
+        The bounds, for one instance. ``low`` is not cut: above one, no limit agrees with the curves.
     """
     lows, highs = bounds_of_limits(shares)
     if len(lows) == 1:

@@ -1,16 +1,16 @@
-r"""Gradient flow on K and Q: the nuclear margin, and the alignment under which its maximisation is proved.
+r"""Gradient flow on K and Q: the nuclear margin, and the alignment that its theorem assumes.
 
-arXiv 2403.08699 studies gradient flow of the exponential loss with K and Q trained apart: where it reaches the least
-loss it minimises :math:`\|KQ^\top\|_*` under the margins, for diagonal K and Q, and for others that are aligned with
-the data at the start.
+arXiv 2403.08699 studies gradient flow of the exponential loss with K and Q trained separately. If the flow reaches the
+least loss, it minimises :math:`\|KQ^\top\|_*` under the margins. The paper proves this for diagonal K and Q, and for
+matrices aligned with the data at the start.
 
 * *diagonal* data satisfy the hypothesis: queries are axes, and tokens of a sequence differ along one axis.
-* *general* data are random, and violate it (:func:`attsvm.theory.condition_alignment`); they are trained from the
+* *general* data are random and violate it (:func:`attsvm.theory.condition_alignment`); they are trained from the
   aligned start and from a random one.
 
 The flow runs in :math:`\tau = \log(1 + t)`. The limit of a share of the largest margin is bounded from four horizons,
-two to a decade, as in the atlas (:mod:`attsvm.experiments.beyond.extrapolation`). The Frobenius share is the control;
-on *diagonal* data both norms have the same SVM, so that it cannot win there.
+two per decade, as in the atlas (:mod:`attsvm.experiments.beyond.extrapolation`). The Frobenius share is the control. On
+*diagonal* data both norms have the same SVM, so the control cannot be larger there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Config:
     case : str
         Data, then start.
     horizon : float
-        The last log time; three others lie before it, two to a decade.
+        The last log time; three others precede it, two per decade.
     n, T, d, trials : int
     """
 
@@ -62,7 +62,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """All three cases; a full run goes on for longer."""
+    """All three cases; a full run has a later horizon."""
     horizon, count = (500.0, 24) if effort == "full" else (150.0, 8)
     return [Config(case, horizon, trials=count) for case in CASES]
 
@@ -70,7 +70,7 @@ def sweep(effort: Effort) -> list[Config]:
 def diagonal_trial(
     rng: np.random.Generator, n: int, T: int, d: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Draw tokens (n, T, d) that differ along one axis a sequence, its query that axis, turned by a random rotation."""
+    """Draw tokens (n, T, d) that differ along one axis per sequence, which is its query, in a random rotation."""
     axes = np.arange(n) % d
     shortfall = np.concatenate([np.zeros((n, 1)), rng.uniform(0.5, 2.0, (n, T - 1))], axis=1)
     tokens = np.zeros((n, T, d))
@@ -81,7 +81,7 @@ def diagonal_trial(
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train, and measure shares of both margins and alignment: a row for each seed and horizon."""
+    """Train, and measure shares of both margins and alignment: one row per seed and horizon."""
     from attsvm.core.norms import get_norm
     from attsvm.core.problem import SelectionProblem
     from attsvm.experiments.instances import draw, draw_with, start_seeds
@@ -124,7 +124,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def shares(rows: Sequence[Row], norm: str) -> np.ndarray:
-    """Return the shares of seeds that have them at all horizons, (seeds, horizons)."""
+    """Return the shares of seeds that are measured at all horizons, (seeds, horizons)."""
     from attsvm.experiments.grouping import by
 
     table = [[row[f"{norm}_share"] for row in one] for one in by(rows, "seed").values()]
@@ -171,7 +171,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw the shortfall of both shares over log time, a panel a norm, and what lies off the diagonal."""
+    """Draw the shortfall of both shares over log time, one panel per norm, and the share of W off the diagonal."""
     from attsvm.experiments.beyond.measures import curve_of
     from attsvm.experiments.grouping import by, having
     from attsvm.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
@@ -210,7 +210,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d"),
-    # Processor time over two.
+    # Processor time divided by two.
     minutes={"quick": 0.1, "full": 0.6},
     batch=8,
 )

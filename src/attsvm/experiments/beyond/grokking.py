@@ -1,16 +1,16 @@
-r"""Grokking without weight decay, and whether softmax collapse is what prevents it.
+r"""Grokking with no weight decay, and whether softmax collapse prevents it.
 
-arXiv 2501.04697 holds that rounding in the softmax stops cross-entropy's gradient before modular addition generalises,
-and that StableMax, or gradients orthogonal to the weights, let it generalise without weight decay. StableMax differs
-from cross-entropy in two ways: it does not collapse as early, and its tail is polynomial. Here both are varied apart
-(:func:`attsvm.experiments.beyond.modular_addition.risk`):
+arXiv 2501.04697 argues that rounding in the softmax stops cross-entropy's gradient before modular addition generalises.
+StableMax, or gradients orthogonal to the weights, would let it generalise even if weights do not decay. StableMax
+differs from cross-entropy in two ways: it collapses later, and its tail is polynomial. This experiment varies both
+separately (:func:`attsvm.experiments.beyond.modular_addition.risk`):
 
-* *exact* does not collapse before the exponential underflows, *scaled* not at all; both have the exponential tail;
-* *power* has a polynomial tail and the softmax of cross-entropy, computed without cancellation;
-* every loss in three precisions.
+* *exact* does not collapse before the exponential underflows, *scaled* never collapses; both have the exponential tail;
+* *power* has a polynomial tail and the softmax of cross-entropy, computed with no cancellation;
+* every loss is run in three precisions.
 
-The optimisers: Adam as published; Adam on gradients turned orthogonal to the weights (*perpendicular*); and descent
-whose every step is a fixed share of the weights' length (*normalised*), which no scale of a gradient can slow down.
+There are three optimisers. *Adam* is as published. *perpendicular* is Adam on gradients made orthogonal to the weights.
+*normalised* is descent whose step is a fixed fraction of the weights' length, which a small gradient cannot slow down.
 Weight decay is the control that should generalise.
 """
 
@@ -44,22 +44,22 @@ FIELDS = (
     "records",
     "device",
 )
-# Pairs of cells that differ in one thing: a field, its value and the other one, and what they tell.
+# Pairs of cells with one difference: a field, its value, the other value, and the question that they answer.
 CONTRASTS = (
     ("loss", "scaled", "plain", "arithmetic, the tail being exponential"),
     ("loss", "power", "scaled", "tail, neither of them collapsing"),
     ("loss", "stablemax", "scaled", "StableMax against cross-entropy that cannot collapse"),
     ("precision", "float64", "float32", "arithmetic of StableMax"),
 )
-# Accuracy on held-out pairs at which a model counts as one that generalises.
+# Accuracy on held-out pairs from which a model counts as generalising.
 GENERALISES = 0.95
 
 
 @dataclass(frozen=True)
 class Config:
-    """A loss, its arithmetic and an optimiser; `share` of the p^2 pairs are trained on.
+    """A loss, its arithmetic and an optimiser; `share` of the p^2 pairs are training pairs.
 
-    In bfloat16 logits and loss are rounded, and weights are kept in float32. `epsilon` is Adam's.
+    In bfloat16 logits and loss are rounded, while weights stay in float32. `epsilon` is Adam's.
     """
 
     loss: Literal["plain", "exact", "scaled", "stablemax", "power"]
@@ -94,7 +94,7 @@ class Config:
 def sweep(effort: Effort) -> list[Config]:
     """Losses by precisions under both optimisers, controls, and in a full run the published size.
 
-    Under normalised steps only the losses that collapse are tried in every precision.
+    Under normalised steps only losses that collapse are tried in every precision.
     """
     full = effort == "full"
     count = 10 if full else 2
@@ -116,7 +116,7 @@ def sweep(effort: Effort) -> list[Config]:
     size: dict[str, Any] = {"p": 113, "width": 200, "share": 0.4, "records": 20, "trials": 1}
     return [
         *cells,
-        # Smaller steps, with which the exponential tail gets past the margins where float32 collapses.
+        # Smaller steps, at which the exponential tail passes the margins where float32 collapses.
         *(Config(loss, optimiser="normalised", lr=0.005, steps=2000) for loss in ("plain", "scaled")),
         *(Config(loss, optimiser="perpendicular", lr=0.005, steps=200, **size) for loss in ("plain", "scaled")),
         Config("plain", decay=1.0, steps=800, **size),
@@ -125,7 +125,7 @@ def sweep(effort: Effort) -> list[Config]:
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train a model a seed; a row holds its curves, and what is read from them."""
+    """Train one model per seed; a row holds its curves and quantities derived from them."""
     from attsvm.experiments.beyond.modular_addition import fit
 
     rows: list[Row] = []
@@ -146,7 +146,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def foreseen(cell: Row) -> str | None:
-    """Name the prediction on the share of a cell's models that generalise."""
+    """Return the name of the prediction about the share of a cell's models that generalise."""
     if cell["optimiser"] == "perpendicular":
         return "perpendicular-scaled" if cell["loss"] == "scaled" else "perpendicular"
     if cell["decay"]:
@@ -157,14 +157,14 @@ def foreseen(cell: Row) -> str | None:
 
 
 def words(cell: Row, *left_out: str) -> str:
-    """Name a cell by the fields that tell it from others."""
+    """Name a cell by the fields in which it differs from others."""
     parts = [str(cell[name]) for name in ("loss", "precision", "optimiser") if name not in left_out]
     parts += [f"{name} {cell[name]:g}" for name in ("decay", "epsilon") if cell[name] != getattr(Config, name)]
     return ", ".join([*parts, *(f"{name}={cell[name]:g}" for name in ("lr", "p", "width", "share", "steps"))])
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report how many models generalise and how far margins go, then what arithmetic and tail change, seed by seed."""
+    """Report how many models generalise and their margins, then the effects of arithmetic and tail, seed by seed."""
     from attsvm.experiments.beyond.predictions import with_outcome
     from attsvm.experiments.comparison import mean_verdict, share_verdict
     from attsvm.experiments.grouping import by, column
@@ -212,7 +212,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw accuracies, margins and lost gradients over steps, and where every cell ends."""
+    """Draw accuracies, margins and lost gradients over steps, and the end of every cell."""
     from attsvm.experiments.beyond.grokking_figure import draw
 
     return draw(rows, width)
@@ -229,7 +229,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("p", "width", "share"),
-    # Processor time over two, on a busy machine; the quick time is from the rate of the full run.
+    # Processor time divided by two, on a busy machine; the quick time is from the rate of the full run.
     minutes={"quick": 1.0, "full": 5.6},
     batch=5,
 )

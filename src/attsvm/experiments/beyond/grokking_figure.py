@@ -26,7 +26,7 @@ Cells = dict[tuple[str, str], list[Row]]
 
 
 def draw(rows: Sequence[Row], width: float) -> Figure:
-    """Draw the size that most rows have: curves for two optimisers, the controls, and where every cell ends."""
+    """Draw the most common size: curves for two optimisers, the controls, and the end of every cell."""
     sizes = by(rows, "p", "width", "share")
     table = max(sizes.values(), key=len)
     p = table[0]["p"]
@@ -56,7 +56,7 @@ def draw(rows: Sequence[Row], width: float) -> Figure:
 
 
 def central(rows: Sequence[Row], optimiser: str) -> Cells:
-    """Return, a loss and precision, the rows of its cell without decay; of several, that of the largest steps."""
+    """Return, per loss and precision, the rows of its cell with no decay; of several, the one with largest steps."""
     own = [row for row in having(rows, optimiser=optimiser) if not row["decay"]]
     return {
         key: list(by(cell, "lr", "steps", "epsilon").values())[-1]
@@ -70,7 +70,7 @@ def mean_curve(cell: Sequence[Row], field: str) -> tuple[Any, np.ndarray]:
 
 
 def curves(ax: Axes, cells: Cells, field: str) -> None:
-    """Draw the mean over models of a list of the rows; the ranges that margins span ask for logarithms."""
+    """Draw the mean over models of a list in the rows; margins have a wide range and get a logarithmic axis."""
     for (loss, precision), cell in cells.items():
         ax.plot(*mean_curve(cell, field), STYLES[precision], color=SERIES[LOSSES.index(loss)][0], lw=1.2)
     if field == "margin":
@@ -84,7 +84,7 @@ def curves(ax: Axes, cells: Cells, field: str) -> None:
             ax.axhline(wall, color=QUIET, lw=0.6)
     elif field == "normalised":
         ax.axhline(0, color=QUIET, lw=0.6)
-        # Before the training pairs are learned margins are negative, and large for weights that are still small.
+        # Before the training pairs are learned, margins are negative, and large because the weights are still small.
         top = max((float(np.max(mean_curve(cell, field)[1])) for cell in cells.values()), default=0.0)
         if top > 0:
             ax.set_ylim(-0.5 * top, 1.1 * top)
@@ -104,7 +104,7 @@ def controls(ax: Axes, rows: Sequence[Row]) -> None:
         ax.plot(*mean_curve(cell, "test"), color=color, marker=marker, ms=2.5, lw=1.2, label=label)
     if own:
         ax.legend(loc="lower left", fontsize=7, handlelength=1.4, borderaxespad=0)
-    # The curves rise through the whole panel, so the legend has a strip of its own below zero.
+    # The curves rise through the whole panel, so the legend stands in a strip below zero.
     ax.set_ylim(-0.75, 1.04)
     ax.set_yticks([0, 0.5, 1])
     ax.set_title("controls")
@@ -134,13 +134,13 @@ def ends(ax: Axes, cells: Cells) -> None:
 
 
 def few_numbers(axis: Axis) -> None:
-    """Put numbers like 1e-4 at three places of an axis or so."""
+    """Put about three labels like 1e-4 on an axis."""
     axis.set_major_locator(MaxNLocator(3))
     axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
 
 
 def draw_ends(ax: Axes, rows: Sequence[Row]) -> None:
-    """Draw held-out accuracy against the normalised margin, a point a model at its end."""
+    """Draw held-out accuracy against the normalised margin, one point per model at its end."""
     for look, loss in enumerate(LOSSES):
         own = [row for row in having(rows, loss=loss) if row["last_margin"] > 0]
         color, marker = SERIES[look]

@@ -1,17 +1,17 @@
-r"""Head and W trained together against W under a fixed head (an open question of arXiv 2308.16898).
+r"""Head and W trained together, compared with W under a fixed head (an open question of arXiv 2308.16898).
 
-The theory fixes the head, which scores the tokens once and for all. Trained jointly, the head follows what attention
-hands it, and attention follows the head. For prompt attention the joint limit is known under conditions (arXiv
-2306.13596, Section 4): v tends to the max-margin classifier of the selected tokens, and a sequence whose token is no
-support vector of that classifier has its constraints on attention relaxed from 1 to 0. Asked here of W, with the same
-instances and the same start of the head:
+The theory fixes the head, and with it the scores of the tokens. In joint training the head adapts to the attention
+output, and attention adapts to the head. For prompt attention the joint limit is known under conditions (arXiv
+2306.13596, Section 4): v tends to the max-margin classifier of the selected tokens. If a sequence's token is not a
+support vector of that classifier, its constraints on attention are relaxed from 1 to 0. The questions for W, on the
+same instances from the same start of the head, are:
 
-* does attention still go to the SVM of the tokens it selects, and by what share of the largest margin?
-* does it select other tokens than under the fixed head?
-* does v go to the max-margin classifier of the selected tokens, and do constraints relax?
+* Does attention still converge to the SVM of the tokens it selects, and with what share of the largest margin?
+* Does it select other tokens than under the fixed head?
+* Does v converge to the max-margin classifier of the selected tokens, and do constraints relax?
 
-*Random* data are the published instances. In *planted* data one token of a sequence is :math:`Y_i\mu + \nu` and the
-others are noise; a query points to :math:`\nu`, the head starts as the mean-token classifier :math:`\sum_i Y_i \bar
+*Random* data are the published instances. In *planted* data one token per sequence is :math:`Y_i\mu + \nu` and the
+others are noise. A query points to :math:`\nu`, the head starts as the mean-token classifier :math:`\sum_i Y_i \bar
 x_i`, and fresh sequences measure accuracy.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NAME = "joint-training"
 RATES = (0.0, 0.01, 0.1)
 FRESH = 200
-# Of planted tokens' noise, in each direction, and of the query's.
+# Standard deviation per direction of the noise of *planted* tokens, and of the query's noise.
 SPREAD, QUERY_SPREAD = 0.5, 0.3
 FIELDS = {
     "correlation": "correlation of W with the SVM of its tokens",
@@ -47,7 +47,7 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class Config:
-    """One kind of data and dimension; `head_lr` is the step of the head beside 0.1 for W, 0 for a fixed head."""
+    """One kind of data and dimension; `head_lr` is the head's step (W takes 0.1), 0 for a fixed head."""
 
     d: int
     head_lr: float
@@ -89,7 +89,7 @@ def planted(rng: np.random.Generator, n: int, T: int, d: int) -> tuple[Any, Any,
 
 
 def prepare(config: Config, seeds: Any) -> tuple[Instances, Any]:
-    """Draw the trials with the head's start, and fresh sequences where there are any."""
+    """Draw the trials with the head's start, and fresh sequences for *planted* data."""
     from attsvm.experiments.instances import draw, draw_with, start_seeds
 
     if config.kind == "random":
@@ -152,7 +152,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def accuracy(fresh: tuple[Any, Any, Any], W: np.ndarray, v: np.ndarray) -> float:
-    """Return the share of sequences whose label the model predicts."""
+    """Return the share of sequences whose label is predicted correctly."""
     from scipy.special import softmax
 
     tokens, queries, labels = fresh
@@ -161,7 +161,7 @@ def accuracy(fresh: tuple[Any, Any, Any], W: np.ndarray, v: np.ndarray) -> float
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report every measure with its difference from the fixed head."""
+    """Report every measure and its difference from the fixed head."""
     from attsvm.experiments.comparison import mean_verdict, value_verdict
     from attsvm.experiments.grouping import by, column, having
     from attsvm.experiments.statistics import bootstrap_interval
@@ -182,7 +182,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 optimal = column(cell, "optimal").mean()
                 note = f"{100 * optimal:.0f} % of the tokens are the best under the head at the start."
             if field == "relaxed":
-                # A ratio whose denominator may be near zero: its mean says nothing.
+                # A ratio whose denominator may be near zero: the mean is meaningless.
                 low, high = bootstrap_interval(values, np.median)
                 results.append(
                     value_verdict(
@@ -215,7 +215,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def relaxation(low: float, high: float) -> str:
-    """Say whether sequences without a support vector keep smaller margins, from an interval of the median ratio."""
+    """Say whether margins are smaller in sequences with no support vector, from an interval of the median ratio."""
     phrase = "smaller" if high < 1 else "larger" if low > 1 else "neither smaller nor larger for certain"
     return f"Margins of W are {phrase} where the classifier has no support; trials without both kinds are left out."
 
@@ -237,7 +237,7 @@ def compare(field: str, cell: Sequence[Row], fixed: Sequence[Row]) -> str:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw four measures against the step of the head, a curve for each kind of data and dimension."""
+    """Draw four measures against the step of the head, one curve per kind of data and dimension."""
     from attsvm.experiments.beyond.measures import curve_of
     from attsvm.experiments.grouping import by
     from attsvm.plots.experiments import draw_curve, log_axis
@@ -283,7 +283,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("kind", "n", "T", "d"),
-    # The quick run from its rate beside other work, the full one from the same rate.
+    # The quick time is from its rate on a busy machine, the full time from the same rate.
     minutes={"quick": 0.4, "full": 2.5},
     batch=30,
 )

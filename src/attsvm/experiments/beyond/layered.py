@@ -1,11 +1,11 @@
-r"""Self-attention in layers, one head each, for many trials at once, and the tasks it is trained on.
+r"""Self-attention in layers with one head each, for many trials at once, and the tasks that they learn.
 
-A layer maps the states X (T, d) of a sequence to X + g(A X) with :math:`A = \mathrm{softmax}(X W^\top X^\top)`, row q
-being the attention of query q, and g the identity (*residual*), a matrix (*linear*), or a matrix, ReLU and a matrix
+A layer maps the states X (T, d) of a sequence to X + g(A X) with :math:`A = \mathrm{softmax}(X W^\top X^\top)`; row q
+is the attention of query q. The map g is the identity (*residual*), a matrix (*linear*), or a matrix, ReLU and a matrix
 (*mlp*). A linear readout of the first state, or of the mean state, predicts the label.
 
-*chain*: token t has a key, a pointer to another token's key and a value; the label is the value reached from the
-first token by two pointers, which one layer cannot know. *digits*: patches of 3 against 8.
+*chain*: each token has a key, a pointer to another token's key, and a value. The label is the value reached from the
+first token by two pointers, which one layer cannot compute. *digits*: patches of images of 3 and 8.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from attsvm.functional import exact_softmax
 Between = Literal["residual", "linear", "mlp"]
 Task = Literal["chain", "digits"]
 
-# Weights start at this share of the size that keeps the length of a state.
+# Size of the initial weights, relative to the size that preserves the length of a state.
 START = 0.5
 HIDDEN = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Sequences of a trial: tokens (n, T, d) and labels (n,); `chain`: the tokens on the way, (n, hops)."""
+    """Sequences of a trial: tokens (n, T, d) and labels (n,); `chain`: the tokens on the path, (n, hops)."""
 
     tokens: np.ndarray
     labels: np.ndarray
@@ -38,7 +38,7 @@ class Split:
 
 
 def chain_task(rng: np.random.Generator, n: int, T: int, hops: int = 2) -> Split:
-    """Draw chains: keys are a random order, values coins; pointers lead along a path, off it anywhere.
+    """Draw chains: keys are a random order, values are coin flips; pointers follow a path, and are random off it.
 
     Tokens have 2 T + 1 coordinates: one-hot key, one-hot pointer, value. The first token has no value.
     """
@@ -55,7 +55,7 @@ def chain_task(rng: np.random.Generator, n: int, T: int, hops: int = 2) -> Split
 
 
 def digits_task(rng: np.random.Generator, n: int) -> tuple[Split, Split]:
-    """Split the threes and eights into n images to train on and the others; tokens are pixels and position."""
+    """Split the threes and eights into n training images and the others; tokens are pixels and position."""
     from attsvm.data.digits import digits
 
     train, test = digits("3-8", positions="append").split(n, rng)
@@ -69,11 +69,11 @@ class Layers:
     Parameters
     ----------
     seeds : int array, shape (B,)
-        Of the random start.
+        Seeds of the random start.
     d, layers : int
     between : {"residual", "linear", "mlp"}
     first : bool
-        Read the first state, or the mean.
+        Read the first state; otherwise the mean.
     """
 
     def __init__(self, seeds: np.ndarray, d: int, layers: int, between: Between, first: bool) -> None:
@@ -92,7 +92,7 @@ class Layers:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """All of them."""
+        """All parameters."""
         return [*self.W, *(matrix for maps in self.maps for matrix in maps), self.v]
 
     def states(self, tokens: Tensor) -> tuple[list[Tensor], list[Tensor]]:
@@ -100,7 +100,7 @@ class Layers:
         states, attention = [tokens], []
 
         def times(x: Tensor, matrix: Tensor) -> Tensor:
-            return (x.flatten(1, 2) @ matrix).unflatten(1, x.shape[1:3])  # one product a trial
+            return (x.flatten(1, 2) @ matrix).unflatten(1, x.shape[1:3])  # one product per trial
 
         for W, maps in zip(self.W, self.maps, strict=True):
             x = states[-1]
@@ -119,7 +119,7 @@ class Layers:
 
 
 def fit(model: Layers, tokens: Tensor, labels: Tensor, steps: int, lr: float) -> None:
-    """Train all parameters by Adam on the logistic loss; every trial is on its own, for Adam works entry by entry."""
+    """Train all parameters by Adam on the logistic loss; trials stay independent, because Adam works entry by entry."""
     optimizer = torch.optim.Adam(model.parameters, lr=lr)
     for _ in range(steps):
         optimizer.zero_grad()

@@ -1,16 +1,16 @@
-r"""Whether every layer of a deeper network is a max-margin selector, and how composition evolves by layer.
+r"""Whether every layer of a deeper network is a max-margin selector, and how composition changes by layer.
 
-Networks of two and three layers (:mod:`attsvm.experiments.beyond.layered`) are trained whole, by Adam. Each layer then
-is taken apart from the others: its input states are tokens, the states that ask are queries, and
+Networks of two and three layers (:mod:`attsvm.experiments.beyond.layered`) are trained as a whole, by Adam. Each layer
+is then analysed separately: its input states are tokens, and some of them are queries.
 
-* the *kept set* of a query is the smallest set of tokens that holds nine tenths of its attention;
-* W of the layer is compared with the SVM of the top tokens (its soft margin where there is none), with the Gen-SVM that
-  ties the kept sets where that is feasible, and with controls: the SVM of the same selections shuffled among the
-  queries, and the Hebbian mean difference;
-* composition is the number of tokens that attention is spread over, the exponential of its entropy.
+* The *kept set* of a query is the smallest set of tokens that holds nine tenths of its attention.
+* W of the layer is compared with the SVM of the top tokens (with its soft margin if it is infeasible), and with the
+  Gen-SVM that ties the kept sets if that is feasible. Controls are the SVM of the same selections shuffled among the
+  queries, and the Hebbian mean difference.
+* Composition is the number of tokens over which attention is spread: the exponential of its entropy.
 
-In the *chain* task one knows which tokens must be read: the first token's layer k should select the token that k
-pointers lead to. Whether it does is the share of *hops found*.
+In the *chain* task the right tokens are known: the first token's layer k should select the token that k pointers lead
+to. The share of sequences in which it does is *hops found*.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ FLOOR = 0.9
 SHUFFLES = 2
 FRESH = 500
 LOOKS = ("linear", "mlp", "residual")
-# Seconds that one SVM may take; beyond, it is left out.
+# Seconds per SVM after which it is omitted.
 PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
 class Config:
-    """One task and architecture; `queries` of the layer's states are taken apart."""
+    """One task and architecture; `queries` is the number of the layer's states that are analysed."""
 
     task: Literal["chain", "digits"]
     layers: int = 2
@@ -61,7 +61,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """Both tasks, one to three layers, three things between; a quick run varies them one at a time."""
+    """Both tasks, one to three layers, three kinds of layer; a quick run varies them one at a time."""
     full = effort == "full"
     shapes: list[tuple[int, Any]] = [(1, "linear"), (2, "residual"), (2, "linear"), (2, "mlp"), (3, "linear")]
     shapes += [(3, "residual"), (3, "mlp")] if full else []
@@ -75,7 +75,7 @@ def sweep(effort: Effort) -> list[Config]:
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train the networks, then take every layer apart."""
+    """Train the networks, then analyse every layer."""
     import torch
 
     from attsvm.experiments.beyond.layered import Layers, chain_task, digits_task, fit
@@ -106,7 +106,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
                 row: Row = {"seed": int(seed), "layer": layer + 1, "accuracy": float(right[b])}
                 row["learned"] = float(accuracy[b])
                 chain = test[b].chain
-                # Of the last layer of a chain only the first state is read.
+                # The last layer of a chain uses only the first state.
                 asking = 1 if chain is not None and last else x.shape[2]
                 row["hop"] = None
                 if chain is not None and layer < chain.shape[1]:
@@ -132,14 +132,14 @@ def comparison(
     Parameters
     ----------
     x : ndarray, shape (n, T, d)
-        Its input states.
+        Input states of the layer.
     weights : ndarray, shape (n, T, T)
-        Its attention, a row a query.
+        Its attention, one row per query.
     W : ndarray, shape (d, d)
     count : int
-        Queries to draw.
+        Number of queries to draw.
     asking : int
-        Only the first so many states of a sequence ask.
+        Number of states per sequence, from the first, that may be queries.
     rng : Generator
     """
     from attsvm.core.correlation import correlation
@@ -180,7 +180,7 @@ def comparison(
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report each layer's correlation with its SVM beside the controls, and how attention composes."""
+    """Report each layer's correlation with its SVM next to the controls, and how attention composes."""
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
     from attsvm.experiments.statistics import mean_interval
@@ -191,7 +191,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         own, control, gen = (column(cell, name) for name in ("svm", "control", "gen"))
         infeasible = sum(row["infeasible"] for row in cell)
         lead = [row["svm"] - row["control"] for row in cell if row["control"] is not None]
-        phrase = "Not told from shuffled selections"
+        phrase = "Not distinguished from shuffled selections"
         if len(lead) > 1 and mean_interval(lead)[0] > 0:
             phrase = "Closer than shuffled selections"
         note = f"{phrase}, {control.mean():.2f}; Hebbian {column(cell, 'hebbian').mean():.2f}." if len(control) else ""
@@ -213,7 +213,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             note = f"Accuracy {column(cell, 'accuracy').mean():.2f} on fresh chains."
             chance = 1 / cell[0]["T"]
             if mean_interval(hops)[0] <= chance:
-                note = f"{len(hops)} trials cannot tell it from the {chance:.2f} of chance. {note}"
+                note = f"{len(hops)} trials do not distinguish it from chance, {chance:.2f}. {note}"
             results.append(mean_verdict(NAME, f"hop {layer} found by {where}", hops, note=note))
     for (task, layers, between), cell in by(rows, "task", "layers", "between").items():
         cell = [row for row in cell if row["layer"] == 1]
@@ -244,7 +244,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def against_hebbian(task: str, rows: Sequence[Row]) -> Verdict:
-    """Say whether the SVM describes the layers better than the mean difference that needs no margin."""
+    """Say whether the SVM describes the layers better than the mean difference, which needs no margin."""
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.statistics import mean_interval
 
@@ -257,7 +257,7 @@ def against_hebbian(task: str, rows: Sequence[Row]) -> Verdict:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw correlations by layer with their controls, and the spread of attention, a row for each task."""
+    """Draw correlations by layer with their controls, and the spread of attention, one row per task."""
     from attsvm.experiments.beyond.measures import curve_of
     from attsvm.experiments.grouping import by, having
     from attsvm.plots.experiments import draw_curve
@@ -315,7 +315,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("task", "n", "T"),
-    # The quick run from its rate beside other work, the full one from the same rate.
+    # The quick time is from its rate on a busy machine, the full time from the same rate.
     minutes={"quick": 0.8, "full": 18.0},
     batch=5,
 )

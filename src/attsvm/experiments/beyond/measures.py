@@ -1,4 +1,4 @@
-"""What the experiments of this section measure in common, and the curves they draw of it."""
+"""Measures shared by the experiments of this section, and curves of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from attsvm.solution.solution import Solution
 
 
 def margin_share(solution: Solution, W: np.ndarray) -> float:
-    """Return the margin per norm that W gives to the tokens of an SVM, as a share of the largest possible.
+    """Return the margin of W for the tokens of an SVM, per norm, as a share of the largest margin.
 
-    1 for the solution itself, negative where W ranks some other token first; NaN for an SVM without solution.
+    It is 1 for the solution itself, negative where W scores another token higher; NaN for an infeasible SVM.
     """
     rejected = solution.problem.rejected
     length = float(np.linalg.norm(W))
@@ -27,7 +27,7 @@ def margin_share(solution: Solution, W: np.ndarray) -> float:
 
 
 def finite_or_none(number: float) -> float | None:
-    """Return a number for a row, None where it is not finite."""
+    """Return a number for a row, None if it is not finite."""
     return float(number) if np.isfinite(number) else None
 
 
@@ -39,7 +39,7 @@ def curve_of(
     statistic: Literal["mean", "median"] = "mean",
     **extra: Any,
 ) -> Curve:
-    """Make a curve of a field's mean, or median, with its 95 % interval; cells with fewer than two values are left out.
+    """Make a curve of a field's mean, or median, with its 95 % interval; cells with fewer than two values are omitted.
 
     Parameters
     ----------

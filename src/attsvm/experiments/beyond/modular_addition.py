@@ -1,8 +1,8 @@
 r"""Modular addition after arXiv 2501.04697: a network of two hidden layers, its losses, and how it is trained.
 
-The authors' published code fixes what the text leaves open: no biases, ReLU, torch's own initial weights, all pairs of
-the training set in every step, AdamW with an epsilon of 1e-25. Several networks of different seeds are trained at once;
-the first layer on two one-hot inputs is a sum of two rows of its matrix.
+The authors' published code fixes details that the text leaves open: no biases, ReLU, torch's default initial weights,
+all training pairs in every step, AdamW with an epsilon of 1e-25. Several networks with different seeds are trained at
+once. The first layer on two one-hot inputs is a sum of two rows of its matrix.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of numbers, of each of B models.
+    """Pairs of numbers, for each of B models.
 
     Attributes
     ----------
     rows : integer tensor, shape (B, n, 2)
-        Where the two inputs are among the 2p rows of the first layer.
+        Row indices of the two inputs among the 2p rows of the first layer.
     sums : integer tensor, shape (B, n)
     """
 
@@ -36,14 +36,14 @@ class Pairs:
 
 
 def split(seeds: Any, p: int, share: float, device: str) -> tuple[Pairs, Pairs]:
-    """Draw, a seed, which of the p^2 pairs are trained on; the others are held out.
+    """Draw, per seed, which of the p^2 pairs are training pairs; the others are held out.
 
     Parameters
     ----------
     seeds : sequence of int
     p : int
     share : float
-        Of the pairs, for training.
+        Fraction of the pairs that is for training.
     device : str
 
     Returns
@@ -88,11 +88,11 @@ def risk(loss: str, a: Tensor, sums: Tensor) -> Tensor:
     r"""Return the mean loss of each model.
 
     * *plain*: torch's cross-entropy.
-    * *exact*: the same number, its gradient free of cancellation.
-    * *scaled*: the same over its largest value among the pairs, the common exponent taken out.
-    * *stablemax*: cross-entropy of :math:`s(a_y)/\sum_t s(a_t)`, s(x) = x + 1 above zero and 1/(1 - x) below.
-    * *power*: 1/(1 + m) of the log-odds m above zero and 1 - m below: the weights of softmax within a pair, and a
-      polynomial tail between the pairs.
+    * *exact*: the same value, with a cancellation-free gradient.
+    * *scaled*: the exact loss divided by its largest value among the pairs, with the common exponent removed.
+    * *stablemax*: cross-entropy of :math:`s(a_y)/\sum_t s(a_t)`, where s(x) is x + 1 above zero and 1/(1 - x) below.
+    * *power*: a function of the log-odds m, 1/(1 + m) above zero and 1 - m below. It keeps the softmax weights within a
+      pair and has a polynomial tail between the pairs.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def risk(loss: str, a: Tensor, sums: Tensor) -> Tensor:
         return (size * (exponent - exponent.amax(-1, keepdim=True)).exp()).mean(-1)
     label = sums.unsqueeze(-1)
     if loss == "stablemax":
-        # Both branches of a `where` are differentiated; the clamp keeps the one not taken from dividing by zero.
+        # Both branches of `where` are differentiated; the clamp prevents a division by zero in the other branch.
         s = torch.where(a < 0, 1 / (1 - a.clamp(max=0)), a + 1)
         return -(s / s.sum(-1, keepdim=True)).log().gather(-1, label).squeeze(-1).mean(-1)
     odds = (a.gather(-1, label) - a.scatter(-1, label, -torch.inf).logsumexp(-1, keepdim=True)).squeeze(-1)
@@ -121,7 +121,7 @@ def risk(loss: str, a: Tensor, sums: Tensor) -> Tensor:
 
 
 def margins(a: Tensor, sums: Tensor) -> Tensor:
-    """Return by how much the label leads the best other class, (B, n)."""
+    """Return the margin of the label over the best other class, (B, n)."""
     label = sums.unsqueeze(-1)
     return (a.gather(-1, label) - a.scatter(-1, label, -torch.inf).amax(-1, keepdim=True)).squeeze(-1)
 
@@ -139,7 +139,7 @@ def norms(tensors: list[Tensor]) -> Tensor:
 
 
 def turn(weights: list[Tensor], slopes: list[Tensor]) -> list[Tensor]:
-    """Make each gradient orthogonal to its weights and as long as before, a tensor and a model at a time."""
+    """Make each gradient orthogonal to its weights, with its length unchanged, per tensor and model."""
     result = []
     for weight, slope in zip(weights, slopes, strict=True):
         along = (weight * slope).sum((1, 2), keepdim=True) / weight.square().sum((1, 2), keepdim=True)
@@ -150,22 +150,22 @@ def turn(weights: list[Tensor], slopes: list[Tensor]) -> list[Tensor]:
 
 
 def fit(config: Any, seeds: Any) -> list[dict[str, Any]]:
-    """Train one model a seed and record it.
+    """Train one model per seed and record it.
 
     Parameters
     ----------
     config : Config
-        Of :mod:`attsvm.experiments.beyond.grokking`.
+        A :class:`attsvm.experiments.beyond.grokking.Config`.
     seeds : sequence of int
 
     Returns
     -------
     list of dict
-        A seed, lists over the records: step, accuracies, margins, share of lost gradients.
+        The seed, and lists over the records: step, accuracies, margins, share of lost gradients.
     """
     train, held_out = split(seeds, config.p, config.share, config.device)
     arithmetic = DTYPES[config.precision]
-    # Steps of a thousandth are lost on weights of eight bits; the loss alone is in bfloat16, as in mixed precision.
+    # Weights with eight bits would lose steps of a thousandth; as in mixed precision, only the loss is in bfloat16.
     dtype = torch.float32 if arithmetic == torch.bfloat16 else arithmetic
     weights = initial(seeds, config.p, config.width, dtype, config.device)
     adam = torch.optim.AdamW(
@@ -195,7 +195,7 @@ def fit(config: Any, seeds: Any) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def descend(weights: list[Tensor], slopes: list[Tensor], lr: float) -> None:
-    """Move by `lr` of the weights' length against the gradient; a model whose gradient is zero stays."""
+    """Move by `lr` times the weights' length against the gradient; a model whose gradient is zero stays."""
     size, length = norms(slopes), norms(weights)
     step = torch.where(size > 0, lr * length / size.clamp(min=torch.finfo(size.dtype).tiny), 0.0)
     for weight, slope in zip(weights, slopes, strict=True):
@@ -203,12 +203,12 @@ def descend(weights: list[Tensor], slopes: list[Tensor], lr: float) -> None:
 
 
 def measurements(loss: str, weights: list[Tensor], a: Tensor, sums: Tensor, held_out: Pairs) -> dict[str, np.ndarray]:
-    """Measure each model: accuracies, least and median margin, the least over the cube of the norm, lost gradients."""
+    """Measure each model: accuracies, least and median margin, least margin over the cubed norm, lost gradients."""
     zeros = loss_of_gradient(loss, a, sums)
     with torch.no_grad():
         lead = margins(a, sums).double()
         least = lead.amin(-1)
-        # Three layers without biases: logits are homogeneous of degree three in the weights.
+        # Three layers with no biases: logits are homogeneous of degree three in the weights.
         part = {
             "train": (lead > 0).double().mean(-1),
             "test": (logits(weights, held_out).argmax(-1) == held_out.sums).double().mean(-1),

@@ -1,10 +1,11 @@
-r"""Which optimiser maximises which margin: every optimiser against the SVM of every norm.
+r"""Every optimiser compared with the SVM of every norm, to find the norm whose margin it maximises.
 
-Each run is compared, in six norms, with the SVM of the tokens it selects: by correlation, and by margin efficiency
-:math:`\min A(W)\,\|W^{mm}\| / \|W\|`, which is 1 if and only if W is a solution, also where solutions are not unique.
-For descent on W and the Frobenius norm the match is the theory of arXiv 2308.16898, for (K, Q) and the nuclear norm its
-experiment, for mirror descent and l_p that of arXiv 2410.14581; sign descent and Adam with the max-norm and spectral
-descent with the spectral norm are proved for linear multiclass models only (arXiv 2502.04664): here an experiment.
+Each run is compared, in six norms, with the SVM of the tokens it selects. The measures are the correlation and the
+share of the largest margin, :math:`\min A(W)\,\|W^{mm}\| / \|W\|`. The share is 1 if and only if W is a solution, even
+if solutions are not unique. For descent on W the Frobenius norm is the theory of arXiv 2308.16898; for (K, Q) the
+nuclear norm is its experiment. For mirror descent the l_p norm follows arXiv 2410.14581. Sign descent and Adam in the
+max-norm and spectral descent in the spectral norm are proved only for linear multiclass models (arXiv 2502.04664): here
+they are an experiment.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """Every optimiser with its usual schedule; quick runs are shorter where the loop is not compiled."""
+    """Every optimiser with its usual schedule; quick runs are shorter if the loop is not compiled."""
     full = effort == "full"
     steps = {False: 100_000, True: 20_000} if full else {False: 10_000, True: 1000}
     rules = [name for name in RULE_ORDER if full or name != "Adam, sqrt"]
@@ -54,7 +55,7 @@ def sweep(effort: Effort) -> list[Config]:
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train, and compare the end with the SVM in every norm."""
+    """Train, and compare the end with the SVM of every norm."""
     import numpy as np
 
     from attsvm.core.correlation import correlation
@@ -87,7 +88,7 @@ def own_norm(rule: str) -> str:
 
 
 def by_rule(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Group the rows that have every SVM by rule, in the order shown."""
+    """Group the rows that have every SVM by rule, in the order of the figures."""
     feasible = [row for row in rows if row["feasible"]]
     order = [*RULE_ORDER, *(name for name in RULES if name not in RULE_ORDER)]
     groups = {name: [row for row in feasible if row["rule"] == name] for name in order}
@@ -102,7 +103,7 @@ def means(groups: dict[str, list[Row]], key: str) -> Any:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report each optimiser's efficiency in its norm and the norm it serves best, then each norm's best optimiser."""
+    """Report each optimiser's share in its norm, its best norm, and each norm's best optimiser."""
     import numpy as np
 
     from attsvm.experiments.comparison import mean_verdict, share_verdict
@@ -126,7 +127,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 mean_verdict(
                     NAME, f"{key} in its norm ({own}), {name}{label}", values[:, order.index(own)],
                     interval="bootstrap", trials=len(asked), infeasible=len(asked) - len(group),
-                    note=f"{name} serves the {best} norm best, {word} by mean {key}: "
+                    note=f"{name} is nearest to the largest {best} margin, {word} by mean {key}: "
                     + ", ".join(f"{norm} {value:.4f}" for norm, value in zip(order, mean, strict=True)) + ".",
                 ),
                 share_verdict(
@@ -153,7 +154,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw mean efficiency and correlation, optimisers by norms; a frame marks the norm matched with each."""
+    """Draw mean share and correlation, optimisers by norms; a frame marks the matched norm."""
     from matplotlib.patches import Rectangle
 
     from attsvm.plots.experiments import grid

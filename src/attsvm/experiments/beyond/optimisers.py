@@ -1,4 +1,4 @@
-"""The optimisers and schedules that are compared, with the norm each is believed to favour."""
+"""The optimisers and schedules that are compared, with the norm that each is expected to maximise the margin in."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rule:
-    """One way to train.
+    """An optimiser with its settings.
 
     Attributes
     ----------
     name : str
-        As for :func:`attsvm.train`.
+        Accepted by :func:`attsvm.train`.
     lr : float
     schedule : str
     norm : str or float
-        The norm whose SVM it is matched with.
+        The matched norm, whose SVM it is compared with.
     parameterization : {"W", "KQ"}
     slow : bool
         Whether it runs outside the compiled loop.
     experimental : bool
-        Whether the match is proved for linear multiclass models only (arXiv 2502.04664), or for none.
+        Whether the match is proved only for linear multiclass models (arXiv 2502.04664), or not at all.
     options : mapping
         Further fields of the optimizer.
     """
@@ -46,7 +46,7 @@ class Rule:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def optimizer(self) -> Optimizer:
-        """Make it."""
+        """Make the optimizer."""
         from attsvm.training.registry import make_optimizer
 
         return replace(make_optimizer(self.name, self.parameterization, self.lr, self.schedule), **self.options)
@@ -78,16 +78,16 @@ RULES: dict[str, Rule] = {
     "(K, Q) apart": Rule("separately_normalized_gd", 0.1, "constant", "nuclear", "KQ", slow=True),
     "(K, Q) gradient": Rule("gd", 1.0, "constant", "nuclear", "KQ"),
 }
-"""By the name that figures show."""
+"""Keyed by the name in figures."""
 
 
 def rule_of(name: str) -> Rule:
-    """Look a rule up.
+    """Find a rule by name.
 
     Raises
     ------
     ValueError
-        If there is none of that name.
+        If there is no such rule.
     """
     if name not in RULES:
         raise ValueError(f"rule is {name!r}; one of {', '.join(RULES)} was expected.")
@@ -95,9 +95,9 @@ def rule_of(name: str) -> Rule:
 
 
 def shortfall(instances: Instances, selected: np.ndarray, W: np.ndarray, solutions: BatchSolution) -> np.ndarray:
-    r"""Return 1 - margin efficiency of matrices, in the norm of their SVM.
+    r"""Return 1 minus the share of the largest margin, in the norm of the SVM.
 
-    The efficiency :math:`\min A(W)\, \|W^{mm}\| / \|W\|` is 1 at the solution and nowhere larger.
+    The share :math:`\min A(W)\, \|W^{mm}\| / \|W\|` is 1 at the solution and nowhere larger.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def shortfall(instances: Instances, selected: np.ndarray, W: np.ndarray, solutio
     Returns
     -------
     ndarray, shape (B, records)
-        NaN where there is no SVM or W is zero.
+        NaN if there is no SVM or W is zero.
     """
     import numpy as np
 

@@ -1,11 +1,13 @@
-r"""Do strict B.1 and D make training global? The conjecture, tested, with counterexamples searched for.
+r"""The conjecture that strict B.1 and D make training global, tested by a search for counterexamples.
 
-The conjecture: with unique optimal tokens, if every non-optimal token is an SVM-neighbour (strict B.1) and in every
-other selection some optimal token is one (D), gradient descent reaches the SVM of the optimal tokens. D leaves no other
-direction locally optimal. On small instances D is decided by enumeration. Training then starts from zero, from random
-matrices at several distances, and from where it is most likely to fail: far out along the SVM of every other selection.
-From there escape is slow, for the gradient that decides is exponentially small against the rest: runs that have reached
-no locally optimal direction are trained longer, up to :data:`LONGEST` times, before they are listed.
+The conjecture has two hypotheses, given unique optimal tokens. Every non-optimal token is an SVM-neighbour (strict
+B.1). In every other selection, some optimal token is one (D). Gradient descent then reaches the SVM of the optimal
+tokens. D leaves no other direction locally optimal. On small instances D is decided by enumeration.
+
+Training starts from zero, from random matrices at several distances, and far out along the SVM of every other
+selection, where it is most likely to fail. Escape from there is slow, because the decisive part of the gradient is
+exponentially small. Runs that have reached no locally optimal direction are trained longer, up to :data:`LONGEST`
+times, before they are listed.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
 NAME = "overparameterisation"
 SIZES = ((2, 3), (3, 3), (4, 3), (3, 4))
 DIMENSIONS = (3, 5, 8, 12, 20, 32)
-# Norms of the starts; the run itself travels 200.
+# Norms of the starts; a run travels a distance of 200.
 SCALES = (1.0, 10.0, 30.0)
-# Starts along other selections; there are T^n - 1 of them.
+# Number of starts along other selections, out of T^n - 1.
 HOSTILE = 40
 LONGER = (10, 100, 1000)
 LONGEST = LONGER[-1]
@@ -35,7 +37,7 @@ GROUPS = ("B.1 and D", "B.1 only", "D only", "neither")
 
 @dataclass(frozen=True)
 class Config:
-    """One size; random starts a scale."""
+    """One size; number of random starts per scale."""
 
     n: int
     T: int
@@ -90,7 +92,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def _train(trial: Trial, landscape: Landscape, config: Config, seed: int) -> Row:
-    """Train from all starts and say which became global; what did not is trained on."""
+    """Train from all starts and record which became global; the others are trained longer."""
     import numpy as np
 
     from attsvm.solvers.batching import solve_batch
@@ -130,14 +132,14 @@ def _train(trial: Trial, landscape: Landscape, config: Config, seed: int) -> Row
 
 
 def group_of(row: Row) -> str:
-    """Say which of the conditions a row fulfils; an undecided D counts as not."""
+    """Name the conditions that a row satisfies; an undecided D counts as violated."""
     if row["b1"]:
         return GROUPS[0] if row["D"] else GROUPS[1]
     return GROUPS[2] if row["D"] else GROUPS[3]
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Count global convergence under each combination of conditions, and list what contradicts the conjecture."""
+    """Count global convergence under each combination of conditions, and list counterexamples."""
     from attsvm.experiments.comparison import mean_verdict, share_verdict
     from attsvm.experiments.grouping import by, column
 
@@ -208,7 +210,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw, for each size against d, how often conditions hold and how often every start becomes global."""
+    """Draw, for each size against d, how often the conditions hold and how often every start becomes global."""
     from attsvm.experiments.grouping import by
     from attsvm.experiments.statistics import wilson_interval
     from attsvm.plots.experiments import Curve, draw_curve, grid, value_axis

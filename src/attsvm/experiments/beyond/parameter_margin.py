@@ -1,14 +1,14 @@
 r"""KKT residuals of K and Q in the norms of four optimisers.
 
-arXiv 2602.16340 proves for smooth homogeneous models that Muon, gradient descent with momentum, Signum and Adam with
-decaying steps tend to KKT points of the largest margin in a norm of their own on the parameters, see
-:mod:`attsvm.theory.kkt`. The logits of attention are homogeneous in (K, Q), but its risk is not a function of their
-smallest alone, so for attention this is open. Measured at three horizons is the KKT residual in each optimiser's norm
-and in the two others, its controls, with the best multipliers; those of one gradient say little, for a step that is not
-small leaves one margin alone in the next gradient.
+arXiv 2602.16340 studies Muon, gradient descent with momentum, Signum and Adam with decaying steps on smooth homogeneous
+models. It proves that each tends to KKT points of the largest margin in its norm on the parameters, see
+:mod:`attsvm.theory.kkt`. The logits of attention are homogeneous in (K, Q), but its risk depends on more than the
+smallest of them, so for attention this is open. The experiment measures the KKT residual at three horizons, in each
+optimiser's norm and in the two others as controls, with the best multipliers. Multipliers from a single gradient say
+little: after a step that is not small, the next gradient contains only one margin.
 
-How fast must steps decay? A step :math:`\eta_k \sim k^{-p}` lets the norm grow like :math:`k^{1-p}`, and moves margins,
-which are quadratic, by the product, :math:`k^{1-2p}`. At p = 1/2, as in the atlas, that does not fall; at p = 2/3 it
+How fast must steps decay? Under steps :math:`\eta_k \sim k^{-p}` the norm grows like :math:`k^{1-p}`. Margins are
+quadratic and change by the product, :math:`k^{1-2p}`. At p = 1/2, as in the atlas, this does not fall; at p = 2/3 it
 does. Both are run.
 """
 
@@ -73,7 +73,7 @@ def optimizer_of(name: str, power: float) -> Optimizer:
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train, and measure the residuals at every horizon: a row for each seed and horizon."""
+    """Train, and measure the residuals at every horizon: one row per seed and horizon."""
     import numpy as np
 
     from attsvm.core.problem import SelectionProblem
@@ -103,7 +103,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report residuals at the last horizon, in the optimiser's own norm and in the others."""
+    """Report residuals at the last horizon, in the optimiser's norm and in the others."""
     from attsvm.experiments.beyond.predictions import with_outcome
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
@@ -126,7 +126,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw the residuals over steps, a panel an optimiser."""
+    """Draw the residuals over steps, one panel per optimiser."""
     from attsvm.experiments.beyond.measures import curve_of
     from attsvm.experiments.grouping import by, having
     from attsvm.plots.experiments import draw_curve, grid, log_axis
@@ -163,7 +163,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d"),
-    # Processor time over two.
+    # Processor time divided by two.
     minutes={"quick": 0.1, "full": 1.9},
     batch=8,
 )

@@ -1,14 +1,15 @@
-r"""Phase diagrams over dimension, sequences and tokens: what is feasible, what the assumptions ask, what training does.
+r"""Phase diagrams over dimension, sequences and tokens: feasibility, assumptions of the theory, and training outcomes.
 
-Two planes of random instances, d against n and d against T. In every cell:
+Two planes of random instances, d against n and d against T. Every cell measures:
 
-* **feasible**: the optimal tokens have an SVM; beside it, a selection drawn at random, which is what Theorem 1 speaks
-  of: every selection of almost all data is realisable when :math:`d \ge \max(T-1, n)`;
-* **B.1**, strictly and as the published test has it (average margin at most 1.1), expected at :math:`d` of the order
-  of :math:`(T+n)\log(T+n)`;
-* **D not refuted**: of the selections that differ from the optimal one in a single sequence, up to
-  :data:`EXCHANGES` are drawn and checked. Those are the ones nearest to a violation; a refutation is a proof;
-* **global, local**: where normalised descent on W and on (K, Q) arrives, local optimality by the SVM of its norm.
+* **feasible**: whether the optimal tokens have an SVM, and whether a random selection has one. Theorem 1 is about the
+  latter: every selection of almost all data is realisable if :math:`d \ge \max(T-1, n)`;
+* **B.1**, strictly and as in the published test (average margin at most 1.1), expected at :math:`d` of the order of
+  :math:`(T+n)\log(T+n)`;
+* **D not refuted**: up to :data:`EXCHANGES` selections that differ from the optimal one in a single sequence are drawn
+  and checked. These are nearest to a violation; a refutation is a proof;
+* **global, local**: the end of normalised descent on W and on (K, Q); local optimality is tested with the SVM of the
+  matched norm.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SIZES = (2, 3, 4, 5, 6, 8, 10, 13, 16, 20, 26, 32)
 DIMENSIONS = (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128)
 QUICK_SIZES = (2, 4, 7, 12, 20)
 QUICK_DIMENSIONS = (2, 3, 4, 6, 10, 16, 28, 56, 112)
-# Training costs in proportion to n T d steps, and beyond this dimension nearly everything is global.
+# Dimension above which nothing is trained: training costs n T d steps, and nearly everything is global there.
 TRAINED_UP_TO = 48
 FIXED = 5
 STEPS = {"conditions": 0, "D": 0, "W": 3000, "KQ": 1000}
@@ -58,7 +59,7 @@ LINES: tuple[tuple[str, str, Callable[[float, float], float]], ...] = (
 
 @dataclass(frozen=True)
 class Config:
-    """One cell: feasibility and B.1, with D or a training as well."""
+    """One cell: feasibility and B.1, optionally with D or a training."""
 
     n: int
     T: int
@@ -73,7 +74,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """Both planes; conditions on many trials, training on few and up to a dimension."""
+    """Both planes; conditions on many trials, training on few trials and up to a dimension."""
     full = effort == "full"
     sizes, dimensions = (SIZES, DIMENSIONS) if full else (QUICK_SIZES, QUICK_DIMENSIONS)
     shapes = dict.fromkeys([(n, FIXED) for n in sizes] + [(FIXED, T) for T in sizes])
@@ -88,7 +89,7 @@ def sweep(effort: Effort) -> list[Config]:
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Check the conditions of every instance, and train if asked to."""
+    """Check the conditions of every instance; train if the config says so."""
     import numpy as np
 
     from attsvm.core.status import Status
@@ -127,7 +128,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def _train(instances: Instances, config: Config, starts: Any) -> tuple[Any, Any]:
-    """Train, and tell which trials end at the optimal tokens and which at a locally optimal selection."""
+    """Train; return which trials end at the optimal tokens and which at a locally optimal selection."""
     import numpy as np
 
     from attsvm.experiments.published_numerics import descent
@@ -150,7 +151,7 @@ def _train(instances: Instances, config: Config, starts: Any) -> tuple[Any, Any]
 
 
 def _refutes_d(instances: Instances, b: int, seed: int) -> bool:
-    """Look for a realisable selection one exchange from the optimal one, with no optimal token next to it."""
+    """Look for a realisable selection one exchange from the optimal one, with no optimal token among its neighbours."""
     import numpy as np
 
     from attsvm.solution.problem_batch import ProblemBatch
@@ -176,7 +177,7 @@ def _refutes_d(instances: Instances, b: int, seed: int) -> bool:
 
 
 def planes(rows: Sequence[Row]) -> list[tuple[str, str, int, list[Row]]]:
-    """Find the planes among rows: (varied, fixed, value of the fixed, rows), the fixed value with most others."""
+    """Find the planes among rows: (varied, fixed, value of the fixed, rows), with the most common fixed value."""
     result = []
     for variable, fixed in (("n", "T"), ("T", "n")):
         others: dict[int, set[int]] = {}
@@ -189,7 +190,7 @@ def planes(rows: Sequence[Row]) -> list[tuple[str, str, int, list[Row]]]:
 
 
 def shares(rows: Sequence[Row], part: str, key: str, variable: str) -> dict[tuple[int, int], tuple[int, int]]:
-    """Count hits and trials of every cell, by (value of the varied, d)."""
+    """Count hits and trials of every cell, by (varied value, d)."""
     from attsvm.experiments.grouping import by, having
 
     counts = {}
@@ -203,9 +204,9 @@ def shares(rows: Sequence[Row], part: str, key: str, variable: str) -> dict[tupl
 def half_way(
     counts: dict[tuple[int, int], tuple[int, int]], draw: np.random.Generator | None = None
 ) -> dict[int, float]:
-    """Dimension at which the share passes one half, for each value varied; `draw` takes every share at random.
+    """Dimension at which the share passes one half, for each varied value; `draw` resamples every share.
 
-    Random shares are from their posterior under Jeffreys' prior, which knows that 6 hits of 6 are no certainty.
+    Resampled shares come from the posterior under Jeffreys' prior, in which 6 hits of 6 are no certainty.
     """
     import numpy as np
 
@@ -222,7 +223,7 @@ def half_way(
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Hold both lines against what happens above and below them, and fit where each share passes one half."""
+    """Compare both theoretical lines with the outcomes above and below, and fit where each share passes one half."""
     from attsvm.experiments.comparison import share_verdict
     from attsvm.experiments.grouping import having
 
@@ -260,7 +261,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def _thresholds(variable: str, fixed: str, value: int, rows: list[Row]) -> list[Verdict]:
-    """Fit the dimension at which each share passes one half as a power of what is varied."""
+    """Fit the dimension at which each share passes one half as a power of the varied size."""
     import numpy as np
 
     from attsvm.experiments.beyond.power_law import exponents
@@ -292,7 +293,7 @@ def _thresholds(variable: str, fixed: str, value: int, rows: list[Row]) -> list[
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw a heat map of every share in both planes, with the lines of the theory."""
+    """Draw a heat map of every share in both planes, with the theoretical lines."""
     from attsvm.plots.experiments import grid
     from attsvm.plots.heat_maps import draw_line, draw_map
     from attsvm.plots.style import house_style, legend_below

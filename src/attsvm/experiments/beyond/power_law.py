@@ -1,4 +1,4 @@
-"""Powers and thresholds read off measured numbers."""
+"""Exponents and thresholds estimated from measurements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def exponents(y: Sequence[float] | np.ndarray, *factors: Sequence[float] | np.nd
     Returns
     -------
     ndarray, shape (len(factors),)
-        The exponents; NaN where the points do not determine them.
+        The exponents; NaN if the points do not determine them.
     """
     columns = [np.log(np.asarray(x, dtype=float)) for x in factors]
     design = np.stack([np.ones(len(columns[0])), *columns], axis=1)
@@ -30,10 +30,10 @@ def exponents(y: Sequence[float] | np.ndarray, *factors: Sequence[float] | np.nd
 
 
 def crossing(x: Sequence[float], share: Sequence[float], level: float = 0.5) -> float:
-    """Return the x at which a rising share passes `level`; NaN when it starts above or ends below.
+    """Return the x at which a rising share passes `level`; NaN if it starts above or ends below.
 
-    Shares are measured and need not rise; they are replaced by the nearest that do (isotonic regression). Between two
-    of the x the share is taken to be linear in log x.
+    Measured shares need not rise: they are replaced by the nearest rising ones (isotonic regression). Between two
+    values of x the share is linear in log x.
 
     Parameters
     ----------

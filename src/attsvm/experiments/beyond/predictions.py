@@ -1,4 +1,4 @@
-"""What was expected of a number before the experiment was first run, and whether it came out."""
+"""Predictions written before an experiment's first run, and their outcomes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _FILE = "theory_predictions.toml"
 
 @dataclass(frozen=True)
 class Prediction:
-    """Bounds of a number, written down before the first run.
+    """Bounds on a number, written before the first run.
 
     Attributes
     ----------
     low, high : float
     basis : {"theorem", "calculation", "guess"}
     reason : str
-        With the paper where there is one.
+        With the paper, if there is one.
     """
 
     low: float
@@ -32,7 +32,7 @@ class Prediction:
     reason: str
 
     def outcome(self, low: float, high: float) -> str:
-        """Say whether a number whose 95 % interval is [low, high] came out: "hit", "miss" or "undecided"."""
+        """Return the outcome for a number with the 95 % interval [low, high]: "hit", "miss" or "undecided"."""
         if self.low <= low and high <= self.high:
             return "hit"
         return "miss" if high < self.low or low > self.high else "undecided"
@@ -50,7 +50,7 @@ def predictions() -> Mapping[str, Mapping[str, Prediction]]:
 
 
 def with_outcome(verdict: Verdict, name: str) -> Verdict:
-    """Add to a verdict's note what was predicted and what became of it."""
+    """Add the prediction and its outcome to a verdict's note."""
     foreseen = predictions()[verdict.experiment][name]
     outcome = foreseen.outcome(verdict.low, verdict.high)
     text = f"Predicted by {foreseen.basis}: {foreseen.low:g} to {foreseen.high:g}, {outcome}. {foreseen.reason}"

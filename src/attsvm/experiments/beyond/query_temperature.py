@@ -1,14 +1,14 @@
-r"""What a temperature for each query saves in norm.
+r"""The norm saved by a temperature for each query.
 
-arXiv 2411.12892 scales the logits of every query by its own temperature and argues, in its abstract's words, for
-control over how sparse the attention of individual queries is. Two questions are measured:
+arXiv 2411.12892 scales the logits of every query by a temperature. Its abstract argues for control over the sparsity of
+individual queries' attention. Two questions are measured:
 
-* *budget*: with inverse temperatures of mean one, which plain attention meets too, how much smaller can W be that
-  selects given tokens? :func:`attsvm.theory.temperature_saving` certifies the saving.
-* *specificity*: queries come in pairs at a small angle; both of a pair read the same tokens and shall attend to the
+* *budget*: inverse temperatures have mean one, as in plain attention. How much smaller can the W be that selects given
+  tokens? :func:`attsvm.theory.temperature_saving` certifies the saving.
+* *specificity*: queries come in pairs at a small angle. Both queries of a pair read the same tokens and must select the
   same one, the second s times as sharply as the first. The least :math:`\|W\|_F` whose margins over every other token
-  are exactly 1 and s is the least-norm solution of linear equations; with temperatures 1 and s the margins asked of W
-  are 1 and 1.
+  are exactly 1 and s is the least-norm solution of linear equations. If the temperatures are 1 and s, the required
+  margins are 1 and 1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHARPER = 5.0
 
 @dataclass(frozen=True)
 class Config:
-    """A setting; `angle`, in radians, is that of the two queries of *specificity*."""
+    """A setting; `angle`, in radians, is between the two queries of *specificity*."""
 
     setting: Literal["budget", "specificity"]
     norm: str = "frobenius"
@@ -70,7 +70,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def budget(config: Config, seed: int) -> Row:
-    """Certify what temperatures of mean one save for the best tokens of a random instance."""
+    """Certify the saving by temperatures of mean one for the best tokens of a random instance."""
     from attsvm.core.problem import SelectionProblem
     from attsvm.experiments.instances import draw
     from attsvm.solution.unsolved import UnsolvedError
@@ -87,7 +87,7 @@ def budget(config: Config, seed: int) -> Row:
 
 
 def specificity(config: Config, seed: int) -> Row:
-    """Compare the least norm for margins of 1 and s with that for margins of 1 and 1."""
+    """Compare the least norm for margins of 1 and s with the least norm for margins of 1 and 1."""
     rng = np.random.default_rng(seed)
     left, right = [], []
     for _ in range(config.n // 2):
@@ -103,7 +103,7 @@ def specificity(config: Config, seed: int) -> Row:
 
 
 def slopes(rows: Sequence[Row], field: str) -> list[float]:
-    """Return the slope of log norm over log angle of every seed."""
+    """Return each seed's slope of log norm over log angle."""
     from attsvm.experiments.grouping import by
 
     fits = []
@@ -200,7 +200,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("setting", "n", "T", "d"),
-    # Processor time over two.
+    # Processor time divided by two.
     minutes={"quick": 0.05, "full": 0.1},
     batch=4,
 )

@@ -1,12 +1,13 @@
-r"""How the rank of the nuclear SVM grows with n, T and d.
+r"""Growth of the rank of the nuclear SVM with n, T and d.
 
-The solution of :math:`\min \|W\|_*` under m active constraints is an extreme point when it is unique, and a matrix of
-rank r lies inside a face of the nuclear ball of dimension :math:`r(r+1)/2 - 1`: so :math:`r(r+1)/2 \le m` (the bound
-of Barvinok, 1995, and Pataki, 1998, for the semidefinite form of the problem). From the other side, if the multipliers
-are unique, the m constraints are independent on the tangent space of the matrices of rank r, which has dimension
-:math:`r(p+q-r)` where the token differences span p dimensions and the queries q: :math:`m \le r(p+q-r)`. Between the
-two the rank is measured, on solutions certified to 1e-12, along three axes; beside it, the rank that training (K, Q)
-of full width has reached: singular values above :data:`CUT` of the largest.
+A unique solution of :math:`\min \|W\|_*` under m active constraints is an extreme point, and a matrix of rank r lies
+inside a face of the nuclear ball of dimension :math:`r(r+1)/2 - 1`. Hence :math:`r(r+1)/2 \le m` (the bound of
+Barvinok, 1995, and Pataki, 1998, for the semidefinite form of the problem). Conversely, if the multipliers are unique,
+the m constraints are independent on the tangent space of the matrices of rank r. Its dimension is :math:`r(p+q-r)` if
+the token differences span p dimensions and the queries q, so :math:`m \le r(p+q-r)`.
+
+The rank is measured between the two bounds, on solutions certified to 1e-12, along three axes. It is compared with the
+rank that training (K, Q) of full width has reached: singular values above :data:`CUT` of the largest.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 NAME = "rank-law"
 ACCURACY = 1e-12
-# Singular values of the certified solutions begin at about 0.02 of the largest; training leaves less than that.
+# Singular value, relative to the largest, from which it counts: certified ones start at about 0.02, training leaves
+# less.
 CUT = 0.02
 N, T, D = 20, 5, 40
 AXES = {"n": (5, 10, 20, 50, 100, 200), "T": (2, 5, 10, 20, 50), "d": (10, 20, 40, 80, 160)}
@@ -32,7 +34,7 @@ QUICK = {"n": (5, 10, 20, 50, 100), "T": (2, 5, 10, 20), "d": (10, 20, 40, 80)}
 
 @dataclass(frozen=True)
 class Config:
-    """One size; (K, Q) is trained for that many steps."""
+    """One size; `steps` is the number of training steps of (K, Q)."""
 
     n: int = N
     T: int = T
@@ -100,13 +102,13 @@ def least(active: float, p: int, q: int) -> int:
 
 
 def bounds(row: Row) -> tuple[int, int]:
-    """Return the least and the largest rank that the active constraints of a certified row allow."""
+    """Return the least and the largest rank allowed by the active constraints of a certified row."""
     p, q = min(row["d"], row["n"] * (row["T"] - 1)), min(row["n"], row["d"])
     return least(row["active"], p, q), min(most(row["active"]), q)
 
 
 def axes_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Split rows into the axes they lie on: cells that differ in one of n, T, d only."""
+    """Split rows into axes: cells that differ in only one of n, T, d."""
     axes = {}
     for name in AXES:
         others = [other for other in AXES if other != name]

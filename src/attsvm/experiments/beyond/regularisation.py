@@ -1,12 +1,12 @@
-r"""What weight decay, dropout, early stopping and sizes do to margin, rank and local optima.
+r"""Effects of weight decay, dropout, early stopping and sizes on margin, rank and local optima.
 
 The runs are described in :mod:`attsvm.experiments.beyond.shrinkage`:
 
-* *decay*: which radius R of the regularisation path is a weight decay of :math:`\lambda`?
-* *tokens*, *weights*: dropout of tokens, or of attention weights, against none on the same instances.
+* *decay*: the radius R of the regularisation path that corresponds to a weight decay of :math:`\lambda`.
+* *tokens*, *weights*: dropout of tokens, or of attention weights, compared with no dropout on the same instances.
 * *early*: margin, correlation and stable rank :math:`\|W\|_F^2/\|W\|_2^2` when training stops early.
 * *size*: the largest margin, the ranks of the SVM in both norms, and all locally optimal selections of small instances,
-  as dimension, length and the number of heads change.
+  as dimension, length and number of heads change.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WHAT = {
     "local_optima": "number of locally optimal selections",
     "nuclear_rank": "rank of the nuclear SVM",
 }
-# What a row may hold beyond its seed; a row of one topic leaves the fields of the others empty.
+# Fields of rows, in addition to the seed; a row of one topic leaves the other topics' fields empty.
 FIELDS = (
     "infeasible", "correlation", "margin", "relative", "local", "optimal", "same", "radius", "path", "excess", "step",
     "stable_rank", "largest", "rank", "nuclear_rank", "agree", "local_optima",
@@ -41,7 +41,7 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Config:
-    """A topic; `strength` is the weight decay, or the share dropped."""
+    """A topic; `strength` is the weight decay, or the dropped share."""
 
     topic: Literal["decay", "tokens", "weights", "early", "size"]
     strength: float = 0.0
@@ -64,7 +64,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """Go through all topics; sizes change one at a time from n = 3, T = 5, d = 8 and one head."""
+    """All topics; sizes change one at a time from n = 3, T = 5, d = 8 and one head."""
     count = 100 if effort == "full" else 20
     cells = [Config("decay", strength, trials=count) for strength in STRENGTHS]
     topics: tuple[Any, ...] = ("tokens", "weights")
@@ -93,7 +93,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report every topic that was run."""
+    """Report every topic in the rows."""
     from attsvm.experiments.grouping import having
 
     results: list[Verdict] = []
@@ -111,7 +111,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def decay(rows: Sequence[Row]) -> list[Verdict]:
-    """Answer which R."""
+    """Report the radius of each weight decay."""
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
 
@@ -189,7 +189,7 @@ def dropout(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def early(rows: Sequence[Row]) -> list[Verdict]:
-    """Report what stopping early costs in margin and saves in rank."""
+    """Report the loss of margin and the lower rank from stopping early."""
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
 
@@ -256,7 +256,7 @@ def size(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def trends(rows: Sequence[Row]) -> list[Verdict]:
-    """Report what changes from the smallest to the largest dimension, and length, with one head."""
+    """Report the changes from the smallest to the largest dimension, and length, for one head."""
     from attsvm.experiments.comparison import value_verdict
     from attsvm.experiments.grouping import by, column, having
 
@@ -273,7 +273,7 @@ def trends(rows: Sequence[Row]) -> list[Verdict]:
             if ends[0] == ends[1] or min(len(small), len(large)) < 2:
                 continue
             change = float(large.mean() - small.mean())
-            # Two independent samples; 1.96 deviations of the difference of their means.
+            # Two independent samples; 1.96 standard errors of the difference of their means.
             half = 1.96 * float(np.sqrt(small.var(ddof=1) / len(small) + large.var(ddof=1) / len(large)))
             phrase = "rises" if change - half > 0 else "falls" if change + half < 0 else "does not measurably change"
             results.append(
@@ -293,7 +293,7 @@ def trends(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw a panel for each topic."""
+    """Draw one panel per topic."""
     from attsvm.experiments.beyond.measures import curve_of
     from attsvm.experiments.grouping import by, having
     from attsvm.plots.experiments import draw_curve, log_axis, value_axis
@@ -372,7 +372,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("topic", "n", "T", "d"),
-    # The quick run from its rate beside other work, the full one from the same rate.
+    # The quick time is from its rate on a busy machine, the full time from the same rate.
     minutes={"quick": 0.5, "full": 2.0},
     batch=10,
 )

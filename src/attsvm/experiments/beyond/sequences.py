@@ -1,16 +1,16 @@
-r"""Every token asks: sequence-to-sequence, causal and next-token attention, each against its own SVM.
+r"""Every token is a query: sequence-to-sequence, causal and next-token attention, each compared with its SVM.
 
-* **sequence** and **causal** (arXiv 2308.16898, Section 7): each token of a sequence is a query with its own label;
-  under the causal mask query k sees tokens up to k. Trained W is compared with the SVM of the selected tokens
-  (SAtt-SVM, :meth:`attsvm.SelectionProblem.from_sequences`), and with that of the same selections shuffled.
+* **sequence** and **causal** (arXiv 2308.16898, Section 7): each token of a sequence is a query with a label. Under the
+  causal mask query k sees tokens up to k. Trained W is compared with the SVM of the selected tokens (SAtt-SVM,
+  :meth:`attsvm.SelectionProblem.from_sequences`), and with the SVM of the same selections shuffled.
 * **acyclic** and **cyclic** next-token prediction (arXiv 2403.08081): the label of a sequence is one of its tokens. In
-  acyclic data it is the first of them in an order that belongs to the last token. In cyclic data tokens come in pairs
-  of equal rank, and either of the leading pair is the label; paired tokens then lie on a cycle of the next-token graph.
-  W is split into its part in the span of tied differences, to be held against W^fin, and the rest, to be held against
-  the Graph-SVM.
+  acyclic data it is the first of them in an order that depends on the last token. In cyclic data tokens come in pairs
+  of equal rank, and either token of the leading pair is the label; paired tokens then lie on a cycle of the next-token
+  graph. W is split into its projection on the span of tied differences, which is compared with W^fin, and the rest,
+  which is compared with the Graph-SVM.
 
-Plain gradient descent trains cyclic data, for a normalised step never becomes small enough to settle on W^fin; its norm
-grows like log k, so its direction is far from the limit still. The other settings take normalised steps.
+Plain gradient descent trains cyclic data, because normalised steps never become small enough to converge to W^fin. Its
+norm grows like log k, so its direction is still far from the limit. The other settings take normalised steps.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 NAME = "sequences"
 SETTINGS = ("sequence", "causal", "acyclic", "cyclic")
 RECORDS = (30, 100, 300, 1000, 3000, 10_000, 30_000)
-# What rows of some settings hold; in the others it is empty.
+# Fields that only some settings fill.
 FIELDS = ("control", "optimal", "acyclic", "whole", "finite", "finite_early", "finite_share")
-# Of all steps, those after which W^fin is looked at a first time.
+# Fraction of the steps after which the distance to W^fin is first recorded.
 EARLY = 0.1
 # Step of plain descent on cyclic data, with tokens of length one.
 PLAIN_STEP = 1.0
@@ -59,7 +59,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """Two dimensions where every token asks, one vocabulary of next tokens."""
+    """Two dimensions for the settings with a query per token, one vocabulary for next tokens."""
     full = effort == "full"
     count = 100 if full else 20
     configurations = [Config(setting, d, trials=count) for setting in ("sequence", "causal") for d in (5, 10, 20)]
@@ -82,7 +82,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def every_token(config: Config, seeds: Any) -> list[Row]:
-    """Train where every token asks; compare with the SAtt-SVM and with that of shuffled selections."""
+    """Train with a query per token; compare with the SAtt-SVM and with the SVM of shuffled selections."""
     from attsvm.core.correlation import correlation
     from attsvm.core.status import Status
     from attsvm.data.synthetic import random_trial
@@ -138,7 +138,7 @@ def corpus(rng: np.random.Generator, config: Config) -> tuple[Any, Any, Any]:
     embeddings = rng.standard_normal((config.vocabulary, config.d))
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
     sequences = rng.integers(config.vocabulary, size=(config.n, config.T))
-    # rank[k, j]: how early token j comes for last token k; pairs share a rank in cyclic data.
+    # rank[k, j]: position of token j in the order for last token k; in cyclic data pairs share a rank.
     rank = rng.permuted(np.tile(np.arange(config.vocabulary), (config.vocabulary, 1)), axis=1)
     if config.setting == "cyclic":
         rank = rank // 2
@@ -149,7 +149,7 @@ def corpus(rng: np.random.Generator, config: Config) -> tuple[Any, Any, Any]:
 
 
 def next_token(config: Config, seeds: Any) -> list[Row]:
-    """Train next-token prediction; compare both parts of W with the Graph-SVM and its finite part."""
+    """Train next-token prediction; compare both projections of W with the Graph-SVM and its finite part."""
     from attsvm.core.correlation import correlation
     from attsvm.core.status import Status
     from attsvm.data.token_data import TokenData
@@ -196,7 +196,7 @@ def next_token(config: Config, seeds: Any) -> list[Row]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report how near W is to the SVM of its setting, beside its controls."""
+    """Report the distance of W from the SVM of its setting, next to its controls."""
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
 
@@ -256,7 +256,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw 1 - correlation with the own SVM against steps, a panel for each setting."""
+    """Draw 1 - correlation with the SVM against steps, one panel per setting."""
     from attsvm.experiments.beyond.measures import curve_of
     from attsvm.experiments.grouping import by, having
     from attsvm.plots.experiments import draw_curve, log_axis
@@ -309,7 +309,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("setting", "n", "T", "d", "vocabulary"),
-    # The quick run from its rate beside other work, the full one from the same rate.
+    # The quick time is from its rate on a busy machine, the full time from the same rate.
     minutes={"quick": 0.3, "full": 1.0},
     batch=20,
 )

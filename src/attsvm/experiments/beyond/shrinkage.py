@@ -1,10 +1,9 @@
-r"""What is trained for the experiment on regularisation: weight decay, dropout, early stopping, and other sizes.
+r"""Runs of the experiment on regularisation: weight decay, dropout, early stopping, and other sizes.
 
-**Weight decay** minimises :math:`L(W) + \frac\lambda2\|W\|_F^2`, here to stationarity from W = 0. Its minimiser is one
-of the regularisation path: with :math:`R = \|W_\lambda\|_F` it is stationary for L on the ball of radius R, and R is
-where :math:`\lambda R = \|\nabla L\|_F`. On separable data the excess risk falls like :math:`e^{-R/\|W^{mm}\|}`, so R
-should grow by about :math:`\|W^{mm}\|` whenever :math:`\lambda` falls by a factor e, and a little less for the R on the
-left.
+**Weight decay** minimises :math:`L(W) + \frac\lambda2\|W\|_F^2`, here to stationarity from W = 0. Its minimiser lies on
+the regularisation path: it is stationary for L on the ball of radius :math:`R = \|W_\lambda\|_F`, and :math:`\lambda R
+= \|\nabla L\|_F`. On separable data the excess risk falls like :math:`e^{-R/\|W^{mm}\|}`. R should therefore grow by
+about :math:`\|W^{mm}\|` when :math:`\lambda` falls by a factor e, and a little less because of the factor R.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from attsvm.experiments.instances import Instances, start_seeds
 from attsvm.experiments.published_numerics import STEP
 
 DROPOUTS = ("none", "tokens", "weights")
-# Random starts of several heads, which would stay equal from zero.
+# Size of the random start of several heads, which would stay equal from zero.
 HEAD_START = 0.1
 
 
 def judge(instances: Instances, W: np.ndarray, reference: np.ndarray | None = None) -> list[Row]:
-    """Compare each trained W (B, d, d) with the SVM of its top tokens, and these with given ones."""
+    """Compare each trained W (B, d, d) with the SVM of its top tokens, and these tokens with given ones."""
     from attsvm.core.correlation import correlation
     from attsvm.core.status import Status
     from attsvm.theory.tokens import Trial, compare_with_neighbours
@@ -81,7 +80,7 @@ def risk(instances: Instances, b: int, W: np.ndarray) -> float:
 
 
 def decay(instances: Instances, strength: float) -> list[Row]:
-    """Train with weight decay; compare with the regularisation path at the radius that came out."""
+    """Train with weight decay; compare with the regularisation path at the resulting radius."""
     from attsvm.core.correlation import correlation
     from attsvm.training import regularization_path
 
@@ -103,7 +102,7 @@ def decay(instances: Instances, strength: float) -> list[Row]:
 
 
 def dropout(instances: Instances, kind: str, rate: float, steps: int, seeds: Any) -> list[Row]:
-    """Train with some tokens hidden, or some attention weights set to zero, at random in every step."""
+    """Train with tokens hidden, or attention weights set to zero, at random in every step."""
     import torch
 
     from attsvm.experiments.beyond.descent import descend
@@ -112,7 +111,7 @@ def dropout(instances: Instances, kind: str, rate: float, steps: int, seeds: Any
     def attend(logits: Any, noise: Any) -> Any:
         keep = noise.uniform(logits) >= rate
         if kind == "tokens":
-            keep = keep | ~keep.any(-1, keepdim=True)  # a sequence without tokens keeps them all
+            keep = keep | ~keep.any(-1, keepdim=True)  # a sequence whose tokens are all hidden keeps them all
             return exact_softmax(logits.masked_fill(~keep, -torch.inf)), None
         return exact_softmax(logits) * keep / (1 - rate), None
 
@@ -125,7 +124,7 @@ def dropout(instances: Instances, kind: str, rate: float, steps: int, seeds: Any
 
 
 def early(instances: Instances, steps: int) -> list[list[Row]]:
-    """Train once and judge W at several steps; a list of rows each trial."""
+    """Train once and judge W at several steps; one list of rows per trial."""
     from attsvm.training import train
 
     marks = [int(step) for step in np.unique(np.geomspace(10, steps, 6).round())]
@@ -143,7 +142,7 @@ def early(instances: Instances, steps: int) -> list[list[Row]]:
 
 
 def size(instances: Instances, heads: int, steps: int, seeds: Any) -> list[Row]:
-    """Measure the SVM of the best tokens, count local optima, and train one head or several."""
+    """Measure the SVM of the best tokens, count local optima, and train one or several heads."""
     from attsvm.theory import explore
     from attsvm.theory.tokens import Trial
     from attsvm.training import train

@@ -1,17 +1,18 @@
-r"""Four ways to make attention choose: softmax trained on, sparsemax, an entropy penalty, straight-through Gumbel.
+r"""Four ways to select tokens: softmax, sparsemax, an entropy penalty, and straight-through Gumbel.
 
 The paper's selection is implicit: softmax never becomes sparse, its norm grows, and its direction tends to a margin.
-Others ask for sparsity outright. On the same instances, from W = 0 and with normalised steps of the same size:
+The alternatives ask for sparsity explicitly. All run on the same instances, from W = 0, with normalised steps of the
+same size:
 
 * **softmax**: exact gradients, :func:`attsvm.train`;
-* **sparsemax**: the projection of the logits onto the simplex. Once the chosen token leads by one everywhere the
-  gradient is exactly zero, and W stops: the margin of the SVM is reached, but nothing makes it the largest;
+* **sparsemax**: the projection of the logits onto the simplex. Once the selected token leads by one everywhere, the
+  gradient is exactly zero and W stops: it has the margin of the SVM, but nothing maximises the margin;
 * **entropy**: softmax with :math:`\tau H(s_i)` added to the loss;
 * **gumbel**: a token drawn from the softmax in the forward pass, the softmax of the same noisy logits in the backward
   pass (Jang et al. 2017, arXiv 1611.01144; straight-through).
 
-Two selectors agree on a sequence when the token of largest logit is the same. The margin share is the smallest margin
-over the selector's own tokens per norm of W, relative to that of their SVM: 1 is max-margin selection.
+Two selectors agree on a sequence if the token of largest logit is the same. The margin share is the smallest margin of
+a selector's tokens per norm of W, relative to the SVM of these tokens: 1 is max-margin selection.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SELECTORS = {
     "entropy": "softmax with entropy penalty",
     "gumbel": "straight-through Gumbel",
 }
-# Attention above this counts as kept, as everywhere in the paper.
+# Attention above which a token counts as kept, as everywhere in the paper.
 ATTENTION_FLOOR = 1e-3
 
 
@@ -62,14 +63,14 @@ def sweep(effort: Effort) -> list[Config]:
 
 
 def attentions(config: Config) -> dict[str, Any]:
-    """Return the maps from logits to attention of the three selectors that :func:`attsvm.train` does not know."""
+    """Return the maps from logits to attention of the three selectors that :func:`attsvm.train` does not have."""
     import torch
 
     from attsvm.functional import exact_softmax, sparsemax
 
     def entropy(logits: Any, noise: Any) -> Any:
         weights = exact_softmax(logits)
-        # The derivative of the entropy in a weight is -log of it and a constant, which softmax's backward ignores.
+        # The derivative of the entropy in a weight is minus its log plus a constant, which softmax's backward ignores.
         surprise = -torch.log_softmax(logits.detach(), -1)
         return weights, config.penalty * (weights * surprise).sum(-1).mean(-1)
 
@@ -83,7 +84,7 @@ def attentions(config: Config) -> dict[str, Any]:
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train with every selector; compare tokens with those of softmax, margins with those of their SVM."""
+    """Train with every selector; compare its tokens with softmax's, and its margin with the SVM of its tokens."""
     import numpy as np
     import torch
 
@@ -128,7 +129,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report agreement with softmax and margin shares, and say which selector keeps the largest margin."""
+    """Report agreement with softmax and margin shares, and which selector has the largest margin."""
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column, having
     from attsvm.experiments.statistics import mean_interval
@@ -161,7 +162,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         )
         if selector != "softmax" and len(margin) and len(softmax):
             (low, high), (least, most) = mean_interval(margin), mean_interval(softmax)
-            relation = "smaller than" if high < least else "larger than" if low > most else "not told from"
+            relation = "smaller than" if high < least else "larger than" if low > most else "not distinguished from"
             note = f"A margin {relation} that of softmax, {softmax.mean():.3f}. " + note
         results.append(
             mean_verdict(
@@ -219,7 +220,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d"),
-    # The quick run from its rate beside other work, the full one from the same rate.
+    # The quick time is from its rate on a busy machine, the full time from the same rate.
     minutes={"quick": 0.2, "full": 1.0},
     batch=30,
 )

@@ -1,16 +1,16 @@
-r"""How sensitive the equivalence is to similar tokens and small score gaps, on digits and on text.
+r"""Sensitivity of the equivalence to similar tokens and small score gaps, on digits and on text.
 
 Images of threes and eights, cut into patches, and sentences of the documentation of two libraries, as word vectors, are
-prepared as a study does it (:func:`attsvm.study.run.prepare`: centred queries, unit scales, a head fitted to mean
-tokens). Each then gets one more token, a *rival* of its best-scoring token x at distance :math:`\delta` and with a
-score that is lower by :math:`g = f\delta`,
+prepared as in a study (:func:`attsvm.study.run.prepare`: centred queries, unit scales, a head fitted to mean tokens).
+Each then gets one more token, a *rival* of its best-scoring token x, at distance :math:`\delta` and with a score that
+is lower by :math:`g = f\delta`,
 
-.. math:: x' = x - \delta\,(f\,Yv + \sqrt{1-f^2}\,u), \qquad u \perp v \text{ random},\ \|u\| = \|v\| = 1,
+.. math:: x' = x - \delta\,(f\,Yv + \sqrt{1-f^2}\,u), \qquad u \perp v \text{ random},\ \|u\| = \|v\| = 1.
 
-so that similarity (:math:`\delta`, in units of a token's mean length) and score gap (the share f of the distance that
-the head sees) are set apart from each other, on tokens that are real otherwise. Without a rival the tokens vary by
-themselves: over the images (or texts) of a trial, the margin that W gives one is rank-correlated with the distance of
-its selected token to the nearest other one, and with their smallest score gap.
+Similarity (:math:`\delta`, in units of a token's mean length) and score gap (the fraction f of the distance that the
+head measures) thus vary independently, on otherwise real tokens. If there is no rival, the natural variation is used.
+Over the images (or texts) of a trial, the margin of each is rank-correlated with the distance of its selected token to
+the nearest other one, and with their smallest score gap.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ NAME = "token-similarity"
 CLASSES = ("3-8", "numpy-scipy")
 DISTANCES = (1.0, 0.3, 0.1, 0.03, 0.01)
 SHARES = (0.9, 0.1)
-# Of all steps, those after which the correlation is measured a first time.
+# Fraction of the steps after which the correlation is first measured.
 EARLY = 0.05
-# Seconds for one SVM.
+# Seconds per SVM.
 PATIENCE = 10.0
 
 
 @dataclass(frozen=True)
 class Config:
-    """A distance of the rivals (0: no rivals) and the share of it that the head sees, on `n` images or texts.
+    """Distance of the rivals (0: no rivals) and the fraction of it that the head measures, on `n` images or texts.
 
-    `classes` are two digits, or two libraries whose documentation is told apart.
+    `classes` are two digits, or two libraries whose documentation is distinguished.
     """
 
     distance: float
@@ -63,7 +63,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """No rivals, then every distance with every share, on digits and on text."""
+    """No rivals, then every distance with every fraction, on digits and on text."""
     count, steps = (50, 10_000) if effort == "full" else (10, 2000)
     both = [(0.0, 1.0), *((distance, share) for share in SHARES for distance in DISTANCES)]
     return [
@@ -81,12 +81,12 @@ def real_data(classes: str) -> Dataset:
 
 
 def is_text(classes: str) -> bool:
-    """Tell libraries from digits."""
+    """Whether the classes are libraries (text) rather than digits."""
     return classes.replace("-", "").isalpha() and classes != "odd-even"
 
 
 def with_rivals(setup: Setup, distance: float, share: float, rng: np.random.Generator) -> Trial:
-    """Append a rival of the best token to every sequence; rivals do not depend on the distance."""
+    """Append a rival of the best token to every sequence; its direction does not depend on the distance."""
     from attsvm.data.token_data import TokenData
     from attsvm.theory.tokens import Trial
 
@@ -104,7 +104,7 @@ def with_rivals(setup: Setup, distance: float, share: float, rng: np.random.Gene
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train with and without the rivals; compare W with the SVM of its tokens, and sequences with each other."""
+    """Train with and without rivals; compare W with the SVM of its tokens, and sequences with each other."""
     from attsvm.core.correlation import correlation
     from attsvm.core.status import Status
     from attsvm.experiments.beyond.measures import finite_or_none, margin_share
@@ -168,10 +168,10 @@ def by_sequence(trial: Trial, W: np.ndarray, selected: np.ndarray) -> Row:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report the correlation at every distance and gap, and what similarity and gap have to do with it."""
+    """Report the correlation at every distance and gap, and its relation to similarity and gap."""
     from attsvm.experiments.grouping import by
 
-    # Without rivals their gap says nothing: cells that differ in it alone are the same runs.
+    # If there are no rivals, their gap is meaningless: cells that differ only in it are the same runs.
     shares = [row["share"] for row in rows if row["distance"] == 0][:1]
     subset = [row for row in rows if row["distance"] > 0 or row["share"] in shares]
     return [
@@ -182,12 +182,12 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def nouns_of(classes: str) -> tuple[str, str]:
-    """Say what the data are, and what one sequence of them is."""
+    """Return the nouns for the data and for one sequence of them."""
     return ("text", "text") if is_text(classes) else ("digits", "image")
 
 
 def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
-    """Report how near W comes to its SVM with every rival, and which sequences get the larger margins."""
+    """Report the distance of W from its SVM for every rival, and which sequences get larger margins."""
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column, having
     from attsvm.experiments.statistics import mean_interval
@@ -229,7 +229,7 @@ def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
 
 
 def differences(rows: Sequence[Row], data: str) -> list[Verdict]:
-    """Report by what factor nearness, and the score gap, change 1 - correlation on the same sequences."""
+    """Report the factors by which distance and score gap change 1 - correlation on the same sequences."""
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import having
     from attsvm.experiments.statistics import bootstrap_interval
@@ -263,7 +263,7 @@ def differences(rows: Sequence[Row], data: str) -> list[Verdict]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw the distance of W from its SVM, the control and the selection against the distance of the rivals."""
+    """Draw 1 - correlation, the control and the selection against the distance of the rivals."""
     from attsvm.experiments.beyond.measures import curve_of
     from attsvm.experiments.grouping import by, column, having
     from attsvm.plots.experiments import draw_curve, grid, log_axis, value_axis
@@ -314,7 +314,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("classes", "n"),
-    # The quick run from its rate beside other work, the full one from the same rate.
+    # The quick time is from its rate on a busy machine, the full time from the same rate.
     minutes={"quick": 0.4, "full": 5.0},
     batch=5,
 )

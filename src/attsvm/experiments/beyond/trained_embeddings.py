@@ -1,16 +1,16 @@
-r"""Trained embeddings: what the first step writes into them, and which margin the query then maximises.
+r"""Trained embeddings: the effect of the first step on them, and the margin that the query then maximises.
 
 arXiv 2505.17282 trains :math:`v^\top E_X^\top\,\mathrm{softmax}(E_X p)` in two stages. After one gradient step from
-small embeddings E the row of a word is aligned with v in proportion to its signed frequency,
-:math:`a_s = \frac1n\sum_i Y_i \frac{\#\{t : x_{it} = s\}}{T}`; then, E fixed, gradient flow in p selects the words that
-predict the label and maximises the margin of that selection (abstract; the full text was not at hand, and the data here
-are ours).
+small embeddings E, the row of a word is aligned with v in proportion to its signed frequency, :math:`a_s =
+\frac1n\sum_i Y_i \frac{\#\{t : x_{it} = s\}}{T}`. Gradient flow in p with E fixed then selects the words that predict
+the label, and maximises the margin of that selection (abstract; the full text was not at hand, and the data here are
+ours).
 
 Sequences of T words have labels Y; each holds one to three words of its class and otherwise neutral words. The first
 step is taken with :func:`attsvm.train` on the table alone. Then p is trained by normalised steps, whose limit direction
-is that of the flow, and held against the certified SVM of the tokens on top. From E = 0 all rows are multiples of v, so
-that p can put the words of one class only before the neutral ones; how long p takes otherwise depends on the random
-part.
+is the flow's, and compared with the certified SVM of the top tokens. From E = 0 all rows are multiples of v: p can then
+rank the words of only one class above the neutral ones. From other starts the time that p takes depends on the random
+rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "trained-embeddings"
-# Words of each class; neutral ones.
+# Numbers of words per class, and of neutral words.
 TELLING, NEUTRAL = 2, 6
 FIRST_STEP = 30.0
 
@@ -52,7 +52,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """Start from zero, where the first step is exact, up to embeddings as large as the step."""
+    """Sweep the start from zero, where the first step is exact, to embeddings as large as the step."""
     steps, count = (100_000, 40) if effort == "full" else (10_000, 10)
     return [Config(start, steps=steps, trials=count) for start in (0.0, 0.01, 0.1, 1.0)]
 
@@ -68,7 +68,7 @@ def sentences(rng: np.random.Generator, n: int, T: int) -> tuple[np.ndarray, np.
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Take the first step on the embeddings, then train p; a row a seed."""
+    """Take the first step on the embeddings, then train p; one row per seed."""
     from attsvm.core.problem import SelectionProblem
     from attsvm.data.token_data import TokenData
     from attsvm.experiments.beyond.measures import finite_or_none, margin_share
@@ -97,7 +97,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         p = trace.W[-1]
         top = np.asarray(trace.selected)
         telling = words[np.arange(config.n), top] < 2 * TELLING
-        # Equal words of a sequence are one choice: all places of the word on top are selected together.
+        # Equal words of a sequence are one choice: all positions of the top word are selected together.
         places = words == words[np.arange(config.n), top][:, None]
         solution = solve(SelectionProblem(tokens, ask, places))
         rows.append(
@@ -113,7 +113,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report the alignment after one step, the words on top, and the margin's share."""
+    """Report the alignment after one step, the top words, and the margin's share."""
     from attsvm.experiments.beyond.predictions import with_outcome
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
@@ -148,7 +148,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         ("share", "margin of p", "share of the largest"),
     )
     starts = sorted({row["start"] for row in rows})
-    # Zero has no place on a logarithmic axis: starts are evenly spaced.
+    # A logarithmic axis cannot show zero: starts are evenly spaced.
     points = by([row | {"at": starts.index(row["start"])} for row in rows], "at")
     with house_style():
         result, axes = grid(1, 3, 2.5, "Embeddings trained for one step, then the query", width)
@@ -175,7 +175,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d"),
-    # Processor time over two; the full time is extrapolated from the rate of a quick run.
+    # Processor time divided by two; the full time is extrapolated from the rate of a quick run.
     minutes={"quick": 0.06, "full": 1.3},
     batch=5,
 )

@@ -1,15 +1,16 @@
-r"""Weight decay on K and Q against the nuclear penalty on W, whose minimum is certified where it is convex.
+r"""Weight decay on K and Q compared with the nuclear penalty on W, whose minimum is certified if it is convex.
 
-arXiv 2410.23819 proves, for any loss L, that a local minimum of :math:`L(KQ^\top) + \frac\lambda2(\|K\|^2 + \|Q\|^2)`
-is one of :math:`L(W) + \lambda\|W\|_*`, and that the two penalties approach each other exponentially in time.
+arXiv 2410.23819 relates weight decay on K and Q to a nuclear penalty on W, for any loss L. It proves that a local
+minimum of :math:`L(KQ^\top) + \frac\lambda2(\|K\|^2 + \|Q\|^2)` is a local minimum of :math:`L(W) + \lambda\|W\|_*`,
+and that the two penalties approach each other exponentially in time.
 
-* *margin*: L is the squared hinge of the SVM's margins with price C. The penalised problem in W is convex, and
-  :func:`attsvm.solve` certifies its minimum, against which a local minimum on the factors is held.
-* *attention*: L is the logistic risk of an attention layer, which is not convex. Checked is that W is stationary for
+* *margin*: L is the squared hinge of the SVM's margins with weight C. The penalised problem in W is convex.
+  :func:`attsvm.solve` certifies its minimum, which is compared with a local minimum on the factors.
+* *attention*: L is the logistic risk of an attention layer, which is not convex. The check is that W is stationary for
   the penalised risk: :math:`\|\nabla L(W)\|_2 \le \lambda` and :math:`-\langle\nabla L(W), W\rangle = \lambda\|W\|_*`.
-  A penalty :math:`\frac\lambda2\|W\|_F^2` on W itself is the control of the rank.
-* *descent*: gradient descent with decay, whose :math:`K^\top K - Q^\top Q` should shrink at the rate
-  :math:`2\lambda` in the time that the steps sum to.
+  A penalty :math:`\frac\lambda2\|W\|_F^2` on W itself is the control for the rank.
+* *descent*: gradient descent with decay. :math:`K^\top K - Q^\top Q` should shrink at the rate :math:`2\lambda` in the
+  sum of the steps.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 NAME = "weight-decay"
 FIELDS = ("excess", "balance", "stationarity", "rank", "reference_rank", "rate")
-# Singular values up to this share of the largest are noise of the descent on factors, which leaves 1e-6.
+# Singular value, relative to the largest, up to which it counts as noise; descent on factors leaves 1e-6.
 NEGLIGIBLE = 1e-3
 START = 0.3
 STEP = 0.05
@@ -37,7 +38,7 @@ STEP = 0.05
 
 @dataclass(frozen=True)
 class Config:
-    """A setting; `strength` is the price C of the hinge, or the weight decay."""
+    """A setting; `strength` is the weight C of the hinge, or the weight decay."""
 
     setting: Literal["margin", "attention", "descent"]
     strength: float
@@ -55,7 +56,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """Prices and decays over two orders of magnitude each."""
+    """Weights C and decays over two orders of magnitude each."""
     count = 100 if effort == "full" else 8
     return [
         *(Config("margin", price, trials=count) for price in (0.1, 1.0, 10.0)),
@@ -82,10 +83,10 @@ def minimum_on_factors(
     Parameters
     ----------
     risk : callable
-        From W to value and gradient.
+        Maps W to value and gradient.
     strength : float
     d : int
-        Rows, columns and width.
+        Number of rows, columns and width.
     seed : int
     """
     from scipy.optimize import minimize
@@ -103,7 +104,7 @@ def minimum_on_factors(
 
 
 def balance(K: np.ndarray, Q: np.ndarray) -> float:
-    """Return by which share of half the squared norms of K and Q the nuclear norm of K Q^T is less."""
+    """Return how far the nuclear norm of K Q^T falls below half the squared norms of K and Q, as a fraction."""
     half = (float(np.linalg.norm(K)) ** 2 + float(np.linalg.norm(Q)) ** 2) / 2
     return 1 - float(np.linalg.norm(K @ Q.T, "nuc")) / half if half else 0.0
 
@@ -115,7 +116,7 @@ def rank_of(W: np.ndarray) -> int:
 
 
 def margins(config: Config, instances: Instances, seeds: Any) -> list[Row]:
-    """Hold a minimum on the factors against the certified minimum of the convex problem in W."""
+    """Compare a minimum on the factors with the certified minimum of the convex problem in W."""
     from attsvm.core.problem import SelectionProblem
     from attsvm.experiments.instances import start_seeds
     from attsvm.solvers.solving import solve
@@ -146,7 +147,7 @@ def margins(config: Config, instances: Instances, seeds: Any) -> list[Row]:
 
 
 def attention(config: Config, instances: Instances, seeds: Any) -> list[Row]:
-    """Check stationarity for the nuclear penalty, and compare the rank with that of a penalty on W itself."""
+    """Check stationarity for the nuclear penalty, and compare the rank with the rank under a penalty on W itself."""
     from scipy.special import expit, softmax
 
     from attsvm.experiments.beyond.shrinkage import regularised_solution
@@ -182,11 +183,11 @@ def attention(config: Config, instances: Instances, seeds: Any) -> list[Row]:
 
 
 def descent(config: Config, instances: Instances, seeds: Any) -> list[Row]:
-    """Measure at which rate K^T K - Q^T Q shrinks under gradient descent with decay."""
+    """Measure the rate at which K^T K - Q^T Q shrinks under gradient descent with decay."""
     from attsvm.experiments.instances import start_seeds
     from attsvm.training import train
 
-    # Until the imbalance is e^-6 of what it was; below that the discreteness of the steps shows.
+    # Until the imbalance has shrunk by e^-6; below that, the finite steps show.
     steps = min(config.steps, round(3 / (config.strength * STEP)))
     trace = train(
         instances.data, instances.v, parameterization="KQ", optimizer="gd", lr=STEP, weight_decay=config.strength,
@@ -198,7 +199,7 @@ def descent(config: Config, instances: Instances, seeds: Any) -> list[Row]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report excess, balance, stationarity, ranks and rates, each against its prediction."""
+    """Report excess, balance, stationarity, ranks and rates, each with its prediction."""
     from attsvm.experiments.beyond.predictions import with_outcome
     from attsvm.experiments.comparison import mean_verdict
     from attsvm.experiments.grouping import by, column
@@ -234,7 +235,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw excess over the certified minimum, ranks under the two penalties, and the rates."""
+    """Draw the excess over the certified minimum, ranks under the two penalties, and the rates."""
     from attsvm.experiments.beyond.measures import curve_of
     from attsvm.experiments.grouping import by, having
     from attsvm.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
@@ -282,7 +283,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d"),
-    # Processor time over two.
+    # Processor time divided by two.
     minutes={"quick": 0.05, "full": 0.2},
     batch=8,
 )

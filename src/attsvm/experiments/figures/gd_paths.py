@@ -1,7 +1,7 @@
 """Paths of gradient descent in the plane (Fig. 1): W z_i and K Q^T z_i turn into the rays of their SVMs.
 
-Two instances with n = d = 2, drawn as the official notebooks draw them (torch's generator, seeds 1 and 3). W starts at
-zero; Q at zero and K at 0.1 N(0, 1), whose seed is not published: ours has several starts.
+Two instances with n = d = 2, drawn as in the official notebooks (torch's generator, seeds 1 and 3). W starts at zero; Q
+at zero and K at 0.1 N(0, 1). The seed of K is not published: we use several starts.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 NAME = "gd-paths"
 LENGTHS = (3, 5)
 STEPS = 2000
-# Steps at the start that are all recorded.
+# Number of steps from the start that are all recorded.
 DENSE = 60
-# What can be told in the printed pictures, in degrees.
+# Smallest angle visible in the printed figures, in degrees.
 READABLE = 2.0
 NORMS: dict[str, FactorNorm] = {"W": "frobenius", "KQ": "nuclear"}
 
@@ -78,7 +78,7 @@ def instance(T: int) -> tuple[Any, Any]:
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train from each start and turn the record into paths."""
+    """Train from each start and convert the records into paths."""
     import numpy as np
 
     from attsvm.core.correlation import correlation
@@ -116,7 +116,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Measure the largest angle between path and ray; the pictures show none, and print no number."""
+    """Measure the largest angle between path and ray; the paper prints no number."""
     import numpy as np
 
     from attsvm.experiments.comparison import value_verdict
@@ -201,7 +201,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("T",),
-    # Quick as measured with two workers; full extrapolated from its rate.
+    # Quick: measured with two workers. Full: extrapolated from its rate.
     minutes={"quick": 0.1, "full": 0.3},
     batch=10,
 )

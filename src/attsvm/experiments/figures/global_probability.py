@@ -1,7 +1,7 @@
 """How often training selects the globally optimal token of every sequence, as n, T and d vary (Fig. 6).
 
-The best score leads by 0.1 or more in every sequence, as p. 53 states. Printed shares are
-multiples of 1/500 within the reading error.
+The best score leads by at least 0.1 in every sequence, as p. 53 states. Printed shares are multiples of 1/500 within
+the reading error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "global-probability"
 FIGURE = "Fig. 6"
 DIMENSIONS = (5, 10, 15, 20, 25, 30)
 TRIALS = 500
-# The protocol with d off by one says what the joint test would notice; beyond these dimensions little changes.
+# Dimensions for the alternative with d off by one, which shows the joint test's power; beyond, little changes.
 BESIDE = (6, 11, 16)
 BESIDE_TRIALS = 100
 PARAMETERIZATIONS: tuple[Literal["W", "KQ"], ...] = ("W", "KQ")
@@ -31,7 +31,7 @@ PANELS = (("T = 5", ((5, 5), (10, 5), (20, 5))), ("n = 5", ((5, 5), (5, 10), (5,
 SIZES = ((5, 5), (10, 5), (20, 5), (5, 10), (5, 20))
 GAP = 0.1
 MARGIN = 0.1
-# Top probability below which attention is still shared.
+# Top probability from which attention is one-hot.
 SATURATION = 0.999
 
 
@@ -50,7 +50,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """All sizes of the figure, and a dimension more; a quick run leaves out two and takes a fifth of the trials."""
+    """All sizes of the figure and neighbouring dimensions; a quick run omits two and takes a fifth of the trials."""
     full = effort == "full"
     sizes = DIMENSIONS if full else (5, 10, 20, 30)
     count, steps = (TRIALS, 2000) if full else (100, 1000)
@@ -65,7 +65,7 @@ def sweep(effort: Effort) -> list[Config]:
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train and compare the tokens attended to most with the optimal ones."""
+    """Train, and compare the tokens of highest attention with the optimal ones."""
     import numpy as np
 
     from attsvm.experiments.instances import draw, start_seeds
@@ -104,7 +104,7 @@ def _curves(rows: Sequence[Row]) -> dict[tuple[str, int, int], dict[int, list[Ro
 
 
 def _reference_curve(parameterization: str, n: int, T: int) -> Any:
-    """Return the printed curve of a size, None if there is none."""
+    """Return the printed curve of a size, or None."""
     from attsvm.experiments.published.ledger import curve
 
     if (n, T) not in SIZES:
@@ -113,12 +113,12 @@ def _reference_curve(parameterization: str, n: int, T: int) -> Any:
 
 
 def _main_rows(rows: Sequence[Row]) -> Sequence[Row]:
-    """Leave out the dimensions that only the joint test asks for; all rows where there are no others."""
+    """Omit the dimensions that only the joint test uses; all rows if there are no others."""
     return [row for row in rows if row["d"] not in BESIDE] or rows
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Hold every probability against the published one."""
+    """Compare every probability with the published one."""
     from attsvm.experiments.comparison import share_verdict
     from attsvm.experiments.grouping import by
 
@@ -143,7 +143,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None, beside: int = 0) -> list[Point]:
-    """Pair every printed probability with our trials, `beside` dimensions further; `counts` leaves trials out."""
+    """Pair every printed probability with our trials at d + `beside`; `counts` selects trials."""
     from attsvm.experiments.points import curve_points
 
     def value(row: Row) -> float | None:
@@ -159,7 +159,7 @@ def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None, bes
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
-    """Test the whole figure, and say what the test would notice."""
+    """Test the whole figure, and state the power of the test."""
     from attsvm.experiments.grouping import having
     from attsvm.experiments.joint import joint_test
     from attsvm.experiments.points import by_key, notches, swap
@@ -168,7 +168,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     main = points(gap_rows)
     partner = {one.place[0]: _swap(one.place[0]) for one in main}
     alternatives = {
-        "d off by one notch of 5": notches(main),
+        "d at the next grid value (5 further)": notches(main),
         "d off by one": by_key(points(gap_rows, beside=1)),
         "W and (K, Q) swapped": swap(main, partner),
     }
@@ -181,7 +181,7 @@ def _swap(key: str) -> str:
 
 
 def readings() -> list[Reading]:
-    """Return the protocols tried: score gap, arithmetic with its step rule, and which trials count."""
+    """Return the protocols tried: score gap, arithmetic with its step rule, and counted trials."""
     from attsvm.experiments.readings import Reading
 
     filters: dict[str, Callable[[Row], bool] | None] = {
@@ -225,7 +225,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             for across, (title, sizes) in enumerate(panels):
                 ax = axes[down, across]
                 for look, (n, T) in enumerate(sizes):
-                    # The first size is in both columns; the two others of each take their own colours.
+                    # The first size is in both columns; the two other sizes of each column have separate colours.
                     own = (look if across == 0 or look == 0 else look + 2) % len(SERIES)
                     cells = by(having(rows, parameterization=parameterization, n=n, T=T), "d")
                     if cells:
@@ -252,8 +252,8 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d", "gap"),
-    # Quick: processor seconds of a part, shared by two cores. Full: estimated from rates,
-    # 33,000 trials, 57 a second at first, 25 later.
+    # Quick: processor seconds of a part, divided by two cores. Full: estimated from rates, 33,000 trials, 57 per second
+    # at first, 25 later.
     minutes={"quick": 0.7, "full": 20},
     batch=50,
     joint=joint,

@@ -1,18 +1,18 @@
-r"""A concave head keeps sparsemax of the scores (Figs 9 and 12, Lemma 6).
+r"""A concave head selects the sparsemax of the scores (Figs 9 and 12, Lemma 6).
 
 One sequence of orthonormal tokens, label 1, head :math:`v^\top x - \lambda\|x\|^2`. The best attention is
-:math:`\mathrm{sparsemax}(\gamma/2\lambda)`, so the number of tokens that survive is known exactly, for any decreasing
-loss. Trained attention agrees with it; the printed numbers lie above it from :math:`\lambda = 1` on.
+:math:`\mathrm{sparsemax}(\gamma/2\lambda)`. The number of selected tokens is therefore known exactly, for any
+decreasing loss. Trained attention agrees with it; the printed numbers are larger from :math:`\lambda = 1` on.
 
-The filter of p. 16 explains the sign of this and not its size. Instances with an output between an edge and 1e-3 are
-left out. Taken at its word, an edge of 1e-8, it leaves next to nothing but instances that select every token, because
-masked tokens decay slowly (median 1e-4 at :math:`\lambda = 1`). An edge near 6e-5, fitted to the figure, comes nearest
-to the printed numbers, and none gives them within their errors. The edge in use is not known.
+The filter of p. 16 explains the sign of this difference but not its size. It omits instances with an output between an
+edge and 1e-3. The stated edge of 1e-8 leaves almost only instances that select every token, because masked tokens decay
+slowly (median 1e-4 at :math:`\lambda = 1`). An edge near 6e-5, fitted to the figure, comes nearest to the printed
+numbers, but no edge gives them within their errors. The edge that was used is unknown.
 
-W is compared with the SVM equivalent of the tokens above 1e-3, every other one counting as masked.
+W is compared with the SVM equivalent of the tokens above 1e-3; every other token counts as masked.
 
-Of Fig. 12 the paper states neither the distribution of the random lambda nor the filter: ours is uniform and counts
-what Lemma 6 keeps.
+For Fig. 12 the paper states neither the distribution of the random lambda nor the filter: ours is uniform and counts
+the tokens that Lemma 6 selects.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ TAUS = tuple(range(2, 10))
 TAU_TRIALS = 500
 LARGEST_LAMBDA = 2.5
 LEMMA_DRAWS = 1000
-# Iterations of Fig. 9b and c; iteration k is W after k + 1 steps, as in the official code.
+# Iterations of Fig. 9b and c; as in the official code, iteration k is W after k + 1 steps.
 ITERATIONS = (*range(0, 700, 100), *range(800, 5001, 200))
 STEPS = ITERATIONS[-1] + 1
-# Steps after which tokens are counted a first time.
+# Number of steps after which tokens are first counted.
 EARLY = 1001
 SELECTED, MASKED = 1e-3, 1e-8
 Numerics = Literal["exact", "published", "lemma"]
@@ -49,7 +49,7 @@ Numerics = Literal["exact", "published", "lemma"]
 
 @dataclass(frozen=True)
 class Config:
-    """One lambda and arithmetic; "lemma" trains nothing and counts what Lemma 6 keeps, `tau` > 1 draws lambda too."""
+    """One lambda and arithmetic; "lemma" only counts the tokens of Lemma 6, and `tau` > 1 draws lambda too."""
 
     lam: float
     numerics: Numerics = "exact"
@@ -61,11 +61,11 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """Return all values of lambda, published arithmetic where Fig. 9b needs it, and Lemma 6 without training."""
+    """Return all values of lambda, published arithmetic for Fig. 9b, and Lemma 6 with no training."""
     full = effort == "full"
     lambdas = sorted({*LAMBDAS, *ERROR_LAMBDAS}) if full else (0.0, 0.1, 0.2, 0.4, 0.6, 1.0, 1.2, 1.4, 2.0, 3.0)
     return [
-        # The filter keeps a fifth of the trials and more.
+        # The filter accepts at least a fifth of the trials.
         *(Config(lam, trials=4 * TRIALS if full else TRIALS) for lam in lambdas),
         *(Config(lam, "published") for lam in ERROR_LAMBDAS),
         *(Config(lam, "lemma", steps=0, trials=LEMMA_DRAWS) for lam in LAMBDAS),
@@ -112,7 +112,7 @@ def constrained(seed: int, tau: int, T: int, d: int) -> tuple[float, Any, Any]:
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train under the lambda-head; compare attention with sparsemax and W with the SVM equivalent."""
+    """Train with the lambda-head; compare attention with sparsemax and W with the SVM equivalent."""
     import numpy as np
 
     from attsvm.data.token_data import TokenData
@@ -166,7 +166,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def _errors(data: Any, attention: Any, W: Any) -> Row:
-    """Return 1 - correlation of records (r, d, d) but the start with the SVM equivalent of the last, and its part."""
+    """Return 1 - correlation of each record (r, d, d) after the start with the last SVM equivalent and its part."""
     from attsvm.core.correlation import correlation
     from attsvm.theory.equivalence import EquivalenceStatus, svm_equivalent
 
@@ -183,14 +183,14 @@ def _errors(data: Any, attention: Any, W: Any) -> Row:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Hold counts and distances against the published ones, see :mod:`attsvm.experiments.figures.lambda_verdicts`."""
+    """Compare counts and distances with the published ones, see :mod:`attsvm.experiments.figures.lambda_verdicts`."""
     from attsvm.experiments.figures.lambda_verdicts import verdicts
 
     return verdicts(rows)
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
-    """Test the figures as wholes."""
+    """Test each figure as a whole."""
     from attsvm.experiments.figures.lambda_verdicts import joint
 
     return joint(rows)
@@ -324,7 +324,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("T", "d", "tau"),
-    # Processor seconds of the full run, 280, shared by two cores; the quick one by a part of it.
+    # Processor seconds of the full run, 280, divided by two cores; the quick time from a part of it.
     minutes={"quick": 0.5, "full": 2.3},
     batch=100,
     joint=joint,

@@ -1,4 +1,4 @@
-"""Figures 9 and 12 held against ours: counts with and without the filter of p. 16, distances, and the bound tau."""
+"""Figures 9 and 12 compared with ours: counts with and without the filter of p. 16, distances, and the bound tau."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from attsvm.experiments.readings import Reading
 
 NINE_A = "Fig. 9a: selected tokens"
-# Largest masked output with which an instance is kept; --explain tries others.
+# Largest masked output at which an instance is accepted; --explain tries others.
 EDGE = 7e-5
 EDGES = (None, 5e-4, 2e-4, 1e-4, 7e-5, 6e-5, 5e-5, 3e-5, 1e-5, 1e-6, 1e-8)
 NUMERICS: tuple[Numerics, ...] = ("exact", "published")
-# Margins: of mean counts, and of logarithms of distances (a quarter).
+# Margins of mean counts, and of logarithms of distances (a quarter).
 COUNT_MARGIN, LOG_MARGIN = 0.3, 0.25
-# Margin of the mean lambda of Fig. 12a, and the tau of Fig. 12c.
+# Margin of the mean lambda of Fig. 12a, and values of tau in Fig. 12c.
 DRAWN_MARGIN, DISTRIBUTIONS = 0.05, (3, 5, 7, 9)
 # Bounds of a uniform lambda that --explain tries for Fig. 12.
 LEAST, MOST = (0.0, 0.2, 0.25, 0.3, 0.35, 0.4), (1.5, 2.0, LARGEST_LAMBDA)
@@ -49,7 +49,7 @@ FILTER = (
 
 
 def passes(row: Row, edge: float | None) -> bool:
-    """Tell whether the filter keeps a trial: no output between the edge and 1e-3."""
+    """Whether the filter accepts a trial: no output between the edge and 1e-3."""
     return edge is None or row["masked"] is None or row["masked"] < edge
 
 
@@ -64,7 +64,7 @@ def number_curve(count: int, name: str) -> str:
 
 
 def by_count(rows: Sequence[Row]) -> list[int]:
-    """List the numbers of selected tokens of Fig. 9c that the rows have."""
+    """List the numbers of selected tokens of Fig. 9c that occur in the rows."""
     there = {row["count"] for row in rows}
     return [count for count in (1, 2, 5, 9) if count in there]
 
@@ -78,7 +78,7 @@ def _count_curve(lam: float) -> PrintedCurve:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Hold counts and distances against the published ones, and attention against Lemma 6."""
+    """Compare counts and distances with the published ones, and attention with Lemma 6."""
     results = []
     for (numerics, lam, tau), cell in by(rows, "numerics", "lam", "tau").items():
         if tau:
@@ -145,13 +145,13 @@ def _error(row: Row, name: str, iteration: int) -> float | None:
 def _distances(
     cell: Sequence[Row], which: str, numerics: str, key: Callable[[str], str], lam: float | None = None
 ) -> list[Verdict]:
-    """Hold distances along training against a pair of printed curves."""
+    """Compare distances along training with a pair of printed curves."""
     if lam is not None and lam not in ERROR_LAMBDAS:
         return []
     results = []
     for name in ("equivalent", "mm"):
         line = curve(key(name))
-        # Of both arithmetics the exact one is the likelier, see :func:`joint`.
+        # The exact arithmetic is the likelier one, see :func:`joint`.
         same = _has_reference(cell[0]) and numerics == "exact"
         for iteration in line.x:
             values = [value for row in cell if (value := _error(row, name, iteration)) is not None]
@@ -204,7 +204,7 @@ def _bounded(cell: Sequence[Row], tau: int) -> list[Verdict]:
 
 
 def count_points(rows: Sequence[Row], edge: float | None, field: str = "count") -> list[Point]:
-    """Pair the counts of Fig. 9a with our trials that the filter keeps."""
+    """Pair the counts of Fig. 9a with our trials that pass the filter."""
     cells = {lam: cell for (lam,), cell in by(having(rows, numerics="exact"), "lam").items() if _has_reference(cell[0])}
 
     def value(row: Row) -> float | None:
@@ -214,7 +214,7 @@ def count_points(rows: Sequence[Row], edge: float | None, field: str = "count") 
 
 
 def error_points(rows: Sequence[Row], numerics: Numerics, edge: float | None) -> list[Point]:
-    """Pair the distances of Fig. 9b with our trials that the filter keeps."""
+    """Pair the distances of Fig. 9b with our trials that pass the filter."""
     entries = []
     for (lam,), cell in by(having(rows, numerics=numerics), "lam").items():
         for name in ("equivalent", "mm") if lam in ERROR_LAMBDAS and _has_reference(cell[0]) else ():
@@ -229,9 +229,9 @@ def error_points(rows: Sequence[Row], numerics: Numerics, edge: float | None) ->
 
 
 def number_points(rows: Sequence[Row], edge: float | None) -> list[Point]:
-    """Pair the distances of Fig. 9c with our trials of that many tokens that the filter keeps, whichever their lambda.
+    """Pair the distances of Fig. 9c with our trials of that many tokens that pass the filter, for every lambda.
 
-    One instance keeps as many under several lambdas: it counts once, with the mean.
+    An instance with the same number of tokens under several lambdas counts once, with its mean.
     """
     exact = [row for row in having(rows, numerics="exact", tau=0) if _has_reference(row) and passes(row, edge)]
     entries = []
@@ -283,20 +283,20 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     tests = [
         joint_test(
             NAME, "Fig. 9a", within,
-            {"lambda off by one notch": notches(within), "no filter": by_key(whole)},
+            {"lambda at the next grid value": notches(within), "no filter": by_key(whole)},
             reading=FILTER_NAME,
         ),
-        joint_test(NAME, "Fig. 9a", whole, {"lambda off by one notch": notches(whole)}, reading="no filter"),
+        joint_test(NAME, "Fig. 9a", whole, {"lambda at the next grid value": notches(whole)}, reading="no filter"),
         *(
             joint_test(
-                NAME, "Fig. 9b", points, {"iteration off by one notch": notches(points)},
+                NAME, "Fig. 9b", points, {"iteration at the next grid value": notches(points)},
                 reading=f"{numerics} arithmetic, no filter",
             )
             for numerics, points in errors.items()
         ),
         *(
             joint_test(
-                NAME, "Fig. 9c", points, {"iteration off by one notch": notches(points)},
+                NAME, "Fig. 9c", points, {"iteration at the next grid value": notches(points)},
                 reading=f"runs of every lambda, {FILTER_NAME if edge else 'no filter'}", note=POOLED_NOTE,
             )
             for edge, points in numbers.items()
@@ -310,7 +310,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
 
 
 def readings() -> list[Reading]:
-    """Return the protocols tried: the filter and its edge, when tokens are counted, sparsemax, and bounds of lambda."""
+    """Return the protocols tried: filter and edge, time of counting, sparsemax, and bounds of lambda."""
     from attsvm.experiments.readings import Reading
 
     cells = tuple(Config(lam, trials=200) for lam in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.2, 2.5))

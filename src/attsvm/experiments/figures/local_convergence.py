@@ -1,15 +1,15 @@
-"""Training converges to the SVM of the tokens it selects, each parameterisation to its own (Fig. 7).
+"""Training converges to the SVM of the selected tokens, in the norm of the parameterisation (Fig. 7).
 
-W tends to the Frobenius SVM of the realised tokens, whichever they are, and K Q^T to the nuclear one. The printed axis
-ends at 600 iterations. The text does not say that the best score leads by 0.1, as p. 53 does for other figures; both
-readings are run, and the joint test says which fits.
+W tends to the Frobenius SVM of the realised selection, for every selection, and K Q^T to the nuclear one. The printed
+axis ends at 600 iterations. The text does not say that the best score leads by 0.1, as p. 53 does for other figures.
+Both settings are run, and the joint test decides which agrees.
 
-Two of the six curves are not what the caption says. The red curve of panel (b), captioned as (K, Q) with the Frobenius
-SVM, is that of W with the nuclear SVM, and the blue one of panel (c) that of (K, Q) with the Frobenius SVM: the
-official notebook draws one parameterisation a panel and labels its two SVMs "W" and "(K, Q)".
+Two of the six captions are wrong. The red curve of panel (b), captioned as (K, Q) with the Frobenius SVM, shows W with
+the nuclear SVM. The blue curve of panel (c) shows (K, Q) with the Frobenius SVM. The official notebook draws one
+parameterisation per panel and labels its two SVMs "W" and "(K, Q)".
 
-Ours goes on to 10,000 steps: in the published arithmetic ||W|| is then constant (the gradient is divided by its norm
-plus 2.2e-16, and what is left of it comes from rounding), while exact training goes on to converge.
+Ours continues to 10,000 steps. In the published arithmetic ||W|| is constant by then: the gradient is divided by its
+norm plus 2.2e-16, and consists only of rounding. Exact training continues to converge.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAME = "local-convergence"
 FIGURE = "Fig. 7"
 TRIALS = 100
 SIZE = (6, 8, 10)
-# Iterations at which the figure is read, and where its axis ends.
+# Iterations at which the figure is read, up to the end of its axis.
 MARKS = (50, 100, 200, 300, 400, 500, 599)
 PRINTED_END = 600
 # The official code counts from 0 and records W after the step: iteration k is W after k + 1 steps.
@@ -41,7 +41,7 @@ RECORDS = tuple(
 )
 NORMS = ("frobenius", "nuclear")
 GAP = 0.1
-# Margins: of correlations, and of the top probability.
+# Margins of correlations, and of the top probability.
 MARGIN, TOP_MARGIN = 0.03, 0.05
 LABELS = (
     "The label of this curve is not what it shows: the official notebook draws one parameterisation a panel and labels "
@@ -59,7 +59,7 @@ NO_GAP, WITH_GAP = "no score gap", "score gap 0.1"
 
 @dataclass(frozen=True)
 class Config:
-    """One parameterisation, arithmetic and reading of the protocol."""
+    """One parameterisation, arithmetic and score gap."""
 
     parameterization: Literal["W", "KQ"] = "W"
     numerics: Literal["exact", "published"] = "exact"
@@ -73,7 +73,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """Both arithmetics to the end, both readings of the gap, and a dimension more; quick and full are the same."""
+    """Both arithmetics to the end, with and without the gap, and one more dimension; quick and full are the same."""
     cells = []
     for p in ("W", "KQ"):
         cells += [Config(p, numerics) for numerics in ("exact", "published")]
@@ -124,7 +124,7 @@ def _size(row: Row) -> tuple[int, int, int]:
 
 
 def _reference_curve(parameterization: str, what: str, notebook: bool = True) -> Any:
-    """Return the printed curve of a field of the rows, as the notebook draws it or as the caption has it."""
+    """Return the printed curve of a field of the rows, labelled as in the notebook or as in the caption."""
     from attsvm.experiments.published.ledger import curve
 
     if notebook and (parameterization, what) in SWAP:
@@ -134,7 +134,7 @@ def _reference_curve(parameterization: str, what: str, notebook: bool = True) ->
 
 
 def _at(row: Row, what: str, mark: int, late: int = 1) -> float | None:
-    """Return a recorded value at a printed iteration; None without an SVM or a record."""
+    """Return a recorded value at a printed iteration; None if there is no SVM or no record."""
     step = mark if what == "attention" else mark + late
     if row[what] is None or step not in row["step"]:
         return None
@@ -142,7 +142,7 @@ def _at(row: Row, what: str, mark: int, late: int = 1) -> float | None:
 
 
 def _is_reference(row: Row) -> bool:
-    """Tell the reading that fits: published arithmetic and start with a score gap."""
+    """Whether the row has the settings under which our curves agree: published arithmetic and start, score gap."""
     return _size(row) == SIZE and row["numerics"] == "published" and row["gap"] == GAP and row["start"] == "torch"
 
 
@@ -154,7 +154,7 @@ def _compare(cell: Sequence[Row], what: str, mark: int, name: str, **options: An
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Hold published arithmetic with a score gap against every printed number; what else is run is measured."""
+    """Compare published arithmetic and a score gap with every printed number; other settings are only measured."""
     from attsvm.experiments.comparison import correction, mean_verdict
     from attsvm.experiments.grouping import by
 
@@ -199,8 +199,8 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 def points(rows: Sequence[Row], late: int = 1, notebook: bool = True) -> list[Point]:
     """Pair every printed number with our trials.
 
-    `late` is how many steps iteration 0 has behind it; with `notebook` curves are what the notebook draws, otherwise
-    what the caption says.
+    `late` is the number of steps before iteration 0; `notebook` labels curves as in the notebook, otherwise as in the
+    caption.
     """
     from attsvm.experiments.grouping import by
     from attsvm.experiments.points import curve_points
@@ -222,7 +222,7 @@ def points(rows: Sequence[Row], late: int = 1, notebook: bool = True) -> list[Po
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
-    """Test all six curves under both readings of the score gap, and say what the test would notice."""
+    """Test all six curves with and without the score gap, and state the power of the test."""
     from attsvm.experiments.grouping import having
     from attsvm.experiments.joint import joint_test
     from attsvm.experiments.points import by_key, notches, swap
@@ -230,7 +230,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     plain = having(rows, numerics="published", start="torch", n=SIZE[0], T=SIZE[1])
     gap_rows, open_ = (having(plain, gap=gap, d=SIZE[2]) for gap in (GAP, 0.0))
     main, without = points(gap_rows), points(open_)
-    caption, late = points(gap_rows, notebook=False), "iteration off by one notch of 100"
+    caption, late = points(gap_rows, notebook=False), "iteration at the next grid value (100 further)"
     alternatives = {
         late: notches(main),
         "W and (K, Q) swapped": swap(main, {one.place[0]: _swap(one.place[0]) for one in main}),
@@ -254,7 +254,7 @@ def _swap(key: str) -> str:
 
 
 def readings() -> list[Reading]:
-    """Return the protocols tried: score gap, arithmetic with its step rule, start, and the count of iterations."""
+    """Return the protocols tried: score gap, arithmetic with its step rule, start, and the numbering of iterations."""
     from attsvm.experiments.readings import Reading
 
     candidates = []
@@ -294,7 +294,7 @@ def _table(rows: Sequence[Row], name: str) -> Any:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw correlation against steps on an axis of nines, and the softmax probability below."""
+    """Draw -log10(1 - correlation) against steps, and the softmax probability below."""
     import numpy as np
 
     from attsvm.experiments.grouping import having
@@ -341,7 +341,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 cell = having(base, parameterization=parameterization, numerics=numerics)
                 if not cell:
                     continue
-                # Theirs is drawn once, with the first of ours.
+                # Their curve is drawn once, with the first of ours.
                 has_reference = _size(cell[0]) == SIZE and (style == "-" or not having(base, numerics="exact"))
                 for look, norm in enumerate(NORMS):
                     label = f"{NORM_TITLES[norm]} SVM" if style == "-" else ""

@@ -1,7 +1,7 @@
-r"""Mirror descent chooses the norm of the SVM it converges to (arXiv 2410.14581).
+r"""Mirror descent selects the norm of the SVM to which it converges (arXiv 2410.14581).
 
-With potential :math:`\frac1p\|W\|_p^p`, normalised mirror descent is to end at the Att-SVM of the entrywise l_p norm of
-the tokens it selects. Each run is compared with the SVM of its own norm and of the two others.
+Normalised mirror descent with potential :math:`\frac1p\|W\|_p^p` should end at the Att-SVM of the selected tokens in
+the entrywise l_p norm. Each run is compared with the SVM of its norm and of the two others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def sweep(effort: Effort) -> list[Config]:
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train with the potential of p and compare with the SVM in each of the norms."""
+    """Train with the potential of p and compare with the SVM in each norm."""
     import numpy as np
 
     from attsvm.core.correlation import correlation
@@ -81,7 +81,7 @@ def _ends(cell: Sequence[Row]) -> Any:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Rank the norms by mean correlation: the claim is that the descent's own comes first."""
+    """Rank the norms by mean correlation: the claim is that the descent's norm comes first."""
     import numpy as np
 
     from attsvm.experiments.comparison import mean_verdict, share_verdict, value_verdict
@@ -136,7 +136,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw correlation with each SVM against steps, a panel for each descent."""
+    """Draw correlation with each SVM against steps, one panel per descent."""
     import numpy as np
 
     from attsvm.experiments.grouping import by

@@ -1,14 +1,13 @@
-r"""Several tokens survive under a ReLU head, and W is the SVM equivalent of what it selects (Figs 8 and 11).
+r"""Under a ReLU head several tokens are selected, and W is the SVM equivalent of this selection (Figs 8 and 11).
 
-The published curves average over *accepted* draws. A draw is thrown away when an attention probability ends between
-1e-6 and 1e-3 (training is unfinished: *undecided*) or when none ends below (*finite*), and another one is made. That
-keeps one draw in four at d = 4 and one in fifty at d = 10, and a selection of those that converge fast is what is
-plotted. Pages 14 to 16 state the filter and call it a caveat; how few are accepted they do not say.
+The published curves average over *accepted* draws. A draw is discarded, and replaced by a new one, in two cases: an
+attention probability ends between 1e-6 and 1e-3 (unfinished training: *undecided*), or none ends below (*finite*). This
+accepts one draw in four at d = 4 and one in fifty at d = 10: the plot shows a selection of draws that converge fast.
+Pages 14 to 16 state the filter and call it a caveat; they do not state how few draws are accepted.
 
-Many accepted draws have a query whose output is in the flat part of the ReLU. Nothing holds its tokens together: it
-has no gradient, and its attention drifts with what the other queries do to W. In the published arithmetic it stays
-where it is because ||W|| stops growing. Trained on exactly, it goes to tokens that no Gen-SVM predicts; `dead` counts
-such queries.
+Many accepted draws have a query whose output is in the flat part of the ReLU. Such a query has no gradient, and its
+attention drifts as the other queries change W. In the published arithmetic it stays, because ||W|| stops growing. In
+exact training it moves to tokens that no Gen-SVM predicts; `dead` counts these queries.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ TITLES = {"equivalent": "SVM equivalent", "mm": "max-margin part", "single": "SV
 # Iteration k of the official code is W after k + 1 steps.
 ITERATIONS = tuple(range(0, 2001, 100))
 MARKS = (200, 500, 1000, 1500, 2000)
-# Fig. 11b: thresholds below which the largest masked probability must lie, as powers of ten.
+# Fig. 11b: upper limits of the largest masked probability, as powers of ten.
 THRESHOLDS = tuple(range(-16, -5))
 # Margin of logarithms of distances: a third.
 LOG_MARGIN = 0.33
-# Draws that leave about 500 accepted ones.
+# Numbers of draws that give about 500 accepted ones.
 FULL_DRAWS = {4: 2300, 6: 4500, 8: 11_400, 10: 24_000}
 QUICK_DRAWS = {4: 400, 6: 600, 8: 800, 10: 1000}
-# Where the scatter's axis begins: smaller probabilities are drawn there.
+# Start of the scatter's axis: smaller probabilities are drawn there.
 TINY = 10**-17.4
 Numerics = Literal["exact", "published"]
 NUMERICS: tuple[Numerics, ...] = ("exact", "published")
@@ -51,7 +50,7 @@ STATES = ("accepted", "undecided", "finite", "infeasible")
 
 @dataclass(frozen=True)
 class Config:
-    """One dimension and arithmetic; `trials` are draws, not accepted draws."""
+    """One dimension and arithmetic; `trials` counts draws, not accepted draws."""
 
     d: int
     numerics: Numerics = "published"
@@ -85,7 +84,7 @@ def instance(seed: int, n: int, T: int, d: int) -> tuple[Any, Any, Any, Any]:
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train under the ReLU head, sort draws, and compare accepted ones with the SVM equivalent."""
+    """Train with the ReLU head, classify draws, and compare accepted ones with the SVM equivalent."""
     import numpy as np
     import torch
 
@@ -135,14 +134,14 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Hold distances against the published ones, see :mod:`attsvm.experiments.figures.multi_token_verdicts`."""
+    """Compare distances with the published ones, see :mod:`attsvm.experiments.figures.multi_token_verdicts`."""
     from attsvm.experiments.figures.multi_token_verdicts import verdicts
 
     return verdicts(rows)
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
-    """Test the figures as wholes."""
+    """Test each figure as a whole."""
     from attsvm.experiments.figures.multi_token_verdicts import joint
 
     return joint(rows)
@@ -156,7 +155,7 @@ def readings() -> list[Reading]:
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw distances along training for every dimension, what became of the draws, and the masking threshold."""
+    """Draw distances along training for every dimension, the classification of draws, and the masking threshold."""
     import numpy as np
 
     from attsvm.experiments.figures.multi_token_verdicts import below, end, printed_curve, printed_scatter
@@ -264,7 +263,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d"),
-    # Processor seconds of the full run, shared by two cores; the quick one by trials.
+    # Processor seconds of the full run, divided by two cores; the quick time in proportion to trials.
     minutes={"quick": 0.4, "full": 4.1},
     batch=200,
     joint=joint,

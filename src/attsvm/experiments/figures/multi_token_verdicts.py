@@ -1,4 +1,4 @@
-"""Figures 8 and 11b held against ours: distances along training and by threshold, and masked probabilities."""
+"""Figures 8 and 11b compared with ours: distances along training and by threshold, and masked probabilities."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def printed_curve(d: int, what: str) -> Any:
-    """Return the printed curve of a distance, None if there is none."""
+    """Return the printed curve of a distance, or None."""
     return curve(f"Fig. 8 upper: d={d}, {WORDS[what]}") if d in DIMENSIONS else None
 
 
@@ -43,7 +43,7 @@ def printed_scatter(d: int) -> Mapping[str, list[float]]:
 
 
 def _theirs_below(d: int, threshold: int) -> tuple[int, float]:
-    """Return trials and standard deviation behind a mean of Fig. 11b, from the scatter of Fig. 8."""
+    """Return number of trials and standard deviation behind a mean of Fig. 11b, from the scatter of Fig. 8."""
     scatter = printed_scatter(d)
     own = [10.0**y for x, y in zip(scatter["x"], scatter["y"], strict=True) if x < threshold]
     return len(own), float(np.std(own, ddof=1))
@@ -66,14 +66,14 @@ def below(row: Row, threshold: int) -> float | None:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Hold the means over accepted draws against the published ones, and say how many were accepted."""
+    """Compare the means over accepted draws with the published ones, and report how many draws were accepted."""
     results = []
     for (numerics, d), cell in by(rows, "numerics", "d").items():
         sample = having(cell, state="accepted")
         infeasible = len(having(cell, state="infeasible"))
         counts = {state: len(having(cell, state=state)) for state in STATES}
         survivors = having(sample, dead=0)
-        # The printed curve depends on a choice of 500 runs in the arithmetic that froze them.
+        # The printed curve depends on the 500 accepted runs in the arithmetic in which they stopped moving.
         same = (cell[0]["n"], cell[0]["T"]) == SIZE and numerics == "published"
 
         def compare(
@@ -163,7 +163,7 @@ def threshold_points(rows: Sequence[Row]) -> list[Point]:
 
 
 def scatter_points(rows: Sequence[Row]) -> list[Point]:
-    """Pair the shares that the scatter of Fig. 8 has below each threshold with our accepted draws."""
+    """Pair the shares below each threshold in the scatter of Fig. 8 with our accepted draws."""
     entries = []
     for (d,), cell in by(having(rows, state="accepted", n=SIZE[0], T=SIZE[1]), "d").items():
         for threshold in THRESHOLDS[:-1] if d in DIMENSIONS and len(cell) > 1 else ():
@@ -175,7 +175,7 @@ def scatter_points(rows: Sequence[Row]) -> list[Point]:
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
-    """Test both parts of Fig. 8 and Fig. 11b as wholes, and say what the tests would notice."""
+    """Test both parts of Fig. 8 and Fig. 11b as wholes, and state the power of the tests."""
     plain = having(rows, numerics="published")
     main, by_threshold, masked = points(plain), threshold_points(plain), scatter_points(plain)
     dense = {f"Fig. 8 lower: d={d}": f"Fig. 8 lower: d={d + 2}" for d in (4, 6, 8)}
@@ -190,20 +190,23 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
         joint_test(
             NAME, FIGURE, main,
             {
-                "d off by one notch of 2": swap(main, next_d),
-                "iteration off by one notch": notches(main),
+                "d at the next grid value (2 further)": swap(main, next_d),
+                "iteration at the next grid value": notches(main),
                 "W^SVMeq and W^mm exchanged": swap(main, other),
             },
             reading="published arithmetic and filter",
         ),
         joint_test(
-            NAME, "Fig. 11b", by_threshold, {"threshold off by one notch": notches(by_threshold)},
+            NAME, "Fig. 11b", by_threshold, {"threshold at the next grid value": notches(by_threshold)},
             reading="published arithmetic and filter",
             note="The trials below a threshold are those of the scatter of Fig. 8.",
         ),
         joint_test(
             NAME, "Fig. 8, lower", masked,
-            {"d off by one notch of 2": swap(masked, dense), "threshold off by one notch": notches(masked)},
+            {
+                "d at the next grid value (2 further)": swap(masked, dense),
+                "threshold at the next grid value": notches(masked),
+            },
             reading="published arithmetic and filter",
         ),
     ]  # fmt: skip
@@ -211,7 +214,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
 
 
 def readings() -> list[Reading]:
-    """Return the protocols tried: arithmetic, which undecided draws are left out, and queries without gradient."""
+    """Return the protocols tried: arithmetic, which undecided draws are omitted, and queries with no gradient."""
     from attsvm.experiments.readings import Reading
 
     candidates = []

@@ -1,13 +1,12 @@
-r"""Prompt attention in the plane: where a tuned prompt goes, alone and with its head (arXiv 2306.13596).
+r"""Prompt attention in the plane: the path of a tuned prompt, alone and with its head (arXiv 2306.13596).
 
-* *One input*, three tokens, the head fixed: when the two lower tokens score the same, every start ends at the SVM of
-  the best token. When the third scores less, the second beats its only neighbour, is locally optimal, and keeps some
-  starts.
+* *One input*: three tokens, fixed head. If the two lower tokens score the same, every start ends at the SVM of the best
+  token. If the third scores less, the second beats its only neighbour, is locally optimal, and attracts some starts.
 * *Head and prompt together*: three inputs whose selected tokens must also be classified. An input that is a support
-  vector of the head asks for a margin of the prompt, one that is not asks for none: moved from (0.5, 1) to (0.5, 1.5),
-  the third input stops being one, and the prompt turns from (4/3, 1/3) to (1, 0).
-* *The loss decides the finite part only*: with scores 1 and C of the two selected tokens, normalised descent on any
-  loss ends at the direction (1, 0) with offset :math:`\frac12\log(C|l'(C)|/|l'(1)|)`.
+  vector of the head requires a margin of the prompt; other inputs do not. If the third input moves from (0.5, 1) to
+  (0.5, 1.5), it is no support vector any more, and the prompt turns from (4/3, 1/3) to (1, 0).
+* *The loss decides only the finite part*: for scores 1 and C of the two selected tokens, normalised descent on any loss
+  ends at the direction (1, 0) with offset :math:`\frac12\log(C|l'(C)|/|l'(1)|)`.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ JOINT: dict[Setting, float] = {"tight": 1.0, "relaxed": 1.5}
 LOSSES: tuple[Literal["logistic", "exponential", "correlation"], ...] = ("logistic", "exponential", "correlation")
 RATIOS = (0.5, 2.0, 3.0)
 JOINT_START = -1.0
-# Limits that theory gives, up to length.
+# Limits predicted by theory, up to length.
 BEST, SECOND = (-0.1 / 1.01, 1 / 1.01), (1.0, 0.0)
 LIMITS = {"tight": (4 / 3, 1 / 3), "relaxed": (1.0, 0.0)}
-# A path ends at the limit direction plus a finite part: logarithms of ratios of score differences, at most log 10 here,
-# and what is left of the start.
+# Bound on the finite part of a path's end: logarithms of ratios of score differences (at most log 10 here) plus the
+# start.
 FINITE_PART = 3.0
-# Steps at the start that are all recorded.
+# Number of steps from the start that are all recorded.
 DENSE = 60
 
 
 @dataclass(frozen=True)
 class Config:
-    """One run: its setting, and the start, loss and score ratio where they vary."""
+    """One run: its setting, and the start, loss and score ratio if they vary."""
 
     setting: Setting
     start: float = 0.0
@@ -57,14 +56,14 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """Return all runs of the pictures; quick and full are the same."""
+    """All runs of the figures; quick and full are the same."""
     single = [Config(setting, start=start) for setting in THIRD for start in STARTS]
     joint = [Config(setting, start=JOINT_START) for setting in JOINT]
     return single + joint + [Config("losses", loss=loss, C=C) for loss in LOSSES for C in RATIOS]
 
 
 def _problem(config: Config) -> tuple[Any, Any, Any]:
-    """Return the data, the head, and where the prompt starts."""
+    """Return the data, the head, and the start of the prompt."""
     import numpy as np
 
     from attsvm.data.token_data import TokenData
@@ -81,7 +80,7 @@ def _problem(config: Config) -> tuple[Any, Any, Any]:
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Run it; nothing is random."""
+    """Train the prompt; nothing is random."""
     import numpy as np
 
     from attsvm.training import train
@@ -110,7 +109,7 @@ def _angle(p: Sequence[float], limit: Sequence[float]) -> float:
 
 
 def offset(loss: str, C: float) -> float:
-    """Return the finite part that follows from the stationary point, 1/2 log(C |l'(C)| / |l'(1)|)."""
+    """Return the finite part at the stationary point, 1/2 log(C |l'(C)| / |l'(1)|)."""
     import math
 
     slope = {
@@ -124,7 +123,7 @@ def _end(row: Row) -> tuple[float, float]:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Measure end directions from the limits, and offsets beside the formula; the paper prints no number of either."""
+    """Measure end directions from the limits, and offsets against the formula; the paper prints neither."""
     import math
 
     from attsvm.experiments.comparison import value_verdict

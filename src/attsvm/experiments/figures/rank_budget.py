@@ -1,7 +1,7 @@
-"""How wide K and Q must be to reach the nuclear SVM (Fig. 10).
+"""The width of K and Q needed to reach the nuclear SVM (Fig. 10).
 
-K and Q have m columns, so K Q^T has rank m at most. The nuclear SVM of n sequences has a rank far below n (see
-svm-rank), and training reaches it as soon as m allows that rank, hardly whatever T is.
+K and Q have m columns, so K Q^T has rank at most m. The nuclear SVM of n sequences has a rank far below n (see
+svm-rank). Training reaches it once m allows that rank, almost independently of T.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIZES = ((5, 5), (10, 5), (15, 5), (5, 10), (5, 15))
 PANELS = (("T = 5", ((5, 5), (10, 5), (15, 5))), ("n = 5", ((5, 5), (5, 10), (5, 15))))
 DOWN = 0.01
 DIMENSION = 20
-# The paper does not say how many trials it averages; other figures say 100.
+# Assumed number of trials: the paper does not state it; other figures say 100.
 ASSUMED_TRIALS = 100
 # Margin of logarithms of distances: a quarter.
 LOG_MARGIN = 0.25
@@ -51,7 +51,7 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """Return published arithmetic at every size, exact training where n varies; a quick run takes fewer trials."""
+    """Take published arithmetic at every size, exact training for varying n; a quick run takes fewer trials."""
     full = effort == "full"
     count = FULL_TRIALS if full else 30
     widths = WIDTHS if full else (1, 2, 3, 4, 5, 6, 8, 10)
@@ -60,7 +60,7 @@ def sweep(effort: Effort) -> list[Config]:
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Train K and Q of that width and compare with the nuclear SVM of the selected tokens."""
+    """Train K and Q of the given width and compare with the nuclear SVM of the selected tokens."""
     import numpy as np
 
     from attsvm.core.correlation import correlation
@@ -98,7 +98,7 @@ def first_enough(errors: Any, widths: Sequence[int]) -> float:
 
 
 def _reference_curve(n: int, T: int, d: int) -> Any:
-    """Return the printed curve of a size, None if there is none."""
+    """Return the printed curve of a size, or None."""
     from attsvm.experiments.published.ledger import curve
 
     if (n, T) not in SIZES or d != DIMENSION:
@@ -107,7 +107,7 @@ def _reference_curve(n: int, T: int, d: int) -> Any:
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Hold errors of the published arithmetic against the printed ones, and measure the width that is enough."""
+    """Compare errors of the published arithmetic with the printed ones, and measure the sufficient width."""
     import numpy as np
 
     from attsvm.experiments.comparison import mean_verdict, value_verdict
@@ -135,7 +135,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     infeasible=sum(not row["feasible"] for row in cell),
                 )
             )
-        # Widths see the same instances: trials are resampled for all of them at once.
+        # All widths have the same instances: trials are resampled for all widths together.
         error_of = {m: {row["seed"]: row["error"] for row in cell if row["feasible"]} for (m,), cell in widths.items()}
         shared = sorted(set.intersection(*(set(errors) for errors in error_of.values())))
         if len(shared) < 2:
@@ -171,7 +171,7 @@ def points(rows: Sequence[Row]) -> list[Point]:
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
-    """Test the whole figure, and say what the test would notice."""
+    """Test the whole figure, and state the power of the test."""
     from attsvm.experiments.grouping import having
     from attsvm.experiments.joint import joint_test
     from attsvm.experiments.points import by_key, notches, swap
@@ -254,7 +254,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d", "gap"),
-    # Processor seconds of a part of the sweep, by trials, shared by two cores.
+    # Processor seconds of a part of the sweep, in proportion to trials, divided by two cores.
     minutes={"quick": 0.8, "full": 3.8},
     batch=30,
     joint=joint,

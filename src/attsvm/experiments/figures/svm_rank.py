@@ -1,16 +1,17 @@
 r"""Ranks of the SVM solutions of random data (Fig. 4), with the two artefacts of the published curves.
 
-**Infeasible instances.** At small d many instances have no solution. The published runs hand the solver's "nothing" to
-a rank function that answers 1, and average it in. Ours are certified infeasible, counted, and left out.
+**Infeasible instances.** At small d many instances have no solution. In the published runs the solver then returns
+nothing, a rank function maps this to 1, and it enters the average. Ours are certified infeasible, counted, and
+excluded.
 
-**Solver noise.** Published ranks count singular values above 1e-7, absolutely, of solutions accurate to 1e-5 at best.
-A nuclear-norm solution of low rank then shows its noise instead: a splitting method with the usual stopping rule
-(:mod:`attsvm.experiments.published_solver`) gives the published curve by the same count. Solved until the gap is below
-1e-12, and counting the singular values that the certified gap tells from zero, the rank is a fraction of it. Frobenius
-solutions are not of low rank, and keep theirs.
+**Solver noise.** Published ranks count singular values above 1e-7, absolutely, in solutions accurate to 1e-5 at best. A
+nuclear-norm solution of low rank then shows noise: a splitting method with the usual stopping rule
+(:mod:`attsvm.experiments.published_solver`) gives the published curve by the same count. At a gap below 1e-12, counting
+only singular values that the certified gap separates from zero, the rank is a fraction of it. Frobenius solutions do
+not have low rank and are unchanged.
 
-The text does not ask for a score gap; the printed curves fit instances whose best score leads by 0.1, as p. 53 states
-for other figures. Both readings are run, and the joint test says which fits.
+The text does not ask for a score gap. The printed curves agree with instances whose best score leads by 0.1, as p. 53
+states for other figures. Both settings are run, and the joint test decides which agrees.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ NAME = "svm-rank"
 FIGURE = "Fig. 4"
 DIMENSIONS = (1, 2, 3, 4, 5, 10, 15, 20)
 TRIALS = 100
-# Trials of the protocol with d off by one, which says what the joint test would notice.
+# Number of trials of the alternative with d off by one, which shows the joint test's power.
 BESIDE_TRIALS = 25
 CUT = 1e-7
 ACCURACY = 1e-12
@@ -62,17 +63,18 @@ class Config:
 
 
 def sweep(effort: Effort) -> list[Config]:
-    """All sizes of the figure, and a dimension more; a quick run takes a quarter of the trials."""
+    """All sizes of the figure, and the neighbouring dimensions; a quick run takes a quarter of the trials."""
     count = TRIALS if effort == "full" else 25
     cells = [Config(n, T, d, trials=count) for n, T in SIZES for d in DIMENSIONS]
     beside = sorted({d + 1 for d in DIMENSIONS} - {*DIMENSIONS})
     cells += [Config(n, T, d, trials=BESIDE_TRIALS) for n, T in SIZES for d in beside]
-    # Without a gap the Frobenius ranks tell the readings apart; the splitting method need not run again.
+    # For instances with no gap the Frobenius ranks suffice to distinguish the settings: the splitting method is not
+    # repeated.
     return cells + [Config(n, 5, d, gap=0.0, repeated=False, trials=count) for n in (10, 15) for d in (2, 3, 4, 5)]
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
-    """Solve for the optimal tokens in both norms and count ranks both ways."""
+    """Solve for the optimal tokens in both norms, and count ranks both ways."""
     import numpy as np
 
     from attsvm.core.status import Status
@@ -98,7 +100,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def _reference_curve(norm: str, n: int, T: int) -> Any:
-    """Return the printed curve of a norm and size, None if there is none."""
+    """Return the printed curve of a norm and size, or None."""
     from attsvm.experiments.published.ledger import curve
 
     if (n, T) not in SIZES:
@@ -108,12 +110,12 @@ def _reference_curve(norm: str, n: int, T: int) -> Any:
 
 
 def _main_rows(rows: Sequence[Row]) -> Sequence[Row]:
-    """Leave out the dimensions that only the joint test asks for; all rows where there are no others."""
+    """Omit the dimensions that only the joint test uses; all rows if there are no others."""
     return [row for row in rows if row["d"] in DIMENSIONS] or rows
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Hold certified ranks against the published means; they are corrected where the published count restores them."""
+    """Compare certified ranks with the published means; "corrected" if the published count restores these."""
     from attsvm.experiments.comparison import correction, count_deviation, mean_verdict
     from attsvm.experiments.grouping import by, column
 
@@ -149,7 +151,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 results.append(certified)
                 continue
             artefact = [INFEASIBLE_ARTEFACT] * (infeasible > 0) + [NOISE_ARTEFACT] * (norm == "nuclear")
-            # Where nothing is feasible there is no certified rank to differ: the printed one is made of nothing.
+            # If nothing is feasible, there is no certified rank; the printed one comes only from infeasible instances.
             results.append(
                 correction(certified, restoration, " ".join(artefact))
                 if len(ranks) > 1
@@ -170,9 +172,9 @@ def _empty(certified: Verdict, restoration: Verdict) -> Verdict:
 def points(
     rows: Sequence[Row], count: str = "{}_published_count", infeasible: float | None = None, beside: int = 0
 ) -> list[Point]:
-    """Pair every printed mean with our counts, `beside` dimensions further.
+    """Pair every printed mean with our counts at d + `beside`.
 
-    `infeasible` stands for the rank of an instance without solution.
+    `infeasible` replaces the rank of an infeasible instance.
     """
     from attsvm.experiments.grouping import by
     from attsvm.experiments.points import curve_points
@@ -193,7 +195,7 @@ def points(
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
-    """Test the figure counted as published and as certified, and the Frobenius ranks under both readings of the gap."""
+    """Test the figure with published and certified counts, and the Frobenius ranks with and without a gap."""
     from attsvm.experiments.grouping import having
     from attsvm.experiments.joint import joint_test
     from attsvm.experiments.points import by_key, notches
@@ -204,7 +206,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     without = [one for one in points(open_) if one.values]
 
     def notch(points: list[Point]) -> dict[str, dict[str, Point]]:
-        return {"d off by one notch": notches(points)}
+        return {"d at the next grid value": notches(points)}
 
     alternatives = {
         **notch(main),
@@ -233,7 +235,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
 
 
 def readings() -> list[Reading]:
-    """Return the protocols tried: score gap, what an instance without solution counts as, and how ranks are counted."""
+    """Return the protocols tried: score gap, count of an infeasible instance, and counting of ranks."""
     from attsvm.experiments.readings import Reading
 
     candidates = []
@@ -327,7 +329,7 @@ EXPERIMENT = Experiment(
     figure=figure,
     verdicts=verdicts,
     instance=("n", "T", "d", "gap"),
-    # Processor seconds of a part of the sweep, by trials, shared by two cores.
+    # Processor seconds of a part of the sweep, in proportion to trials, divided by two cores.
     minutes={"quick": 0.6, "full": 2.0},
     batch=10,
     joint=joint,

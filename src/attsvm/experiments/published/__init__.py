@@ -1,1 +1,1 @@
-"""What papers print: the ledger of numbers read from them, each with its page, figure and reading error."""
+"""Numbers printed in papers: a ledger of each with its page, figure and reading error."""

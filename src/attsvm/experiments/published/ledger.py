@@ -1,7 +1,8 @@
-"""The ledger of published numbers: nothing is called "published" that does not come from here.
+"""The ledger of published numbers, the only source of numbers that are called "published".
 
-Every number stands in ``ledger.json`` with its paper, version, page, figure, panel, curve, trials and reading error. A
-verdict takes a :class:`LedgerNumber`, which only the ledger makes, so that no number of ours passes for one of these.
+``ledger.json`` gives every number with its paper, version, page, figure, panel, curve, trials and reading error. A
+verdict takes a :class:`LedgerNumber`, which only the ledger creates, so that our numbers cannot be mistaken for
+published ones.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ class LedgerNumber:
     Attributes
     ----------
     key : str
-        Its name in the ledger: figure, panel, curve and place on the axis, ``"Fig. 6a: W, n=5 @ 10"``.
+        Its name in the ledger: figure, panel, curve and grid value, ``"Fig. 6a: W, n=5 @ 10"``.
     value : float
     trials : int or None
-        Behind it, as the paper says; None where it does not.
+        Number of trials stated in the paper; None if it states none.
     error : float
-        Largest error of reading it, in its own unit.
+        Largest reading error, in the number's unit.
     deviation : float or None
-        Standard deviation over trials, where the figure shows one.
+        Standard deviation over trials, if the figure shows one.
     """
 
     key: str
@@ -53,17 +54,17 @@ class PrintedCurve:
     y : tuple of float
     trials : int or None
     setting : str
-        What of it the paper states, and what it does not.
+        The settings that the paper states and the settings that it leaves open.
     sd : tuple of float or None
         Error bars or half widths of a band, one standard deviation.
     absolute, relative : float
         The reading error of y: absolute + relative |y|.
     line : mapping or None
-        More points of the same curve, ``x``, ``y`` and possibly ``sd``, for drawing all of it.
+        More points of the same curve, ``x``, ``y`` and possibly ``sd``, for drawing the whole curve.
     same_as : str or None
         The key of the curve that shows the same numbers in another panel.
     scatter : mapping or None
-        The points of a scatter plot, of which the numbers are shares: ``x`` and ``y``, decimal logarithms.
+        The points of a scatter plot from which shares are counted: ``x`` and ``y``, decimal logarithms.
     """
 
     key: str
@@ -86,7 +87,7 @@ class PrintedCurve:
 
     @cached_property
     def points(self) -> dict[Any, LedgerNumber]:
-        """Its numbers by place on the axis; those that another panel shows too carry the other's key."""
+        """Numbers keyed by grid value; numbers that another panel shows too have the other panel's key."""
         numbers = {}
         for at, (x, y) in enumerate(zip(self.x, self.y, strict=True)):
             numbers[x] = LedgerNumber(
@@ -99,23 +100,23 @@ class PrintedCurve:
         return numbers
 
     def at(self, x: Any) -> LedgerNumber | None:
-        """Return the number printed at `x`, None where there is none."""
+        """Return the number printed at `x`, or None."""
         return self.points.get(x)
 
     @property
     def line_points(self) -> tuple[Sequence[float], Sequence[float]]:
-        """All of it: x and y."""
+        """The whole curve: x and y."""
         return (self.x, self.y) if self.line is None else (self.line["x"], self.line["y"])
 
     @property
     def band(self) -> Sequence[float] | None:
-        """Standard deviations beside :attr:`line_points`, where the figure shows them."""
+        """Standard deviations for :attr:`line_points`, if the figure shows them."""
         return self.sd if self.line is None else self.line.get("sd")
 
 
 @dataclass(frozen=True, eq=False)
 class Ledger:
-    """All curves, with where and how they were read."""
+    """All curves, and how they were read."""
 
     paper: str
     version: str
@@ -160,7 +161,7 @@ def curve(key: str) -> PrintedCurve:
     Raises
     ------
     ValueError
-        If there is none of that key.
+        If there is no such curve.
     """
     curve_of_key = ledger().curves.get(key)
     if curve_of_key is None:
@@ -169,12 +170,12 @@ def curve(key: str) -> PrintedCurve:
 
 
 def of_ledger(published: LedgerNumber | None) -> LedgerNumber | None:
-    """Pass on a number of the ledger, and nothing else.
+    """Return a number of the ledger unchanged; refuse any other.
 
     Raises
     ------
     ValueError
-        If it is a bare number: where it was read is not known then.
+        If it is a bare number, whose source is unknown.
     """
     if published is None:
         return None
