@@ -312,7 +312,7 @@ REFUSALS: dict[str, tuple[Writer, str]] = {
     "overlapping tensors": (tampered(overlap), r"b\.safetensors is damaged"),
     "tensors elsewhere": (tampered(elsewhere), r"b\.safetensors is damaged"),
     "a tensor of another shape": (tampered(swapped), r"b\.safetensors is damaged"),
-    "tokens twice": (words_and_tokens, r"npz holds tokens beside those of .*tokens\.npy;"),
+    "tokens twice": (words_and_tokens, r"npz holds tokens as well as .*tokens\.npy;"),
     "a folder named as a file": (lambda folder, a: npy(folder / "b.npz", a), r"b\.npz is a folder; a \.npz file"),
     "a file named as a group": (
         lambda folder, a: npz(folder / "b.zarr", a),

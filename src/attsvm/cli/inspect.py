@@ -54,8 +54,8 @@ def inspect(
         Layers to inspect, such as 0-2,5. By default all of them.
     out
         The directory to write.
-    Largest number of lines, images or sounds to read.
-        Most lines, images or sounds to read.
+    texts
+        Largest number of lines, images or sounds to read.
     queries
         Number of queries in each SVM.
     seed

@@ -40,7 +40,6 @@ def reproduce(
 
     Writes index.html, verdicts.json and a folder per experiment. Finished work survives Ctrl-C and crashes: the same
     command continues from there. The report shows every finished experiment in the directory.
-    command continues there. The report shows every experiment that is finished in the directory.
 
     Parameters
     ----------

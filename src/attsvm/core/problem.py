@@ -108,8 +108,8 @@ class SelectionProblem(Summarised):
         ----------
         tokens : array_like, shape (b, T, d)
         selected : array_like, shape (b, T) int or (b, T, T) bool
-            What query ``k`` of each sequence selects.
-        The token that query ``k`` of each sequence selects.
+            The token that query ``k`` of each sequence selects.
+        causal : bool
             Query ``k`` sees tokens ``t <= k`` only (the first query then has no constraint).
         queries : array_like, shape (b, T, dz), optional
             Default: the tokens themselves (self-attention).

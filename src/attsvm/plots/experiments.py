@@ -70,8 +70,8 @@ def draw_curve(
     ax : Axes
     curve : Curve
     shift : float
-        Moves ours sideways by that share of x, to keep error bars apart.
-    Moves our points sideways by this fraction of x, to separate error bars.
+        Moves our points sideways by this fraction of x, to separate error bars.
+    line : tuple, optional
         The whole published curve with its band, instead of `curve.published`: x, y, and the band's lower and upper
         edge.
     """

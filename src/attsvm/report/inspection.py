@@ -112,7 +112,7 @@ def measures(inspection: Inspection) -> tuple[Measure, ...]:
         Measure(
             "gain",
             "Probe above rule",
-            "Held-out agreement of a fitted probe minus that of the best position rule. Zero: position explains it.",
+            "Held-out agreement of a fitted probe minus the best position rule's. Zero: position explains it.",
             lambda head: None if head.probe is None else head.probe.agreement - head.probe.rule,
             lambda value: f"{100 * value:+.0f}",
             0.0,

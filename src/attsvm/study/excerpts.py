@@ -62,7 +62,6 @@ def excerpts(study: Study, run: Run) -> list[Excerpt]:
 
     Decisions are ordered by the margin of the trained matrix, scaled to the norm of the SVM if there is one. Among all
     matrices of that norm the SVM has the largest smallest margin: one.
-    matrices of that norm the SVM has the largest smallest margin, one.
 
     Parameters
     ----------

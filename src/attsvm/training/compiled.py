@@ -199,10 +199,10 @@ def advance_W(tokens, columns, queries, key_columns, gamma, mask, loss, rule, si
         Values of LOSS_CODES and W_RULES.
     sizes : array (steps,)
         Step sizes.
-    Number of earlier steps.
-        Number of steps already made.
-    Exponent p of mirror descent.
-        p of mirror descent.
+    first : int
+        Number of earlier steps.
+    power : float
+        Exponent p of mirror descent.
     W, state : arrays (B, d, dz)
         Updated in place; `state` is the momentum, or the mirror image of W.
     """
