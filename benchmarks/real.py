@@ -279,8 +279,8 @@ has no multipliers, and is held against the best bound that another contestant p
 {LIMIT:g} s a run, and a peer no more than {SLOWER:g} times attsvm's time, at least {LEAST:g} s: "> 0.5" met such a
 limit. **ratio** is attsvm's time over that of the fastest peer that is accurate enough; below one attsvm is ahead. "<"
 bounds it where no peer arrived. An instance that attsvm leaves open and a peer decides counts as an infinite ratio.
-What a peer calls infeasible is its word, whereas attsvm's certificate was checked. Clarabel's and SCS's semidefinite
-cones are left out beyond sides d + dz of {LARGEST_CONES["CLARABEL"]} and {LARGEST_CONES["SCS"]}, where they take minutes.
+What a peer calls infeasible is its word, whereas attsvm's certificate was checked. Semidefinite cones are left out
+beyond sides d + dz of {LARGEST_CONES["CLARABEL"]} (Clarabel) and {LARGEST_CONES["SCS"]} (SCS), where they take minutes.
 """
 HEADER = (
     "instance", "norm", "margin", "n, T, d, dz", "constraints", "attsvm, s", "best peer, s", "ratio", "every peer, s",
