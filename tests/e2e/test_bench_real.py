@@ -47,6 +47,7 @@ def built(which: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in process.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_every_instance_can_be_built_and_a_third_is_held_out() -> None:
     entries = built("others")
     assert len({entry["label"] for entry in entries}) == len(entries)
@@ -117,6 +118,7 @@ def many_documents(rng: np.random.Generator) -> SelectionProblem:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("C", [None, 0.7])
 @pytest.mark.parametrize("make", [few_words, tied_words, many_documents])
 def test_a_statement_is_of_the_same_problem(make: Any, C: float | None, modules: dict[str, ModuleType]) -> None:
@@ -137,6 +139,7 @@ def test_a_statement_is_of_the_same_problem(make: Any, C: float | None, modules:
         assert peer.answer().value == pytest.approx(ours.certified.value, rel=2e-6)
 
 
+@pytest.mark.slow
 def test_few_constraints_are_stated_by_the_dual(modules: dict[str, ModuleType]) -> None:
     sparse = modules["peers_sparse"]
     rng = np.random.default_rng(0)
