@@ -85,7 +85,7 @@ def _cell(pipe: Connection, run: Solver, norm: str, cell: dict[str, Any]) -> Non
     """The forked process: everything it finds goes through the pipe."""
     try:
         baseline = peak()
-        _limit_memory()
+        limit_memory()
         problem = read_folder(Path(cell["folder"]), mapped=cell["mapped"])
         pipe.send("ready")
         answer, seconds, repeats, most = best_of(run, problem, cell["effort"])
@@ -99,7 +99,7 @@ def _cell(pipe: Connection, run: Solver, norm: str, cell: dict[str, Any]) -> Non
         pipe.send({"outcome": "error", "verdict": f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"})
 
 
-def _limit_memory() -> None:
+def limit_memory() -> None:
     """Let an allocation fail before the machine runs out."""
     if sys.platform == "linux":
         available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

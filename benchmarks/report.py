@@ -20,7 +20,7 @@ from attsvm import __version__
 
 PACKAGES = (
     "numpy", "scipy", "numba", "cvxpy", "clarabel", "scs", "daqp", "scikit-learn",
-    "qpsolvers", "osqp", "piqp", "proxsuite", "quadprog",
+    "qpsolvers", "highspy", "osqp", "piqp", "proxsuite", "quadprog",
 )  # fmt: skip
 OURS = {
     FROBENIUS: ("attsvm 1e-06", "attsvm 1e-09", "attsvm 1e-13"),

@@ -11,11 +11,11 @@ from cyclopts import Parameter
 
 from attsvm.cli.console import BadInput, Exit, check_writable
 
-SCRIPT = Path("benchmarks", "solvers.py")
+SCRIPT, REAL_SCRIPT = Path("benchmarks", "solvers.py"), Path("benchmarks", "real.py")
 
 
-def find_script() -> Path:
-    """Look for the benchmarks next to the package, then in the current directory.
+def find_script(script: Path = SCRIPT) -> Path:
+    """Look for a script of the benchmarks next to the package, then in the current directory.
 
     Raises
     ------
@@ -23,8 +23,8 @@ def find_script() -> Path:
         If neither is a checkout.
     """
     for root in (Path(__file__).parents[3], Path.cwd()):
-        if (root / SCRIPT).is_file() and (root / "src" / "attsvm").is_dir():
-            return root / SCRIPT
+        if (root / script).is_file() and (root / "src" / "attsvm").is_dir():
+            return root / script
     raise BadInput(
         "the benchmarks are not part of the installed package; run `attsvm bench` in a checkout of its repository."
     )
@@ -34,6 +34,7 @@ def bench(
     *,
     quick: bool = False,
     large: Annotated[bool, Parameter(help="Add a million constraints from a memory map, and other long runs.")] = False,
+    real: Annotated[bool, Parameter(help="Real data in place of random tokens, in processor seconds.")] = False,
     out: Path | None = None,
 ) -> int:
     """Time attsvm and other solvers: seconds, memory and certified accuracy on the same instances.
@@ -46,12 +47,15 @@ def bench(
         Small instances only, under a minute; prints, and writes only a file named by --out.
     large
         Add the long runs.
+    real
+        Classification, next words, relevance labels, hidden states and digits, a third of them held out from tuning.
+        About twenty minutes of processor time.
     out
-        The Markdown file to write. Default: benchmarks/RESULTS.md of the checkout.
+        The Markdown file to write. Default: benchmarks/RESULTS.md of the checkout, with --real benchmarks/REAL.md.
     """
-    script = find_script()
-    if quick and large:
-        raise BadInput("--quick and --large exclude each other; one of them was expected.")
+    script = find_script(REAL_SCRIPT if real else SCRIPT)
+    if large and (quick or real):
+        raise BadInput(f"--{'quick' if quick else 'real'} and --large exclude each other; one of them was expected.")
     command = [sys.executable, str(script)]
     command += ["--quick"] if quick else ["--large"] if large else []
     if out is not None:
