@@ -10,6 +10,9 @@ Seconds are processor seconds of one thread, the least of two runs where one tak
 * *words*: which words follow which in the pages of docs/, vectors of words fitted on them;
 * *relevance*: images of scikit-learn's digits as documents and as queries, relevant where the digit is the same;
 * *wide*: few prompts of hidden states in many dimensions, in entrywise norms;
+* *many rows*: far more constraints than W has entries, digits among them;
+* *label noise*: one input in a hundred repeated under another label, hard margins;
+* *sharp*: families of tests/problems.py to a gap of 1e-12;
 * *large C*: contradicted data of tests/problems.py with C from 1e4 to 1e7;
 * *regularised*: random norms, C, losses and priors, as benchmarks/undecided.py draws them.
 
@@ -123,7 +126,6 @@ def _refined(arguments: tuple[Any, ...], result: Any) -> bool:
 
 
 PARTS = {
-    "few entries": Part((general,), "_on_few_entries", _no_steps),
     "vertex": Part((terms.LinearTerm,), "finish", _not_finished),
     "alignment": Part((semidefinite.SpectralTerm,), "finish", _not_finished),
     "gradient at V": Part((power.PowerTerm,), "finish", _not_finished, lambda arguments, _: arguments[0].p > 2),
@@ -206,7 +208,7 @@ def _data_set(name: str) -> tuple[np.ndarray, np.ndarray]:
     from sklearn import datasets
 
     X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
-    rows = np.random.default_rng(0).permutation(len(X))[:ROWS]
+    rows = np.random.default_rng(0).permutation(len(X))
     X = X[rows].astype(float)
     return (X - X.mean(axis=0)) / np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0), y[rows]
 
@@ -220,9 +222,41 @@ def of_classes() -> Iterator[Instance]:
                 yield Instance(label, lambda name=name: _classes(name), _as_norm(norm), options)
 
 
-def _classes(name: str) -> SelectionProblem:
+def _classes(name: str, rows: int = ROWS, noise: bool = False) -> SelectionProblem:
     X, y = _data_set(name)
+    X, y = X[:rows], np.unique(y[:rows], return_inverse=True)[1]
+    if noise:
+        repeated = np.arange(0, len(X), 100)
+        X, y = np.vstack([X, X[repeated]]), np.append(y, (y[repeated] + 1) % (y.max() + 1))
     return SelectionProblem.from_classes(X, y)
+
+
+def of_many_rows() -> Iterator[Instance]:
+    """Yield problems with many more constraints than entries of W."""
+    for norm in ("frobenius", "spectral", "max", "1.5"):
+        make = partial(_of_family, "planted", (10_000, 8, 6), 11)
+        yield Instance(f"many rows planted 10000 8 6 {norm}", make, _as_norm(norm), {})
+    for options in ({}, {"C": 1.0}):
+        label = " ".join(["many rows digits frobenius", *(f"C={C:g}" for C in options.values())])
+        yield Instance(label, partial(_classes, "digits", 1797), "frobenius", options)
+
+
+def of_label_noise() -> Iterator[Instance]:
+    """Yield classification where a few inputs have two labels."""
+    for name, rows in (("iris", ROWS), ("wine", ROWS), ("digits", ROWS), ("digits", 1797)):
+        for norm in ("frobenius", "nuclear", "spectral", "max"):
+            label = f"label noise {name} {rows} {norm}"
+            yield Instance(label, partial(_classes, name, rows, True), norm, {})
+
+
+def of_sharp() -> Iterator[Instance]:
+    """Yield small problems to a gap near rounding."""
+    for size in ((6, 8, 10), (15, 15, 20)):
+        for family in problems.FAMILIES:
+            for norm in NORMS:
+                make = partial(_of_family, family, size, 11)
+                label = " ".join(["sharp", family, *map(str, size), norm])
+                yield Instance(label, make, _as_norm(norm), {"tol": 1e-12})
 
 
 @cache
@@ -311,6 +345,9 @@ SUITES: dict[str, Callable[[], Iterator[Instance]]] = {
     "words": of_words,
     "relevance": of_relevance,
     "wide": of_wide,
+    "many rows": of_many_rows,
+    "label noise": of_label_noise,
+    "sharp": of_sharp,
     "large C": of_large_C,
     "regularised": of_regularised,
 }

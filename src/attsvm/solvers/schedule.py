@@ -138,14 +138,8 @@ SMALL, FEW_ENTRIES, SMALL_PRODUCTS, WARM = 100_000, 1100, 1_300_000, 1000
 # hard margins .22 to 1.04 of the time, and once 2.4, where rounding asked for a second run; soft margins of four of
 # them, C of .3 and 30, .04 to .87.
 ROW_ENTRIES = 200
-# Entries of W up to which a second run is made: its matrix takes eight bytes times their square, 2 GB. Linear
-# programs with fewer constraints make it on this many entries a constraint, and on twice as many at most. Nine
-# families, two or three seeds on which nothing was chosen, hard, soft and prior, at (20, 6, 40): the largest entry
-# takes .07 to .09 of the processor time of a run on all 1600 entries, l_1 .13 to .16; with 4 a constraint .15 to .2 and
-# .2 to .27, with 6 half. At (20, 8, 512), where a run on all entries does not fit into memory, 4 of 36 were undecided
-# (5e-9 to 1e-5), now none.
+# Entries of W up to which a second run is made: its matrix takes eight bytes times their square, 2 GB.
 FORMED_ENTRIES = 1 << 14
-ENTRIES_A_CONSTRAINT = 2
 # Entries of W, or constraints, up to which BLAS is kept to one thread: a second makes matrices of this size no faster
 # and busy-waits for the next. On an idle machine of two cores one thread takes .3 to 1.05 of the wall time of two
 # on 13 instances of five norms with 100 to 4096 entries (nuclear near duplicates (200, 32, 24) .4, spectral (60, 20,
