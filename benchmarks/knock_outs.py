@@ -16,7 +16,8 @@ Seconds are processor seconds of one thread, the least of two runs where one tak
 * *large C*: contradicted data of tests/problems.py with C from 1e4 to 1e7;
 * *regularised*: random norms, C, losses and priors, as benchmarks/undecided.py draws them.
 
-A part stays where an instance that users have changes its status for the worse, or takes three times as long.
+A part stays where an instance that users have changes its status for the worse, or takes three times as long. The limit
+is wall-clock time: on a busy machine a TIME_LIMIT counts only with several times the processor seconds.
 With --out each instance is a line of JSON as it is done, and those in the file are left out.
 
     python benchmarks/knock_outs.py [--suite named classes ...] [--part restart ...] [--limit 30] [--out FILE]
