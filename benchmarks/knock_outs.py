@@ -61,7 +61,7 @@ from attsvm.data.text import fit_vectors  # noqa: E402
 from attsvm.proofs.certified import certify  # noqa: E402
 from attsvm.solvers import answers, in_memory, solving  # noqa: E402
 from attsvm.solvers.common import refinement  # noqa: E402
-from attsvm.solvers.interior_point import general, power, semidefinite, terms  # noqa: E402
+from attsvm.solvers.interior_point import general, semidefinite, terms  # noqa: E402
 from attsvm.solvers.nuclear import portfolio  # noqa: E402
 
 FINAL = ("OPTIMAL", "INFEASIBLE")
@@ -129,7 +129,6 @@ def _refined(arguments: tuple[Any, ...], result: Any) -> bool:
 PARTS = {
     "vertex": Part((terms.LinearTerm,), "finish", _not_finished),
     "alignment": Part((semidefinite.SpectralTerm,), "finish", _not_finished),
-    "gradient at V": Part((power.PowerTerm,), "finish", _not_finished, lambda arguments, _: arguments[0].p > 2),
     "refinement": Part((answers,), "refine", _as_it_is, _refined),
     "refinement of W": Part((refinement,), "_correct", _nothing, _found),
     "refinement into the ball": Part((refinement,), "_into_ball", _nothing, _found),
