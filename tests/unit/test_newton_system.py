@@ -19,7 +19,7 @@ def gram(size: int, smallest: float) -> np.ndarray:
 
 @pytest.mark.parametrize("smallest", [1e-2, 1e-4, 1e-8])
 def test_solution_is_as_accurate_as_a_double_factor_would_make_it(smallest: float) -> None:
-    size = newton.LARGE + 50
+    size = newton.SINGLE_ROWS + 50
     matrix = gram(size, smallest)
     exact = np.random.default_rng(1).normal(size=size)
     right = matrix @ exact
@@ -32,13 +32,13 @@ def test_solution_is_as_accurate_as_a_double_factor_would_make_it(smallest: floa
 def test_a_well_conditioned_system_needs_no_double_factor(monkeypatch: pytest.MonkeyPatch) -> None:
     dtypes, original = [], cholesky.cho_factor
     monkeypatch.setattr(cholesky, "cho_factor", lambda a, **_: dtypes.append(a.dtype) or original(a, **_))
-    size = newton.LARGE
+    size = newton.SINGLE_ROWS
     newton.proximal_solve(gram(size, 1e-2), np.ones(size))
     assert dtypes == [np.float32]
 
 
 def test_a_singular_system_falls_back_and_still_solves_what_is_consistent() -> None:
-    size = newton.LARGE
+    size = newton.SINGLE_ROWS
     random = np.random.default_rng(2)
     half = random.normal(size=(size, size // 2))
     matrix = half @ half.T

@@ -20,11 +20,10 @@ from attsvm.proofs.objective import PLAIN, Regularisation
 from attsvm.solution.solution import KINDS, Solution
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.refinement import refine
+from attsvm.solvers.schedule import SHARP_ENTRIES
 
 # The part of tol that rounding may take up before sums are taken again in twice the precision.
 ROUNDING = 1e-3
-# Where the gap is closed all the same, that only sharpens what is reported, and pays for small problems only.
-SHARP_ENTRIES = 50_000
 EXISTS = "By exact arithmetic a W exists."
 CONTRADICTS = "By exact arithmetic no W exists, but floats do not hold the multipliers that prove it."
 OUT_OF_RANGE = "Its norm is beyond the range of floats; tokens or queries scaled by a power of two bring it within."

@@ -15,11 +15,8 @@ from attsvm.core.reduction import Reduced
 from attsvm.proofs.certificate import existence_ratio
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.relative_change import relative_change
-from attsvm.solvers.schedule import BLAS_RATE
+from attsvm.solvers.schedule import BLAS_RATE, DENSE_ENTRIES
 
-# A singular value decomposition of the support's rows best shows which directions are rounding; past this many
-# entries, half a second, Cholesky factors of the smaller of their two Gram matrices take its place.
-DENSE_ENTRIES = 500_000
 SUPPORT_CUT = 1e-9
 CORRECTIONS = 8
 CHANGE_TOL = 1e-6  # a relative change after which the residual is at rounding level

@@ -28,6 +28,7 @@ from attsvm.core.reduction import constraint_gram, constraint_rows
 from attsvm.core.rounding import LENIENT, growth
 from attsvm.proofs.certified import Certified, certify
 from attsvm.proofs.objective import Regularisation, Terms
+from attsvm.solvers.schedule import REFINED_ENTRIES
 
 # Multipliers below this part of the largest, measured in lengths, are taken to be zero.
 SUPPORT_CUT = 1e-12
@@ -37,8 +38,6 @@ AT_BOUND = 1e-6
 # sign leave on average. In between, what all multipliers lose is to stay within this part of tol.
 LEAST_UNITS, MARGIN_UNITS, LOSS = 0.25, 4.0, 0.25
 CORRECTIONS = 4
-# Entries of the rows that are held in memory, in pairs.
-LARGEST = 4_000_000
 
 
 def refine(
@@ -87,7 +86,7 @@ def _into_ball(problem: SelectionProblem, terms: Terms, dual: np.ndarray) -> np.
     dual = terms.clip(dual * (terms.upper / top))
     exact = sharp_adjoint(problem, dual)
     rows, columns = np.nonzero(problem.tied | (terms.rejected & (dual > 0.0) & (dual < terms.upper)))
-    if exact is None or not 0 < len(rows) * exact[0].high.size <= LARGEST:
+    if exact is None or not 0 < len(rows) * exact[0].high.size <= REFINED_ENTRIES:
         return None
     adjoint, size = exact[0].high, np.abs(dual[rows, columns])
     rounding = UNIT * float(np.linalg.norm(dual * problem.lengths)) * growth(norm, adjoint.shape, True)
@@ -108,7 +107,7 @@ def _correct(
     # The margin of a multiplier at its upper bound falls short.
     loss = (1.0 + AT_BOUND) * dual >= terms.upper
     rows, columns = np.nonzero(problem.tied | (terms.rejected & ~loss & (weight > SUPPORT_CUT * weight.max())))
-    if not 0 < len(rows) * W.size <= LARGEST:
+    if not 0 < len(rows) * W.size <= REFINED_ENTRIES:
         return None
     faces = Rows.of(problem, rows, columns)
     lengths = problem.lengths[rows, columns]

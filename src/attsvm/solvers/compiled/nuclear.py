@@ -21,13 +21,12 @@ from attsvm.solvers.nuclear.face_newton import Demand, move, read
 from attsvm.solvers.nuclear.first_order import WEIGHT
 from attsvm.solvers.nuclear.matrices import combination, outer, products, right_singular, singular_values
 from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, Constraints, advance, apply_adjoint, begin, copy, margins_of
-from attsvm.solvers.schedule import STEPS_TO_FACE
+from attsvm.solvers.schedule import PATIENCE, STEPS_TO_FACE
 
 # Gaps at which Newton is tried, and first-order steps in all; those not solved by then are ill-conditioned, and the
-# interior point is faster. So are those expected to take more than PATIENCE steps, an estimate that is mostly too high:
-# of the test families 97 % of those that converge are below it, and two thirds of the others above.
+# interior point is faster.
 TARGETS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7)
-STEPS, PATIENCE = 1000, 6000
+STEPS = 1000
 # Newton goes on below the gap asked for until this one, which costs one step more: convergence is quadratic.
 FINAL_GAP = 1e-13
 # Entries are scaled to largest one; data whose scale is nearer the ends of the floating-point range are left open.

@@ -34,6 +34,7 @@ from numba import boolean, float64, int64, types
 from attsvm.core.kernels import FAST, kernel
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.frobenius.passive_set import PASSIVE_SET, append, empty_set, remove, settle
+from attsvm.solvers.schedule import DEAR
 
 # State of an instance after a compiled call.
 OPEN, SOLVED, CONTRADICTION = 0, 1, 2
@@ -52,11 +53,8 @@ LONGEST = 3e8
 LONG, REFINEMENTS = 1e3, 2
 # One violated constraint of a query enters at a time, and of another query for every so many that are held.
 SHARE = 8
-# Queries whose best price is above minus this part of rho are priced again before all are, where pricing
-# costs more than so many times what the factor of the constraints held does. With half the supports as the guess:
-# 1000 queries of one direction in 20 dimensions 2.9 ms instead of 5.1, planted (5000, 16, 4) 14 instead of 22; as
-# much with .1 and .02.
-RECHECK_SHARE, DEAR = 0.5, 4
+# Queries whose best price is above minus this part of rho are priced again before all are.
+RECHECK_SHARE = 0.5
 
 
 class Constraints(NamedTuple):

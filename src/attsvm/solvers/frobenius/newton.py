@@ -23,16 +23,14 @@ from attsvm.core.cholesky import PROXIMAL, factor, refined
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import longest
-from attsvm.solvers.schedule import BLAS_RATE, OVERHEAD, Steps
+from attsvm.solvers.schedule import BLAS_RATE, OVERHEAD, REFINABLE, SINGLE_ROWS, WORKING_SET, Steps
 
 INNER_STEPS = 12
-WORKING_SET = 6000
 SMALLEST_GROWTH = 64
-REFINABLE = 2000  # multipliers between their bounds up to which V is refined
 # A slope below this part of the margins asked for is rounding.
 LEVEL = 1e-13
-# From this size on a factor in single precision saves more than the refinement it needs costs.
-LARGE, SINGLE, SOLVED = 200, (1e-9,), 1e-13
+# Accuracies of a factor in single precision, and of the step refined with it.
+SINGLE, SOLVED = (1e-9,), 1e-13
 # Operations a system, over the cube of its size: two factorisations, since single precision is tried first.
 FACTOR = 2 / 3
 # Parts of a step that are tried when the whole of it does not ascend, or was cut off at a bound.
@@ -178,7 +176,7 @@ def _longest_ascent(
 
 def proximal_solve(gram: np.ndarray, slope: np.ndarray) -> np.ndarray:
     """Solve K e = slope by proximal steps, or by a factor in single precision where refinement of that is enough."""
-    if len(gram) >= LARGE:
+    if len(gram) >= SINGLE_ROWS:
         enough = SOLVED * float(np.abs(slope).max())
         with suppress(LinAlgError):
             single = factor(gram.astype(np.float32), SINGLE)

@@ -339,14 +339,12 @@ class Run:
         state, size = self.control.state, self.own.terms.size(self.method.term.V) * self.unit
         return state.gap * max(1.0, state.objective * self.control.unit / size) if size > 0 else np.inf
 
-    def correct(
-        self, last: bool, correction: Callable[[], tuple[np.ndarray, np.ndarray]], tol_factor: float = 1.0
-    ) -> bool:
-        """Report a corrected V and multipliers, of the method, once it has converged; whether the run is over.
+    def correct(self, last: bool, correction: Callable[[], tuple[np.ndarray, np.ndarray]]) -> bool:
+        """Report a corrected V and multipliers of an iterate within the gap asked for, or of the ``last`` one.
 
-        That is to ``tol_factor``, in parts of the gap asked for, or at the ``last`` iterate.
+        Returns whether the run is over.
         """
-        tol = tol_factor * self.control.tol * self.own.terms.size(self.method.term.V)
+        tol = self.control.tol * self.own.terms.size(self.method.term.V)
         if self.own.terms.shift > 0 or not (last or self.method.distance() < tol):
             return False
         try:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -25,12 +24,11 @@ from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import CENTRE, HARD_CENTRE, Run, Term
 from attsvm.solvers.interior_point.euclidean import work_of_a_step
-from attsvm.solvers.interior_point.few_entries import FewEntries, likely_entries
 from attsvm.solvers.interior_point.power import solve_power
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
 from attsvm.solvers.interior_point.smoothing_path import SmoothingPath, resume
 from attsvm.solvers.interior_point.terms import LinearTerm
-from attsvm.solvers.schedule import ENTRIES_A_CONSTRAINT, FORMED_ENTRIES, Steps
+from attsvm.solvers.schedule import FORMED_ENTRIES, Steps
 
 FURTHER = 10.0
 INSIDE = 0.5  # how far inside the constraints a hard margin begins, in parts of the margin
@@ -117,49 +115,18 @@ def _run(
     control: Control,
     *,
     working: np.ndarray | None = None,
-    **options: Any,
-) -> Generator[float, None, tuple[np.ndarray, np.ndarray]]:
-    """Run the interior point in units of a length; returns the V (p, r) and multipliers (n, T) it ends at.
-
-    ``options`` are those of the norm's term.
-    """
+    is_second: bool = False,
+) -> Iterator[float]:
+    """Run the interior point in units of a length; a second run takes the Newton systems that the first did not."""
     norm = setting.terms.norm
-    run = Run(setting, control, partial(TERMS[norm], **options), V, centre, unit, working)
+    run = Run(setting, control, partial(TERMS[norm], is_second=is_second), V, centre, unit, working)
     yield from run.steps(run.method.term.work if norm is NUCLEAR else work_of_a_step)
-    return run.pair
 
 
 def restart(setting: Setting, control: Control, V: np.ndarray) -> Iterator[float]:
-    """Begin again, further from all bounds; a linear program on few entries where its vertex has few that matter.
-
-    ``V`` (p, r) is where the first run began, for when it has left no better one.
-    """
-    reduced, norm, unit, centre = setting.reduced, setting.terms.norm, _unit(setting, V), FURTHER * CENTRE
-    count = ENTRIES_A_CONSTRAINT * (int(reduced.rejected.sum()) + len(setting.ties.basis))
-    if TERMS[norm] is LinearTerm and 2 * count <= V.size:
-        yield from _on_few_entries(setting, unit, control, V if control.W is None else control.W, count)
-    if not (control.solved or control.stopped) and V.size <= FORMED_ENTRIES:
-        yield from _run(setting, np.zeros_like(V), unit, centre, control, is_second=True)
-
-
-def _on_few_entries(setting: Setting, unit: float, control: Control, V: np.ndarray, count: int) -> Iterator[float]:
-    """Run on ``count`` entries of V (p, r), then on more that lack something, up to twice as many."""
-    reduced, norm, centre = setting.reduced, setting.terms.norm, FURTHER * CENTRE
-    if control.dual is None or max(1, reduced.rejected.size) * count > FORMED_ENTRIES**2:
-        return
-    adjoint, shared = reduced.adjoint(control.dual), norm == MAX
-    entries = likely_entries(V, adjoint, count, shared)
-    while len(entries) <= 2 * count:
-        few = FewEntries.of(setting, entries, adjoint, shared)
-        column, dual = yield from _run(few, few.gather(V), unit, centre, control, fewer=np.inf)
-        if control.solved or control.stopped:
-            return
-        V, adjoint = few.scatter(column), reduced.adjoint(dual)
-        lacking = few.lacking(adjoint)
-        joining = np.flatnonzero(lacking)
-        if not len(joining):
-            return
-        entries = np.union1d(entries, joining[np.argsort(-lacking[joining])[:count]])
+    """Begin again, further from all bounds, in units of the length of V (p, r), where the first run began."""
+    if V.size <= FORMED_ENTRIES:
+        yield from _run(setting, np.zeros_like(V), _unit(setting, V), FURTHER * CENTRE, control, is_second=True)
 
 
 # Norms that have an interior point of their own; the others follow the path of smoothed norms.

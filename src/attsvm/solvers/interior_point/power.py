@@ -25,7 +25,6 @@ from attsvm.core.norms import entrywise, entrywise_norm
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.interior_point.alignment import Active
 from attsvm.solvers.interior_point.engine import WHOLE, Run, Term
 from attsvm.solvers.interior_point.euclidean import work_of_a_step
 from attsvm.solvers.interior_point.terms import Move
@@ -39,8 +38,6 @@ NEIGHBOUR_GAP = 1e-2
 FIRST, LAST = 0.05, 0.01
 INSIDE = 0.1  # over p: strictly feasible, and p-th powers still of size one
 SHORTEST = 1e-6  # step that is tried last
-# Gap, in parts of that asked for, from which V determines the multipliers more accurately than the iterate has them.
-GAP_FACTOR = 0.1
 
 
 @dataclass
@@ -110,21 +107,6 @@ class PowerTerm(Term):
         """Take the step."""
         self.V, self.tie = self.V + primal * move.V, self.tie + dual * move.tie
         self._set_adjoint(self._adjoint + dual * move.adjoint)
-
-    def finish(self, run: Run, last: bool) -> bool:
-        """Move the multipliers to where their adjoint is the gradient at V.
-
-        For large p most entries of A^T lam are nearly zero and the dual norm sums their rounding; V gives more digits.
-        """
-
-        def correction() -> tuple[np.ndarray, np.ndarray]:
-            active = Active.of(run.own, run.method)
-            rows = self._reduced.constraint_rows(active.rows, active.columns)
-            gradient = np.sign(self.V) * np.abs(self.V) ** (self.p - 1)
-            active.move(np.vstack([rows, self._system.basis]), gradient.ravel())
-            return self.V, active.scatter()
-
-        return self.p > 2 and run.correct(last, correction, GAP_FACTOR)
 
 
 def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Control) -> Iterator[float]:

@@ -46,14 +46,13 @@ class BoundMove(Move):
 class LinearTerm(Term):
     """The largest entry (one bound t, ``shared``) or the sum of absolute entries (one bound each): -t <= V <= t.
 
-    A second run takes the Newton system that the first did not: over the constraints or over the entries. ``fewer`` is
-    as for :class:`attsvm.solvers.common.diagonal_normal.DiagonalNormal`.
+    A second run takes the Newton system that the first did not: over the constraints or over the entries.
     """
 
-    def __init__(self, setting: Setting, is_second: bool = False, fewer: float = 1.0) -> None:
+    def __init__(self, setting: Setting, is_second: bool = False) -> None:
         reduced = setting.reduced
         self._shared = setting.terms.norm == MAX
-        self._system = DiagonalNormal(reduced, fewer)
+        self._system = DiagonalNormal(reduced)
         if is_second:
             over_rows = not self._system.few and int(reduced.rejected.sum()) <= FEW_CONSTRAINTS
             self._system = DiagonalNormal(reduced, 0.0 if over_rows else math.inf, 0)

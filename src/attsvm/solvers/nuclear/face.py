@@ -35,6 +35,7 @@ from attsvm.solvers.nuclear.matrices import (
     total,
     weighted,
 )
+from attsvm.solvers.schedule import MOST_UNKNOWNS
 
 MEASURE_FLOOR = 1e-3
 # Systems nearer to singular than this hold dependent constraints (well-posed ones seen are above 1e-9). Those that
@@ -45,9 +46,6 @@ CUTOFFS = (1e-12, 1e-5)
 SINGULAR_FLOOR, TAIL_FLOOR = 1e-12, 1e-14
 # Bytes that a step in NumPy takes for each entry of its system: ten matrices of doubles.
 SYSTEM_BYTES = 80
-# Unknowns up to which a singular system is solved by least squares: a factor with pivots takes a second then, and
-# eight times as long for twice as many.
-MOST_UNKNOWNS = 2000
 
 
 class Face(NamedTuple):

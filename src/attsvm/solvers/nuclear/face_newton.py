@@ -28,14 +28,12 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face import CUTOFFS, FACE, SYSTEM_BYTES, face_at, newton_step, system_size
 from attsvm.solvers.nuclear.matrices import FEW, right_singular, rows_at, singular_values, total
 from attsvm.solvers.nuclear.steps import CONSTRAINTS, Constraints, apply_adjoint, copy, margins_of
-from attsvm.solvers.schedule import FACE_GAP, nuclear_interior_work
+from attsvm.solvers.schedule import FACE_GAP, MOST_CONSTRAINTS, nuclear_interior_work
 
 STEPS = 9
 # A first step that changes multipliers by more than this part of the largest, or a face that changes by more than this
 # part of its constraints, was taken too early: from there the steps diverged in nearly all runs.
 LARGEST_CHANGE = 0.2
-# Constraints and, in FEW, rows up to which loops are faster than NumPy and LAPACK.
-MOST_CONSTRAINTS = 250
 # A change of multipliers below this part of the largest is rounding.
 LEVEL = 1e-15
 # A singular value of M that carries V is near one.

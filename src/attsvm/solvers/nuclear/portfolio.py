@@ -26,6 +26,7 @@ from attsvm.solvers.schedule import (
     NUCLEAR_INTERIOR,
     NUCLEAR_INTERIOR_STEPS,
     TARGETS,
+    WHOLE_SET,
     Steps,
     Turn,
     nuclear_first_order_work,
@@ -34,7 +35,6 @@ from attsvm.solvers.schedule import (
 )
 
 FIRST_ORDER, INTERIOR_POINT = "first order + face Newton", "interior point + face Newton"
-SMALL = 250  # constraints up to which all of them are in the working set from the start
 # Working sets have this many times the supports: those that join late cost first-order steps, more rows cost the
 # interior point.
 FIRST_ORDER_ROOM, INTERIOR_ROOM = 3, 2
@@ -114,7 +114,7 @@ def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, 
     count, entries = int(rejected.sum()), int(np.prod(reduced.shape))
     # An interior point leaves every multiplier positive; no more of them than W has entries are ever needed.
     supports = min(int((dual[rejected] > 0).sum()), entries)
-    size = max(min(SMALL, 4 * entries), room * supports)
+    size = max(min(WHOLE_SET, 4 * entries), room * supports)
     if size >= count:
         return rejected | reduced.tied
     threshold = np.partition(margins[rejected], size)[size]

@@ -28,6 +28,7 @@ from attsvm.core.gap import relative_gap
 from attsvm.core.kernels import FAST, interpreted, kernel
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.nuclear.matrices import FEW, in_basis, outer, products, rotate, singular_values
+from attsvm.solvers.schedule import FEW_PRODUCTS
 
 RELAXATION = 1.9
 LOOK = 10  # steps between looks at the gap
@@ -35,9 +36,6 @@ LOOK = 10  # steps between looks at the gap
 FALL, LONG = 0.2, 0.36
 # The norm of A comes from at most so many power steps, fewer once a step gains less than this.
 POWER_STEPS, GAIN, SAFETY = 30, 3e-4, 1.02
-# Products of at most this many multiplications are written out: calls of BLAS cost more, and wait for each other in
-# threads.
-FEW_PRODUCTS = 4000
 # Cosines that rotations leave between singular vectors: a step errs by as much, the gaps aimed at are far above.
 TURN = 1e-9
 # Rows of what :func:`begin` returns.

@@ -10,15 +10,12 @@ import numpy as np
 
 from attsvm.core.norms import Norm
 from attsvm.proofs.objective import Regularisation
+from attsvm.solvers.schedule import MOST_BYTES
 from attsvm.solvers.working_sets.bounds import Allowance, Dual, Primal
 from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
 from attsvm.solvers.working_sets.pool import Pool
 from attsvm.solvers.working_sets.pricing import Answer, Request, fetch, merge, price
 from attsvm.solvers.working_sets.restriction import Restriction
-
-# Bytes of constraints that a pass may bring back above which their places come first, and tokens of those that stay
-# are read again: answers of several shards, with as many constraints each as stay in the end, are joined at a time.
-MOST_BYTES = 1 << 24
 
 
 @dataclass(eq=False)

@@ -12,12 +12,11 @@ from typing import Any
 from attsvm.core.cluster import gathered, local_client, losses_told, remote_client
 from attsvm.data.checksums import Record, check_files, record_of
 from attsvm.data.shards import ShardArrays, ShardedProblem, ShardFile
+from attsvm.solvers.schedule import KEPT_BYTES
 from attsvm.solvers.working_sets.pricing import Source
 
 # Answers that are joined at a time.
 FAN_IN = 8
-# Bytes of all tokens that are read as a whole (compressed ones) up to which they stay in memory during a run.
-KEPT_BYTES = 1 << 27
 
 Task = Callable[..., Any]
 Join = Callable[..., Any]

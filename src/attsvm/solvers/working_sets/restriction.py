@@ -17,12 +17,11 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_margins, constraint_sum, independent_ties, reduce
 from attsvm.proofs.objective import Regularisation, Terms
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.schedule import PADDED, PADDED_BYTES
 from attsvm.solvers.working_sets.constraints import BoundSum, Constraints
 
 # Singular values of a sum below this part of the largest are rounding.
 RESOLUTION = 1e-15
-# Bytes of a problem's tokens, and how many times those of the best width, up to which a query is one row.
-PADDED_BYTES, PADDED = 1 << 24, 1.5
 
 
 @dataclass(frozen=True, eq=False)

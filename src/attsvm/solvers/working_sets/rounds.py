@@ -40,6 +40,7 @@ from attsvm.solvers.schedule import (
     FIRST_PENALTY,
     FOCUS,
     LARGE,
+    MOST_BYTES,
     PRICING_RATE,
     PROXIMAL_ENTRIES,
     PROXIMAL_STEPS,
@@ -47,7 +48,7 @@ from attsvm.solvers.schedule import (
     Method,
 )
 from attsvm.solvers.working_sets.bounds import Dual, Primal
-from attsvm.solvers.working_sets.collection import MOST_BYTES, Collection
+from attsvm.solvers.working_sets.collection import Collection
 from attsvm.solvers.working_sets.constraints import Anchor, Constraints
 from attsvm.solvers.working_sets.pricing import Answer, direction
 from attsvm.solvers.working_sets.restriction import Restriction

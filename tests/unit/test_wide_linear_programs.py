@@ -1,4 +1,4 @@
-"""Linear programs on few entries of W: the same problem there, and the answer of a solver that sees all entries."""
+"""Linear programs with fewer constraints than entries of W: the answer of a solver that sees all entries."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from attsvm.core.reduction import reduce
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.interior_point.few_entries import FewEntries, likely_entries
 from attsvm.solvers.interior_point.general import restart
 from oracle import dense
 from problems import FAMILIES
@@ -77,37 +76,6 @@ def test_a_rough_answer_ends_as_the_whole_linear_program(family, seed, options, 
     assert control.state.gap <= TOL
     # HiGHS meets each constraint to 1e-10, for which multipliers pay; they sum to the objective or so.
     assert control.state.objective == pytest.approx(highs(problem, norm, options), rel=1e-8)
-
-
-@pytest.mark.parametrize("norm", [Entrywise(1), MAX], ids=["l_1", "max"])
-def test_the_problem_on_few_entries_is_the_same_problem(norm: Norm) -> None:
-    rng = np.random.default_rng(0)
-    setting = setting_of(draw("several", (6, 4, 12), 0), norm, OPTIONS["prior"])
-    reduced, adjoint = setting.reduced, rng.standard_normal((12, 12))
-    few = FewEntries.of(setting, np.array([0, 5, 17, 143]), adjoint, norm == MAX)
-    column = rng.standard_normal(few.reduced.shape)
-    V = few.scatter(column)
-    np.testing.assert_allclose(few.reduced.apply(column), reduced.apply(V), rtol=0, atol=1e-13)
-    assert norm.value(V) == norm.value(column)
-    assert few.gather(V)[:4] == pytest.approx(column[:4], abs=0)
-    # What ties lack is what they lack in the whole problem.
-    lack = few.reduced.apply(few.prior) - reduced.apply(setting.prior)
-    np.testing.assert_allclose(lack[reduced.tied], 0.0, atol=1e-12)
-    # Multipliers whose adjoint has the signs of the other entries, or none above one there, lack nothing.
-    fine = adjoint if norm == MAX else np.clip(adjoint, -1.0, 1.0)
-    assert not few.lacking(fine).any()
-    fine = fine.copy()
-    fine[3, 4] = -fine[3, 4] if norm == MAX else -1.5
-    assert np.flatnonzero(few.lacking(fine)).tolist() == [40]
-
-
-def test_likely_entries_are_those_of_the_vertex() -> None:
-    V, adjoint = np.zeros((4, 5)), np.full((4, 5), 0.3)
-    V[1, 1], adjoint[1, 1], adjoint[2, 0] = 4.0, 1.0, -1.0
-    assert {6, 10} <= set(likely_entries(V, adjoint, 4, shared=False))
-    level, side = np.full((4, 5), 2.0), np.full((4, 5), -0.1)
-    level[1, 1], side[1, 1], side[2, 0] = 0.5, 0.0, 1e-6
-    assert {6, 10} <= set(likely_entries(level, side, 4, shared=True))
 
 
 def test_a_face_along_which_the_objective_hardly_falls_is_left() -> None:

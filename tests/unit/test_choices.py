@@ -1,0 +1,107 @@
+"""The table of choices in attsvm.solvers.schedule is complete, and every line of it says what it decides."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import attsvm
+from attsvm.solvers import schedule
+
+ROOT = Path(attsvm.__file__).parent / "solvers"
+TABLE = ROOT / "schedule.py"
+MODULES = sorted(path for path in ROOT.rglob("*.py") if path != TABLE)
+# Integers that are no sizes: limits on steps and rounds, members of a history, names in a sentence. With them FEW, in
+# two modules: rows and constraints from which LAPACK is faster than a compiled loop.
+COUNTS = {
+    *("STALLS", "STALLED", "MANY", "NEWTON_STEPS", "PRODUCTS", "ROUNDS", "SHRINKING", "MEMORY", "MOST_NAMES"),
+    *("SHARE", "COPIES", "MOST_ROOMS", "FEW"),
+}
+MOST_WORDS = 30
+
+
+def constants(tree: ast.Module) -> dict[str, object]:
+    """Values of the module's names that stand for numbers, or tuples of them."""
+    names: dict[str, object] = {}
+    for node in tree.body:
+        if not isinstance(node, ast.Assign):
+            continue
+        try:
+            value = eval(compile(ast.Expression(node.value), "constants", "eval"), {"__builtins__": {}}, dict(names))
+        except (NameError, TypeError, AttributeError):
+            continue
+        for target in node.targets:
+            each = target.elts if isinstance(target, ast.Tuple) else [target]
+            values = value if isinstance(target, ast.Tuple) else [value]
+            names |= {one.id: v for one, v in zip(each, values, strict=True) if isinstance(one, ast.Name)}
+    return names
+
+
+def test_every_choice_has_a_unit_and_a_sentence() -> None:
+    body = ast.parse(TABLE.read_text()).body
+    known, unexplained = set(constants(ast.parse(TABLE.read_text()))) - {"Steps", "Method", "Answer"}, []
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(node, ast.Assign):
+            continue
+        names = {one.id for one in ast.walk(node.targets[0]) if isinstance(one, ast.Name)} & known
+        if not names:
+            continue
+        text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+        fine = re.fullmatch(r"[A-Z][^;]+; [^;]+\.", str(text)) and len(str(text).split()) <= MOST_WORDS
+        unexplained += [] if fine else sorted(names)
+        known -= names
+    assert not unexplained
+    assert not known
+    assert len(constants(ast.parse(TABLE.read_text()))) > 80
+
+
+def test_every_choice_is_made_somewhere() -> None:
+    sources = "\n".join(path.read_text() for path in [*MODULES, TABLE])
+    names = constants(ast.parse(TABLE.read_text()))
+    assert [name for name in names if len(re.findall(rf"\b{name}\b", sources)) < 2] == []
+    assert names["SMALL"] == schedule.SMALL
+
+
+def compared(tree: ast.Module, numbers: dict[str, object]) -> set[str]:
+    """Names of integers that an order is taken with: sizes are integers, tolerances are not."""
+    orders = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and any(isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for op in node.ops)
+    ]
+    inside = {name.id for node in orders for name in ast.walk(node) if isinstance(name, ast.Name)}
+    return {name for name in inside if isinstance(numbers.get(name), int)}
+
+
+def imported(tree: ast.Module) -> dict[str, object]:
+    """Numbers that a module takes from another one of the solvers, not from the table."""
+    names: dict[str, object] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("attsvm.solvers."):
+            path = ROOT.joinpath(*str(node.module).split(".")[2:]).with_suffix(".py")
+            if path != TABLE and path.exists():
+                theirs = constants(ast.parse(path.read_text()))
+                names |= {alias.name: theirs[alias.name] for alias in node.names if alias.name in theirs}
+    return names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_compares_a_size_with_a_number_of_its_own(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert compared(tree, constants(tree) | imported(tree)) - COUNTS == set()
+
+
+def test_the_comparison_finds_a_size_of_its_own() -> None:
+    tree = ast.parse("LIMIT, TOL = 1 << 10, 1e-3\ndef f(rows, gap):\n    return len(rows) <= LIMIT and gap < TOL")
+    assert compared(tree, constants(tree)) == {"LIMIT"}
+
+
+def test_no_count_is_left_over() -> None:
+    used = set()
+    for path in MODULES:
+        tree = ast.parse(path.read_text())
+        used |= compared(tree, constants(tree) | imported(tree))
+    assert COUNTS - used == set()
