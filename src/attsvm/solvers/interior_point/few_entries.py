@@ -56,7 +56,7 @@ class FewEntries(Setting):
         prior = (
             np.linalg.lstsq(columns[rows, places], scores, rcond=None)[0] if scores.any() else np.zeros(few.shape[0])
         )
-        return cls(few, whole.terms, prior[:, None], whole.loose, whole, entries, sides)
+        return cls(few, whole.terms, prior[:, None], whole.loose, whole.weights, whole, entries, sides)
 
     def gather(self, V: np.ndarray) -> np.ndarray:
         """Pick these entries of V (p, r), and its largest."""
