@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from attsvm.core.norms import Norm
+from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced
 from attsvm.core.rounding import LENIENT
@@ -153,8 +153,12 @@ class Terms:
 
     def may_stay(self, adjoint: np.ndarray) -> bool:
         """Whether V = 0 may be optimal: the adjoint (d, dz) of its multipliers has a dual norm of at most one."""
+        square = float(np.vdot(adjoint, adjoint))
+        if self.squared:
+            # The bound is g^2 / (2 |M|^2 + 2 eps |lam|^2) at most, g the gain: half the loss at V = 0, or less.
+            return self.norm is not FROBENIUS or not square > 2.0 * self.loss(self.cost)
         # <M, M> / |M| bounds the dual norm of M from below, at less cost than itself.
-        return self.squared or not float(np.vdot(adjoint, adjoint)) > 2.0 * self.norm.value(adjoint)
+        return not square > 2.0 * self.norm.value(adjoint)
 
     def clip(self, dual: np.ndarray) -> np.ndarray:
         """Multipliers of the right sign and size, (n, T)."""
@@ -231,6 +235,11 @@ class Regularisation:
         return self.C is not None and self.loss == "hinge"
 
     @property
+    def least(self) -> float | None:
+        """The smallest C of a query; C itself where all have the same."""
+        return None if self.C is None else float(np.min(self.C))
+
+    @property
     def prices(self) -> np.ndarray | None:
         """C of each query, (n, 1), where it differs between them."""
         return self.C[:, None] if isinstance(self.C, np.ndarray) else None
@@ -245,7 +254,7 @@ class Regularisation:
         if self.prior is not None:
             with np.errstate(**LENIENT):
                 cost = cost - problem.apply(self.prior)
-        least = None if self.C is None else float(np.min(self.C))
+        least = self.least
         return Terms(
             norm=norm,
             squared=norm.euclidean and not self.hard,
