@@ -331,8 +331,10 @@ class Certificate:
                 self.constraints.append(Constraint(i, t, picks[t] == 1, delta))
         self.witness, self.loss, self.plain = witness, question["loss"], question["prior"] is None
         self.norm = read_norm(question["norm"], self.shape, iter(witness["roots"]))
-        self.C = None if question["C"] is None else _rational(question["C"])
-        _require(self.loss in ("hinge", "squared_hinge") and (self.C is None or self.C > 0), "loss or C is not known")
+        C = question["C"]
+        self.C = None if C is None else list(map(_rational, C if isinstance(C, list) else [C] * n))
+        is_priced = self.C is None or (len(self.C) == n and min(self.C) > 0)
+        _require(self.loss in ("hinge", "squared_hinge") and is_priced, "loss or C is not known")
         self.prior = Matrix([[0] * dz] * d) if self.plain else Matrix.read(question["prior"], d, dz)
         inner, self.stretch = self._inner()
         self.kind, self.squared = inner, self.C is not None and inner == ("frobenius",)
@@ -376,15 +378,15 @@ class Certificate:
             change = sum(map(abs, column)) * inverse.unit * largest
             _require(self.constraints[k].tied or change < values[k] * unit, "the multipliers do not nearly cancel")
 
-    def _multipliers(self, value: Any, top: Fraction | None) -> tuple[list[int], Fraction, Matrix]:
-        """Read integers, their unit, and sum them times delta z^T: from zero to `top`, of either sign on ties."""
+    def _multipliers(self, value: Any, top: list[Fraction] | None) -> tuple[list[int], Fraction, Matrix]:
+        """Read integers, their unit, and sum them times delta z^T: from zero to `top` of the query, any on ties."""
         dual = Matrix.read(value, len(self.Z.rows), len(value[0]))
         values = [dual.rows[at.query][at.token] for at in self.constraints]
         is_asked = sum(a != 0 for row in dual.rows for a in row) == sum(a != 0 for a in values)
         _require(is_asked, "a multiplier is of a token of which nothing is asked")
-        inner = [a * dual.unit for a, at in zip(values, self.constraints, strict=True) if not at.tied]
-        _require(min(inner, default=ZERO) >= 0, "a multiplier is negative")
-        _require(top is None or max(inner, default=ZERO) <= top, "a multiplier is larger than C")
+        inner = [(a * dual.unit, at.query) for a, at in zip(values, self.constraints, strict=True) if not at.tied]
+        _require(all(a >= 0 for a, _ in inner), "a multiplier is negative")
+        _require(top is None or all(a <= top[i] for a, i in inner), "a multiplier is larger than C")
         return values, dual.unit, self._adjoint(dict(enumerate(values)), dual.unit)
 
     def _adjoint(self, values: dict[int, int], unit: Fraction) -> Matrix:
@@ -405,16 +407,16 @@ class Certificate:
         top = self.C if self.loss == "hinge" else None
         values, unit, M = self._multipliers(self.witness["dual"], top)
         size = norm_above(self.norm, M, self.witness["vectors"]["adjoint"], dual=True)
-        gain = squares = ZERO
+        gain = price = ZERO
         for a, at, margin in zip(values, self.constraints, self._margins(self.prior), strict=True):
             gain += unit * a * ((not at.tied) - margin)
-            squares += 0 if at.tied else unit**2 * a**2
+            if not at.tied and self.C is not None and top is None:
+                price += (unit * a) ** 2 / (4 * self.C[at.query])
         if not self.squared:
             scale = ZERO
             if gain > 0 and (size > 0 or self.C is not None):
                 scale = 1 / size if self.C is None else 1 / max(size, ONE)
-            M, gain, squares, size = M * scale, scale * gain, scale**2 * squares, ZERO
-        price = squares / (4 * self.C) if self.C is not None and top is None else ZERO
+            M, gain, price, size = M * scale, scale * gain, scale**2 * price, ZERO
         return max(gain - size**2 / 2 - price, ZERO), M
 
     def upper(self) -> tuple[Fraction, Matrix, Fraction]:
@@ -425,15 +427,17 @@ class Certificate:
             W = W + Matrix.read(self.witness["move"], *self.shape)
         margins = self._margins(W)
         radius = self._reach(margins)
-        inner = []
+        inner, prices = [], []
         for margin, at in zip(margins, self.constraints, strict=True):
             if not at.tied:
                 square = sum(x * x for x in at.delta) * sum(z * z for z in self.Z.rows[at.query]) if radius else 0
                 inner.append(margin - radius * root_above(square * (self.X.unit * self.Z.unit) ** 2))
+                prices.append(ZERO if self.C is None else self.C[at.query])
         least, bounds = min(inner, default=ONE), []
         if self.C is not None:
-            loss = sum(((1 - m) ** (1 if self.loss == "hinge" else 2) for m in inner if m < 1), ZERO)
-            bounds = [self.C * loss + self._size(W, radius)]
+            power = 1 if self.loss == "hinge" else 2
+            loss = sum((C * (1 - m) ** power for m, C in zip(inner, prices, strict=True) if m < 1), ZERO)
+            bounds = [loss + self._size(W, radius)]
         else:
             _require(least > 0, "a margin of W is not positive")
         if self.C is None or 1 - SMALL_LOSS < least < 1:
@@ -589,7 +593,9 @@ def statements(content: dict[str, Any], claims: dict[str, Any]) -> list[tuple[st
     """Word what was proven and of what problem, a name and a sentence each."""
     question, prior = content["problem"], content["problem"]["prior"]
     C, tolerance = question["C"], _rational(content["claim"]["tolerance"])
-    soft = None if C is None else f"soft: C = {_shown(_rational(C), 6, ROUND_HALF_EVEN)}, loss {question['loss']}"
+    prices = [] if C is None else sorted(map(_rational, C if isinstance(C, list) else [C]))
+    ends = " to ".join(_shown(price, 6, ROUND_HALF_EVEN) for price in dict.fromkeys(prices[:1] + prices[-1:]))
+    soft = None if C is None else f"soft: C = {ends}, loss {question['loss']}"
     size = None if prior is None else Matrix.read(prior, len(prior), len(prior[0])).length()
     lines = [
         ("proven", claims["status"].lower()),

@@ -99,3 +99,5 @@ def test_classifier_is_one_of_scikit_learn() -> None:
     outcomes = check_estimator(MarginClassifier(), on_skip=None)
     assert len(outcomes) > 40
     assert {outcome["status"] for outcome in outcomes} <= {"passed", "skipped"}
+    passed = {outcome["check_name"] for outcome in outcomes if outcome["status"] == "passed"}
+    assert passed >= {"check_estimator_sparse_matrix", "check_sample_weight_equivalence_on_sparse_data"}

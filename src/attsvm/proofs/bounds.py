@@ -205,7 +205,7 @@ def lower_bound(
     if terms.hard:
         # A^T dual of norm zero has underflowed; a bound above the largest float has overflowed.
         return min(max(total / above, 0.0), sys.float_info.max) if 0.0 < above < math.inf else 0.0
-    curvature = float((terms.shift * values) @ values) * (1 + gamma(n * T + 4))
+    curvature = terms.curvature(dual) * (1 + gamma(n * T + 4))
     shrink = 1.0
     if terms.squared:
         curvature += above * above

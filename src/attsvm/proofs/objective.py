@@ -9,12 +9,12 @@ f is the norm, or half the square of a Euclidean norm (Frobenius, or Mahalanobis
 C max(0, u)^2, or infinite for u > 0 (hard margin). Fenchel duality (Rockafellar, *Convex Analysis*, section 31) gives
 the bound, for :math:`\lambda \ge 0` on rejected tokens,
 
-.. math:: c^\top\lambda - f^*(A^\top\lambda) - \tfrac{\epsilon}{2}\sum\lambda_{it}^2, \qquad \lambda \le C_{max},
+.. math:: c^\top\lambda - f^*(A^\top\lambda) - \tfrac{\epsilon}{2}\sum\lambda_{it}^2, \qquad \lambda \le C_{max}.
 
-The hinge has :math:`C_{max} = C, \epsilon = 0`. Its square has :math:`C_{max} = \infty, \epsilon = 1/(2C)` (Cortes and
-Vapnik, Machine Learning 20, 1995). The hard margin has :math:`C_{max} = \infty, \epsilon = 0`. :math:`f^*(M)` is half
-the squared Frobenius norm, or zero on the unit ball of the dual norm. Multipliers are scaled to the largest bound
-before it is evaluated.
+C may differ between queries. The hinge has :math:`C_{max} = C, \epsilon = 0`. Its square has
+:math:`C_{max} = \infty, \epsilon = 1/(2C)` (Cortes and Vapnik, Machine Learning 20, 1995). The hard margin has
+:math:`C_{max} = \infty, \epsilon = 0`. :math:`f^*(M)` is half the squared Frobenius norm, or zero on the unit ball of
+the dual norm. Multipliers are scaled to the largest bound before it is evaluated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from attsvm.core.norms import Norm
+from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced
 from attsvm.core.rounding import LENIENT
@@ -38,8 +38,13 @@ SEPARATION_TOL = 1e-4
 Number = TypeVar("Number", float, Fraction)
 
 
-def admissible(dual: np.ndarray, rejected: np.ndarray, tied: np.ndarray, upper: float = math.inf) -> np.ndarray:
-    """Clip multipliers (n, T) of rejected tokens to [0, ``upper``]; zero where there is no constraint."""
+def admissible(
+    dual: np.ndarray, rejected: np.ndarray, tied: np.ndarray, upper: float | np.ndarray = math.inf
+) -> np.ndarray:
+    """Clip multipliers (n, T) of rejected tokens to [0, ``upper``]; zero where there is no constraint.
+
+    ``upper`` is a number or an array (n, 1).
+    """
     return np.where(rejected, np.minimum(np.maximum(dual, 0.0), upper), np.where(tied, dual, 0.0))
 
 
@@ -56,9 +61,11 @@ class Terms:
     cost : ndarray, shape (n, T)
         The margins that V must reach: c of the module's derivation, zero where unconstrained.
     upper : float
-        Largest multiplier: C for the hinge, otherwise infinite.
+        Largest multiplier: C for the hinge, the smallest C if it differs between queries; otherwise infinite.
     shift : float
-        1/(2C) for the squared hinge, else zero.
+        1/(2C) for the squared hinge, else zero. The largest of these where C differs between queries.
+    prices : ndarray, shape (n, 1), or None
+        C of every query; None where all have the same.
     """
 
     norm: Norm
@@ -68,6 +75,17 @@ class Terms:
     cost: np.ndarray
     upper: float
     shift: float
+    prices: np.ndarray | None = None
+
+    @cached_property
+    def uppers(self) -> float | np.ndarray:
+        """Largest multiplier: of each query, (n, 1), where C differs between them."""
+        return self.upper if self.prices is None or self.shift > 0 else self.prices
+
+    @cached_property
+    def shifts(self) -> float | np.ndarray:
+        """1/(2C) for the squared hinge, else zero: of each query, (n, 1), where C differs between them."""
+        return 0.5 / self.prices if self.prices is not None and self.shift > 0 else self.shift
 
     @cached_property
     def hard(self) -> bool:
@@ -84,10 +102,13 @@ class Terms:
 
     def loss(self, shortfall: np.ndarray) -> float:
         """Sum the losses of c - A(V), (n, T), over rejected tokens; zero for the hard margin."""
-        return self.charge(shortfall[self.rejected])
+        if self.prices is None:
+            return self.charge(shortfall[self.rejected])
+        deficit = np.where(self.rejected, np.maximum(shortfall, 0.0), 0.0)
+        return float((self.prices * (deficit * deficit if self.shift > 0 else deficit)).sum())
 
     def charge(self, shortfall: np.ndarray) -> float:
-        """Sum the losses of some rejected tokens' shortfalls (k,)."""
+        """Sum the losses of some rejected tokens' shortfalls (k,), where C is the same for all."""
         deficit = np.maximum(shortfall, 0.0)
         return self.price(float(deficit.sum()), float(deficit @ deficit) if self.shift > 0 else 0.0)
 
@@ -103,14 +124,14 @@ class Terms:
         if self.hard:
             return np.zeros(shortfall.shape)
         deficit = np.where(self.rejected, np.maximum(shortfall, 0.0), 0.0)
-        return deficit / self.shift if self.shift > 0 else np.where(deficit > 0, self.upper, 0.0)
+        return deficit / self.shifts if self.shift > 0 else np.where(deficit > 0, self.uppers, 0.0)
 
     def central(self, shortfall: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Slack s, multiplier lam, loss xi and its multiplier C - lam on the central path at c - A(V), each (n, T).
 
-        Let u = c - A(V), negative for the hard margin. The equations are xi - s = u and s lam = mu. The hinge adds xi
-        (C - lam) = mu, its square xi = lam/(2C). They leave one quadratic equation per token. If the loss has no slack
-        variable, the last two results are 0 and 1.
+        C is the same for all queries. Let u = c - A(V), negative for the hard margin. The equations are xi - s = u and
+        s lam = mu. The hinge adds xi (C - lam) = mu, its square xi = lam/(2C). They leave one quadratic equation per
+        token. If the loss has no slack variable, the last two results are 0 and 1.
         """
         half, nothing = 0.5 * shortfall, np.zeros(shortfall.shape)
         if np.isfinite(self.upper):
@@ -129,12 +150,31 @@ class Terms:
 
     def may_stay(self, adjoint: np.ndarray) -> bool:
         """Whether V = 0 may be optimal: the adjoint (d, dz) of its multipliers has a dual norm of at most one."""
+        square = float(np.vdot(adjoint, adjoint))
+        if self.squared:
+            # The bound is at most g^2 / (2 |M|^2 + 2 eps |lam|^2), g the gain: at most half the loss at V = 0.
+            return self.norm is not FROBENIUS or not square > 2.0 * self.loss(self.cost)
         # <M, M> / |M| bounds the dual norm of M from below and costs less than the dual norm.
-        return self.squared or not float(np.vdot(adjoint, adjoint)) > 2.0 * self.norm.value(adjoint)
+        return not square > 2.0 * self.norm.value(adjoint)
 
     def clip(self, dual: np.ndarray) -> np.ndarray:
-        """Clip multipliers (n, T) to their signs and upper bound."""
-        return admissible(dual, self.rejected, self.tied, self.upper)
+        """Clip multipliers (n, T) to their signs and upper bounds."""
+        return admissible(dual, self.rejected, self.tied, self.uppers)
+
+    def curvature(self, dual: np.ndarray) -> float:
+        """Sum the squares of rejected tokens' multipliers (n, T), each times its shift."""
+        if self.prices is None:
+            values = dual[self.rejected]
+            return float((self.shift * values) @ values)
+        return float((self.shifts * np.where(self.rejected, dual, 0.0) * dual).sum())
+
+    def largest_scale(self, dual: np.ndarray, top: float = 0.0) -> float:
+        """Largest factor that keeps multipliers (n, T), and one of size ``top``, within their bounds."""
+        if self.prices is None or self.shift > 0:
+            top = float(dual.max(where=self.rejected, initial=top))
+            return self.upper / top if top > 0 else math.inf
+        share = float((dual / self.prices).max(where=self.rejected, initial=0.0))
+        return 1.0 / share if share > 0 else math.inf
 
     def bound(
         self, dual: np.ndarray, adjoint: np.ndarray, size: float | None = None, *, gain: float = 0.0, top: float = 0.0
@@ -148,11 +188,9 @@ class Terms:
         if gain <= 0:
             return 0.0, 0.0
         size = self.norm.dual(adjoint) if size is None else size
-        values = dual[self.rejected]
-        top = float(values.max(initial=top))
         # Squares of multipliers may leave the range of floats although their products with the shift do not.
-        curvature = float((self.shift * values) @ values) + (size * size if self.squared else 0.0)
-        limit = self.upper / top if top > 0 else np.inf
+        curvature = self.curvature(dual) + (size * size if self.squared else 0.0)
+        limit = self.largest_scale(dual, top)
         if not self.squared:
             limit = min(limit, 1.0 / size if size > 0 else np.inf)
         scale = min(limit, gain / curvature if curvature > 0 else np.inf)
@@ -166,15 +204,15 @@ class Regularisation:
 
     Attributes
     ----------
-    C : float or None
-        Weight of a unit of loss; None for the hard margin.
+    C : float, ndarray of shape (n,), or None
+        Weight of a unit of loss, per query if it differs between them; None for the hard margin.
     loss : str
         "hinge" or "squared_hinge".
     prior : ndarray, shape (d, dz), or None
         The W0 that W stays near; None for zero.
     """
 
-    C: float | None
+    C: float | np.ndarray | None
     loss: str
     prior: np.ndarray | None
 
@@ -193,6 +231,16 @@ class Regularisation:
         """Whether multipliers have an upper bound."""
         return self.C is not None and self.loss == "hinge"
 
+    @property
+    def least(self) -> float | None:
+        """The smallest C of a query; C itself where all have the same."""
+        return None if self.C is None else float(np.min(self.C))
+
+    @property
+    def prices(self) -> np.ndarray | None:
+        """C of each query, (n, 1), where it differs between them."""
+        return self.C[:, None] if isinstance(self.C, np.ndarray) else None
+
     def origin(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return the prior, or zero, of shape (d, dz)."""
         return np.zeros(shape) if self.prior is None else self.prior
@@ -203,14 +251,16 @@ class Regularisation:
         if self.prior is not None:
             with np.errstate(**LENIENT):
                 cost = cost - problem.apply(self.prior)
+        least = self.least
         return Terms(
             norm=norm,
             squared=norm.euclidean and not self.hard,
             rejected=problem.rejected,
             tied=problem.tied,
             cost=cost,
-            upper=self.C if self.C is not None and self.hinge else np.inf,
-            shift=0.0 if self.C is None or self.hinge else 0.5 / self.C,
+            upper=least if least is not None and self.hinge else np.inf,
+            shift=0.0 if least is None or self.hinge else 0.5 / least,
+            prices=self.prices,
         )
 
 

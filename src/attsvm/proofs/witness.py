@@ -21,7 +21,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.proofs.certified import VISIBLE
 from attsvm.proofs.claim import Claim
 from attsvm.proofs.infeasible import cancelling_inverse, exact_multipliers
-from attsvm.proofs.objective import Regularisation, admissible
+from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.tie_moves import tie_witness
 from attsvm.proofs.words import norm_proof, norm_roots, norm_words, singular_vectors, table
 
@@ -50,10 +50,16 @@ def question_content(norm: Norm, asked: Regularisation) -> dict[str, Any]:
     """
     return {
         "norm": norm_words(norm),
-        "C": None if asked.C is None else str(Fraction(asked.C)),
+        "C": _price_words(asked.C),
         "loss": asked.loss,
         "prior": None if asked.prior is None else table(asked.prior),
     }
+
+
+def _price_words(C: float | np.ndarray | None) -> str | list[str] | None:
+    if isinstance(C, np.ndarray):
+        return [str(Fraction(price)) for price in C.tolist()]
+    return None if C is None else str(Fraction(C))
 
 
 def witness_content(claim: Claim) -> dict[str, Any]:
@@ -71,7 +77,7 @@ def witness_content(claim: Claim) -> dict[str, Any]:
 def _optimum(claim: Claim) -> dict[str, Any]:
     problem, norm, asked, W = claim.problem, claim.norm, claim.regularisation, claim.certified.W
     given = np.where(np.isfinite(claim.certified.dual).all(), claim.certified.dual, 0.0)
-    clipped = admissible(given, problem.rejected, problem.tied, asked.C if asked.C and asked.hinge else math.inf)
+    clipped = asked.terms(problem, norm).clip(given)
     # Equal numbers keep the given multipliers, signs of zeros included.
     dual = given if (clipped == given).all() else clipped
     vectors: dict[str, Any] = {"V": None, "W": None, "adjoint": norm_proof(norm, _adjoint(problem, dual), dual=True)}

@@ -42,7 +42,9 @@ def load_solution(path: str | os.PathLike[str], kinds: Mapping[bool, Any]) -> An
 
 def _read(content: dict[str, Any], kinds: Mapping[bool, Any]) -> Any:
     problem, question, run = read_problem(content), content["problem"], content["run"]
-    C = None if question["C"] is None else float(Fraction(question["C"]))
+    C = question["C"]
+    if C is not None:
+        C = float(Fraction(C)) if isinstance(C, str) else np.array([float(Fraction(price)) for price in C])
     prior = None if question["prior"] is None else read_table(question["prior"])
     regularisation = Regularisation(C, question["loss"], prior)
     certificate = None if run["certificate"] is None else FarkasCertificate(problem, read_hex(run["certificate"]))

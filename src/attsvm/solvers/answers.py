@@ -137,7 +137,8 @@ class Answers:
         less than the unit ball of the dual norm is wide, or, for the norm that is squared, half its square less than
         tol of the losses.
         """
-        C, problem = self.regularisation.C, self.problem
+        problem = self.problem
+        C = None if self.regularisation.C is None else float(np.max(self.regularisation.C))
         if status is Status.UNDECIDED and certified.objective > 0.0 and certified.value < sys.float_info.min:
             return BELOW_RANGE
         if C is None or status is not Status.UNDECIDED:

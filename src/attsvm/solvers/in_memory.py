@@ -51,7 +51,7 @@ def solve_in_memory(
         control.method = "closed form"
         return reduced.lift_dual(loose / loose.sum()), None, None
     # The scale of the multipliers does not matter for a plain hard margin.
-    unit = 1.0 if setting.plain else setting.unit
+    unit = 1.0 if setting.plain else setting.unit / setting.weights
     guess = None
     if start is not None:
         guess = reduced.gather(start[1]) * unit
@@ -76,7 +76,7 @@ def solve_in_memory(
             certificate = loop.report()
     dual = np.where(reduced.lift_dual(loose), terms.slope(terms.cost), 0.0)
     if control.dual is not None:
-        dual += reduced.lift_dual(control.dual) / (1.0 if terms.hard else unit)
+        dual += reduced.lift_dual(control.dual / (1.0 if terms.hard else unit))
     return (
         None if certificate is None else reduced.lift_dual(certificate),
         None if control.W is None else prior + reduced.lift(control.W),
@@ -88,7 +88,7 @@ class _Beside:
     """The outer loop as a turn beside a method on the whole problem, whose control gets its best pair in the end."""
 
     def __init__(
-        self, setting: Setting, unit: float, control: Control, loop: WorkingSets, loop_control: Control
+        self, setting: Setting, unit: float | np.ndarray, control: Control, loop: WorkingSets, loop_control: Control
     ) -> None:
         self._setting, self._unit, self._control = setting, unit, control
         self._loop, self._loop_control, self._steps, self._has_begun = loop, loop_control, 0, False

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.norms.splitting import evaluations_within
@@ -73,7 +74,7 @@ def solve(
     callback: Callback | None = None,
     verbose: bool = False,
     method: SolverMethod | None = None,
-    C: float | None = None,
+    C: float | ArrayLike | None = None,
     loss: Shortfall = "hinge",
     prior: Any = None,
 ) -> Solution: ...
@@ -109,7 +110,7 @@ def solve(
     callback: Callback | None = None,
     verbose: bool = False,
     method: SolverMethod | None = None,
-    C: float | None = None,
+    C: float | ArrayLike | None = None,
     loss: Shortfall = "hinge",
     prior: Any = None,
     scheduler: str | None = None,
@@ -144,10 +145,10 @@ def solve(
         Force one method instead of the automatic choice; for the Frobenius norm "active_set", "coordinate_newton",
         "interior_point"; for the nuclear norm "first_order" or "interior_point"; for every norm
         "streamed" (working sets over streamed tokens; automatic when they are large).
-    C : float, optional
+    C : float or array_like of shape (n,), optional
         Soft margin: a shortfall ``u = max(0, 1 - margin)`` of a rejected token costs ``C u`` instead of being
         forbidden, added to half the square of the Frobenius norm (scikit-learn's convention) or of a Mahalanobis norm
-        over it, or to any other norm itself.
+        over it, or to any other norm itself. An array has the C of each query, for problems in memory.
     loss : {"hinge", "squared_hinge"}
         With ``C``: the second charges ``C u**2``.
     prior : array_like, shape (d, dz), optional
@@ -189,6 +190,8 @@ def solve(
             raise ValueError("method and warm_start are for problems in memory; neither was expected with shards.")
         control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
         regularisation = read_regularisation(problem.shape, C, loss, prior)
+        if regularisation.prices is not None:
+            raise ValueError("C has a number for each query; one number was expected with shards.")
         with pool_of(problem, scheduler, workers) as pool:
             inner = _choose(measure, None)
             with evaluations_within(control.is_late):
@@ -206,6 +209,8 @@ def solve(
         )
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
     regularisation = read_regularisation(problem.shape, C, loss, prior)
+    if regularisation.prices is not None and method == "streamed":
+        raise ValueError("C has a number for each query; one number was expected with method='streamed'.")
     answers = Answers(problem, measure, tol, control, regularisation)
     if not regularisation.plain and method not in (None, "auto", "streamed"):
         raise ValueError(f"method is {method!r}; None, 'auto' or 'streamed' was expected with C or prior.")
@@ -260,7 +265,8 @@ def _run(
 ) -> Outcome:
     """Solve where the tokens are, or on working sets of them."""
     problem, norm, regularisation, control = answers.problem, answers.norm, answers.regularisation, answers.control
-    inner, skip_rounds = _choose(norm, method), method not in (None, "auto")
+    inner = _choose(norm, method)
+    skip_rounds = method not in (None, "auto") or regularisation.prices is not None
     if streamed:
         return WorkingSets(problem, norm, regularisation, control, inner, start).solve()
     return solve_in_memory(problem, norm, regularisation, control, inner, start, skip_rounds=skip_rounds)
@@ -287,14 +293,15 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
         if first.status is Status.OPTIMAL:
             return first
     control.method = ""
-    pair = None if method is not None else solve_separable(problem, answers.norm, regularisation, control)
+    has_prices = terms.prices is not None
+    pair = None if method is not None or has_prices else solve_separable(problem, answers.norm, regularisation, control)
     early = None if pair is None else answers.of(*pair)
     if early is not None:
         if early.status is Status.OPTIMAL or control.stopped:
             return early
         control.forget()
     start = None if warm_start is None else (warm_start.certified.W, _start_multipliers(warm_start, terms))
-    _, W, dual = _run(answers, None, start, streamed=method == "streamed" or _large(problem))
+    _, W, dual = _run(answers, None, start, streamed=method == "streamed" or (_large(problem) and not has_prices))
     late = answers.of(W, dual)
     return early if early is not None and early.gap < late.gap else late
 
@@ -303,7 +310,8 @@ def _start_multipliers(before: Solution, terms: Terms) -> np.ndarray:
     """Multipliers (n, T) of an earlier solution; those that were at their bound move to the new one."""
     dual, earlier = before.certified.dual, before.regularisation
     if earlier.hinge and earlier.C is not None and np.isfinite(terms.upper):
-        return np.where(dual >= earlier.C * (1.0 - 1e-12), terms.upper, dual)
+        upper = earlier.C if earlier.prices is None else earlier.prices
+        return np.where(dual >= upper * (1.0 - 1e-12), terms.uppers, dual)
     return dual
 
 

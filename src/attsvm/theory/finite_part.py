@@ -95,7 +95,7 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: Factor
     # Inconsistent equations are met in the least-squares sense.
     prior = -start.reshape(reduced.shape)
     cost = np.where(reduced.tied, reduced.apply(-prior), 0.0)
-    setting = Setting(reduced, replace(PLAIN.terms(reduced, NUCLEAR), cost=cost), prior, 0.0)
+    setting = Setting(reduced, replace(PLAIN.terms(reduced, NUCLEAR), cost=cost), prior, 0.0, 1.0)
     control = Control(AIM)
     with np.errstate(**LENIENT):
         finish(solve_from(setting, control, -prior))

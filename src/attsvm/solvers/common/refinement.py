@@ -80,12 +80,12 @@ def _into_ball(problem: SelectionProblem, terms: Terms, dual: np.ndarray) -> np.
 
     Scaled down to it as a whole, they would give up that part of the losses.
     """
-    norm, top = terms.norm, float(dual.max(where=terms.rejected, initial=0.0))
-    if not 0.0 < terms.upper - top < AT_BOUND * terms.upper:
+    norm, scale = terms.norm, terms.largest_scale(dual)
+    if not 1.0 < scale < 1.0 / (1.0 - AT_BOUND):
         return None
-    dual = terms.clip(dual * (terms.upper / top))
+    dual = terms.clip(dual * scale)
     exact = sharp_adjoint(problem, dual)
-    rows, columns = np.nonzero(problem.tied | (terms.rejected & (dual > 0.0) & (dual < terms.upper)))
+    rows, columns = np.nonzero(problem.tied | (terms.rejected & (dual > 0.0) & (dual < terms.uppers)))
     if exact is None or not 0 < len(rows) * exact[0].high.size <= REFINED_ENTRIES:
         return None
     adjoint, size = exact[0].high, np.abs(dual[rows, columns])
@@ -105,7 +105,7 @@ def _correct(
     """Solve for the margins of the active constraints; None when there are too many or their rows depend on others."""
     weight = np.abs(dual) * problem.lengths
     # The margin of a multiplier at its upper bound falls short.
-    loss = (1.0 + AT_BOUND) * dual >= terms.upper
+    loss = (1.0 + AT_BOUND) * dual >= terms.uppers
     rows, columns = np.nonzero(problem.tied | (terms.rejected & ~loss & (weight > SUPPORT_CUT * weight.max())))
     if not 0 < len(rows) * W.size <= REFINED_ENTRIES:
         return None
@@ -118,7 +118,7 @@ def _correct(
         return None
     unit = UNIT * frobenius(W)
     units = np.clip(LOSS * tol * np.abs(dual).sum() / (unit * weight.sum()), LEAST_UNITS, MARGIN_UNITS)
-    demand = 1.0 - terms.shift * dual[rows, columns] + units * unit * lengths
+    demand = 1.0 - (terms.shifts * dual)[rows, columns] + units * unit * lengths
     target = np.where(problem.rejected[rows, columns], demand, 0.0)
     if along:
         weights = Pair(dual[rows, columns], np.zeros(len(rows)))

@@ -31,10 +31,7 @@ def read_regularisation(shape: tuple[int, int, int, int], C: Any, loss: Any, pri
     if C is None and prior is None:
         return PLAIN
     if C is not None:
-        number = isinstance(C, (int, float, np.integer, np.floating)) and not isinstance(C, bool)
-        if not number or not 0 < C < math.inf:
-            raise ValueError(f"C is {C!r}; a positive, finite number, or None for the hard margin, was expected.")
-        C = float(C)
+        C = _read_price(C, shape[0])
     if prior is not None:
         _, _, d, dz = shape
         matrix = to_numpy("prior", prior).astype(np.float64)
@@ -45,3 +42,22 @@ def read_regularisation(shape: tuple[int, int, int, int], C: Any, loss: Any, pri
         matrix.setflags(write=False)
         prior = matrix
     return Regularisation(C, loss, prior)
+
+
+def _read_price(C: Any, n: int) -> float | np.ndarray:
+    """Return C as a float, or as an array (n,) where a number for each query is given."""
+    number = isinstance(C, (int, float, np.integer, np.floating)) and not isinstance(C, bool)
+    if number or np.ndim(C) == 0:
+        if not number or not 0 < C < math.inf:
+            raise ValueError(f"C is {C!r}; a positive, finite number, or None for the hard margin, was expected.")
+        return float(C)
+    prices = to_numpy("C", C)
+    if prices.shape != (n,) or prices.dtype.kind not in "iuf":
+        raise ValueError(
+            f"C has {prices.dtype} of shape {prices.shape}; one number, or {n}, one a query, were expected."
+        )
+    prices = prices.astype(np.float64)
+    if not ((prices > 0) & (prices < math.inf)).all():
+        raise ValueError(f"C has {prices.min()} to {prices.max()}; positive, finite numbers were expected.")
+    prices.setflags(write=False)
+    return prices

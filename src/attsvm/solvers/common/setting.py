@@ -31,12 +31,16 @@ class Setting:
     prior : ndarray, shape (p, r)
     loose : float
         Loss of the tokens left out, which no W changes.
+    weights : ndarray, shape (n, 1), or float
+        Factors of the queries and of the margins asked of them where C differs between queries: C max(0, u)^p is that
+        of the smallest C at u times the p-th root of their ratio. Multipliers are shorter by it.
     """
 
     reduced: Reduced
     terms: Terms
     prior: np.ndarray
     loose: float
+    weights: np.ndarray | float
 
     @cached_property
     def ties(self) -> Ties:
@@ -46,7 +50,7 @@ class Setting:
     @classmethod
     def hard_margin(cls, reduced: Reduced, norm: Norm) -> Setting:
         """Set up the smallest norm at margin one, without a prior; no rejected token may have length zero."""
-        return cls(reduced, PLAIN.terms(reduced, norm), np.zeros(reduced.shape), 0.0)
+        return cls(reduced, PLAIN.terms(reduced, norm), np.zeros(reduced.shape), 0.0, 1.0)
 
     @classmethod
     def of(cls, reduced: Reduced, terms: Terms, prior: np.ndarray) -> Setting:
@@ -54,6 +58,11 @@ class Setting:
 
         Rejected tokens whose margin is zero under every W are left out.
         """
+        weights = 1.0
+        if terms.prices is not None:
+            ratios = terms.prices[reduced.rows] / terms.prices.min()
+            weights = np.sqrt(ratios) if terms.shift > 0 else ratios
+            reduced = replace(reduced, queries=reduced.queries * weights)
         empty = reduced.rejected & (reduced.lengths == 0.0)
         rejected = reduced.rejected & ~empty
         inner = Terms(
@@ -61,14 +70,14 @@ class Setting:
             squared=terms.squared,
             rejected=rejected,
             tied=reduced.tied,
-            cost=np.where(empty, 0.0, reduced.gather(terms.cost)),
+            cost=np.where(empty, 0.0, reduced.gather(terms.cost) * weights),
             upper=terms.upper,
             shift=terms.shift,
         )
-        setting = cls(replace(reduced, rejected=rejected), inner, reduced.lower(prior), 0.0)
+        setting = cls(replace(reduced, rejected=rejected), inner, reduced.lower(prior), 0.0, weights)
         unit = setting.unit
         inner = replace(inner, upper=terms.upper * unit, shift=terms.shift / unit)
-        return replace(setting, terms=inner, loose=inner.charge(np.ones(int(empty.sum()))))
+        return replace(setting, terms=inner, loose=inner.charge(np.broadcast_to(weights, empty.shape)[empty]))
 
     @property
     def plain(self) -> bool:
@@ -116,7 +125,7 @@ class Setting:
         return self._variant(replace(self.reduced, rejected=rejected), replace(self.terms, rejected=rejected), 1.0)
 
     def _variant(self, reduced: Reduced, terms: Terms, unit: float) -> Setting:
-        variant = Setting(reduced, terms, self.prior / unit, self.loose / unit)
+        variant = Setting(reduced, terms, self.prior / unit, self.loose / unit, self.weights)
         variant.__dict__["ties"] = self.ties
         return variant
 

@@ -155,7 +155,7 @@ class Rounds(Collection):
         if not len(state.table):
             # No token is rejected that a W could move, and none tied.
             self.control.method, answer = "closed form", self.ask(self.prior)
-            loss = 0.0 if self.regularisation.C is None else self.regularisation.C * answer.empty
+            loss = (self.regularisation.least or 0.0) * answer.empty
             self.primal = Primal(self.prior, 0.0, loss, loss, 0.0)
             return
         self.control.method = "working sets"

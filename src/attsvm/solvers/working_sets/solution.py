@@ -218,7 +218,7 @@ def _recheck(solution: ShardedSolution, pool: Pool) -> Proof:
             answer = shards.ask(W)
             if answer.rejected > answer.empty * (not hard) or (shards.prior != W).any():
                 return unproven("there are no multipliers.", METHOD)
-            low = 0.0 if hard else float(shards.regularisation.C or 0.0) * answer.empty
+            low = 0.0 if hard else (shards.regularisation.least or 0.0) * answer.empty
             primal = Primal(W, 0.0, low, low, 0.0)
         else:
             primal, answer = shards.judge(W, restriction, sharp=True)

@@ -73,7 +73,7 @@ class WorkingSets:
         multipliers[supports.query, supports.token] = supports.multiplier
         if rounds.certificate is not None:
             return multipliers, None, None
-        C = rounds.regularisation.C
+        C = rounds.regularisation.least
         if C is not None:
             places = np.column_stack([supports.query, supports.token])
             multipliers[unlisted_marks(self._whole, places, supports.anchor)] = (
