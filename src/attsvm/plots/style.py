@@ -101,10 +101,10 @@ def step_axis(ax: Axes, last: float) -> None:
 
 
 def _settle(figure: Figure) -> None:
-    """Lay the figure out once; each of the formats would do it again otherwise."""
+    """Lay the figure out once; each format would do it again, and "none", an engine too, makes each draw twice."""
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")
+        figure.set_layout_engine(None)
 
 
 def as_svg(figure: Figure) -> str:
