@@ -20,6 +20,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint
 # Every worker of the suite is one process with one thread; otherwise the BLAS, OpenMP and numba pools
 # of N workers fight over N cores and the suite takes several times as long.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
+# Workers, and the hundreds of interpreters that tests start, read byte code instead of parsing the package each time.
+KEEP_BYTE_CODE := PYTHONDONTWRITEBYTECODE=
 # A file stays on one worker, so a fixture that a file shares is built once; e2e, the longest, comes first.
 PYTEST_FLAGS := -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
@@ -31,11 +33,11 @@ demo: $(VENV)/.core
 test: SELECTION := -m "not slow"
 slow: SELECTION := -m slow
 test slow test-all: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(SELECTION) $(ARGS)
+	$(ONE_THREAD) $(KEEP_BYTE_CODE) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(SELECTION) $(ARGS)
 
 # testmon keeps in .testmondata which lines a test runs in its own process; -m alone would switch its selection off.
 quick: $(VENV)/.dev
-	$(ONE_THREAD) $(BIN)/python -m pytest -p no:xdist --testmon-forceselect -m "not slow" $(ARGS)
+	$(ONE_THREAD) $(KEEP_BYTE_CODE) $(BIN)/python -m pytest -p no:xdist --testmon-forceselect -m "not slow" $(ARGS)
 
 lint: $(VENV)/.dev
 	@status=0; \

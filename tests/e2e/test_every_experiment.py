@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -110,8 +109,8 @@ def picture_of(name: str) -> Picture:
 def drawing(name: str, width: float) -> Figure:
     figure = picture_of(name).draw(width)
     with house_style():
-        FigureCanvasAgg(figure).draw()
-    figure.set_layout_engine("none")  # it is laid out
+        figure.draw_without_rendering()
+    figure.set_layout_engine(None)  # it is laid out
     return figure
 
 

@@ -1,5 +1,7 @@
 """Pictures of single results show the numbers that they are given."""
 
+from pathlib import Path
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -22,9 +24,10 @@ from pretrained_models import batch, tiny
 mpl.use("agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
 
 from attsvm.plots.heat_maps import COLOURS, ink_on
-from attsvm.plots.style import FIRST
+from attsvm.plots.style import FIRST, as_svg, new_figure, save
 
 TOKENS = np.array([[[1.2, 1.4], [0.2, 0.6], [-0.6, 1.0]], [[1.5, -0.3], [0.5, -1.0], [0.1, 0.3]]])
 QUERIES = np.ones((2, 1))
@@ -149,3 +152,15 @@ def test_heat_maps_keep_their_order_and_their_numbers_on_a_dark_page() -> None:
     ink = np.array([luminance(to_rgb(ink_on(share))) for share in shares])
     # 3 is WCAG's bound for what is not running text; half way along the scale neither ink nor white reaches 4.5.
     assert ((np.maximum(ink, light) + 0.05) / (np.minimum(ink, light) + 0.05) > 3.9).all()
+
+
+def test_a_figure_is_laid_out_once_and_drawn_once_in_each_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure, draw, calls = new_figure(3.0, 2.0), Figure.draw, []
+    figure.subplots().plot([0, 1])
+    monkeypatch.setattr(Figure, "draw", lambda self, renderer: calls.append(renderer) or draw(self, renderer))
+    as_svg(figure)
+    save(figure, tmp_path, "line")
+    assert {path.name for path in tmp_path.iterdir()} == {"line.png", "line.pdf"}
+    assert len(calls) == 1 + 3

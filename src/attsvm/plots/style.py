@@ -101,10 +101,10 @@ def step_axis(ax: Axes, last: float) -> None:
 
 
 def _settle(figure: Figure) -> None:
-    """Compute the layout once; otherwise every output format would repeat it."""
+    """Compute the layout once: every format would repeat it, and the engine "none" would make each of them draw twice."""
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")
+        figure.set_layout_engine(None)
 
 
 def as_svg(figure: Figure) -> str:
