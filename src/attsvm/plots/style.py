@@ -101,7 +101,7 @@ def step_axis(ax: Axes, last: float) -> None:
 
 
 def _settle(figure: Figure) -> None:
-    """Compute the layout once: every format would repeat it, and the engine "none" would make each of them draw twice."""
+    """Compute the layout once: each format would repeat it, and the engine "none" would draw each of them twice."""
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
         figure.set_layout_engine(None)
