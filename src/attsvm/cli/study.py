@@ -83,9 +83,9 @@ def study(
     positions
         Digits only: place (each patch at its position on a blank image) or append (pixels, then position).
     text
-        Required for texts, and only for them: the name of the text column.
+        Texts only, required: the name of the column of texts.
     label
-        Required for texts, and only for them: the name of the label column, which has two values.
+        Texts only, required: the name of the column of labels, which has two values.
     model
         Texts only: folder or hub name of a transformers model whose last hidden states are the tokens. By default words
         are tokens, with vectors fitted on the file.

@@ -16,7 +16,7 @@ def read_moment() -> str:
     Returns
     -------
     {"background", "later", "first"}
-        In a separate process; in this process, once running uncompiled has cost as much time; at the first call.
+        In a separate process; in this process, once running uncompiled has cost the same time; at the first call.
 
     Raises
     ------

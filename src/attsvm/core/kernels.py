@@ -8,7 +8,7 @@ Compiling takes seconds; a small problem takes hundredths of a second uncompiled
 (:mod:`attsvm.core.background`) therefore compiles once per machine; the first call that finds no machine code starts
 it. Until it is done, :func:`call` runs kernels in Python, and callers with an alternative method ask :func:`spares`. No
 call waits for that process, which may be slow on a busy machine and cannot run on a read-only one. A kernel is compiled
-in the calling process once running uncompiled has cost as much time as compiling. A run thus takes at most twice the
+in the calling process once running uncompiled has cost the time of compiling. A run thus takes at most twice the
 best time.
 
 The code that runs depends on the cache, and so do the last bits of a result. Work that needs reproducible results runs

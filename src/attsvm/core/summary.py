@@ -36,7 +36,7 @@ class Summary:
     colour : str
         Colour of the state: GOOD, BAD, UNSURE or MARKED (no verdict).
     facts : sequence of (str, str)
-        Labels and values, most important first; a terminal line shows as many as fit.
+        Labels and values, most important first; a terminal line shows the first that fit.
     picture : str
         SVG, from :func:`histogram`, :func:`line` or :func:`bars`; empty for none.
     caption : str

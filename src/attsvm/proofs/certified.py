@@ -1,6 +1,6 @@
 r"""Bounds that W and multipliers prove, computed from these alone, rounding included.
 
-For a hard margin, any W whose smallest margin is positive can be scaled until that margin is one, and any multipliers
+For a hard margin, any W with a positive smallest margin can be scaled until that margin is one. Any multipliers
 :math:`\lambda \ge 0` bound every feasible norm from below by :math:`1^\top\lambda / \|A^\top\lambda\|_*` (the dual
 norm). The relative gap is therefore scale-free,
 

@@ -4,7 +4,6 @@ Each trial has a separate optimiser, created by the caller's factory. A coupling
 a line search, therefore stays within one trial. The optimiser receives the true gradient, :math:`e^c G / n`, in the
 dtype of the computation. Its arithmetic may lose this gradient early: Adam squares it, and float32 squares underflow
 for :math:`|g| < 10^{-22.6}`, a margin near 52. The trial then ends and records the reason.
-record, and is not driven on by rounding.
 """
 
 from __future__ import annotations

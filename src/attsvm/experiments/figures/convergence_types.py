@@ -3,8 +3,8 @@
 After training, the selected tokens are compared with the optimal ones, and with the SVM-neighbours of their SVM. A
 selection whose neighbours all have lower scores is locally optimal. No theorem excludes other limits of descent:
 Theorems 9 and 10 of arXiv 2308.16898 v1 exclude them only for regularisation paths. Most runs that the paper counts as
-not local are unfinished training. Its shares at d = 2 and 3 are reproduced by requiring a mean top softmax probability
-of 0.9999 after 1000 published steps, for W and for (K, Q), whose norm grows faster.
+not local are unfinished training. We reproduce its shares at d = 2 and 3 by requiring a mean top softmax probability of
+0.9999 after 1000 published steps. This holds for W and for (K, Q), whose norm grows faster.
 """
 
 from __future__ import annotations
