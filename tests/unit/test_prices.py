@@ -148,5 +148,5 @@ def test_bad_prices_are_refused() -> None:
     for C in ([1.0, 0.0, 1.0, 1.0], [1.0, np.nan, 1.0, 1.0]):
         with pytest.raises(ValueError, match="positive, finite numbers were expected"):
             solve(problem, C=C)
-    with pytest.raises(ValueError, match="one number was expected with method='streamed'"):
+    with pytest.raises(ValueError, match="one was expected with shards or method='streamed'"):
         solve(problem, C=np.ones(4), method="streamed")

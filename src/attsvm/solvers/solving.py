@@ -189,9 +189,7 @@ def solve(
         if method is not None or warm_start is not None:
             raise ValueError("method and warm_start are for problems in memory; neither was expected with shards.")
         control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
-        regularisation = read_regularisation(problem.shape, C, loss, prior)
-        if regularisation.prices is not None:
-            raise ValueError("C has a number for each query; one number was expected with shards.")
+        regularisation = read_regularisation(problem.shape, C, loss, prior, streamed=True)
         with pool_of(problem, scheduler, workers) as pool:
             inner = _choose(measure, None)
             with evaluations_within(control.is_late):
@@ -208,9 +206,7 @@ def solve(
             f"{problem.mask.shape}, was expected."
         )
     control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
-    regularisation = read_regularisation(problem.shape, C, loss, prior)
-    if regularisation.prices is not None and method == "streamed":
-        raise ValueError("C has a number for each query; one number was expected with method='streamed'.")
+    regularisation = read_regularisation(problem.shape, C, loss, prior, streamed=method == "streamed")
     answers = Answers(problem, measure, tol, control, regularisation)
     if not regularisation.plain and method not in (None, "auto", "streamed"):
         raise ValueError(f"method is {method!r}; None, 'auto' or 'streamed' was expected with C or prior.")

@@ -13,8 +13,10 @@ from attsvm.proofs.objective import PLAIN, Regularisation
 LOSSES = ("hinge", "squared_hinge")
 
 
-def read_regularisation(shape: tuple[int, int, int, int], C: Any, loss: Any, prior: Any) -> Regularisation:
-    """Check the arguments of :func:`attsvm.solve` that this module serves.
+def read_regularisation(
+    shape: tuple[int, int, int, int], C: Any, loss: Any, prior: Any, *, streamed: bool = False
+) -> Regularisation:
+    """Check the arguments of :func:`attsvm.solve` that this module serves; C is one number where tokens are streamed.
 
     Returns
     -------
@@ -32,6 +34,8 @@ def read_regularisation(shape: tuple[int, int, int, int], C: Any, loss: Any, pri
         return PLAIN
     if C is not None:
         C = _read_price(C, shape[0])
+        if streamed and isinstance(C, np.ndarray):
+            raise ValueError("C has a number for each query; one was expected with shards or method='streamed'.")
     if prior is not None:
         _, _, d, dz = shape
         matrix = to_numpy("prior", prior).astype(np.float64)
