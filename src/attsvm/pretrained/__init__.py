@@ -26,6 +26,8 @@ _HOMES = {
     "Standing": "null",
     "TypeScore": "types",
     "attribute": "contrast",
+    "example_head": "example",
+    "example_model": "example",
     "extract_head": "extract",
     "extract_heads": "extract",
     "head_types": "types",
@@ -53,6 +55,8 @@ __all__ = [
     "Standing",
     "TypeScore",
     "attribute",
+    "example_head",
+    "example_model",
     "extract_head",
     "extract_heads",
     "fit_selection",
@@ -70,6 +74,7 @@ if TYPE_CHECKING:
     from attsvm.pretrained.attribution import Attribution
     from attsvm.pretrained.audit import MarginAudit, margin_audit
     from attsvm.pretrained.contrast import attribute
+    from attsvm.pretrained.example import example_head, example_model
     from attsvm.pretrained.extract import extract_head, extract_heads
     from attsvm.pretrained.head import AttentionHead
     from attsvm.pretrained.kernel import KernelSolution, solve_kernel
