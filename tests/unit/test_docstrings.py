@@ -12,9 +12,12 @@ from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+import torch
 
 import attsvm
+from attsvm import pretrained
 
 DOCS = Path(__file__).parents[2] / "docs"
 SOURCE = Path(attsvm.__file__).parent
@@ -122,3 +125,24 @@ def test_docstrings_describe_what_there_is(path: Path) -> None:
             # scikit-learn sets it.
             missing += [f"{node.name}: {name}" for name in described - members - {"n_features_in_"}]
     assert missing == []
+
+
+def test_examples_take_their_transformer_from_one_place() -> None:
+    # One docstring shows how a model of transformers becomes a head; the others start from the head.
+    builders = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if re.search(r"^ *>>> from transformers import", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert builders == {"pretrained/extract.py"}
+
+
+def test_the_example_is_the_same_in_every_call_and_leaves_random_numbers_alone() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    head, again = pretrained.example_head(), pretrained.example_head()
+    assert np.array_equal(head.W, again.W)
+    assert torch.equal(torch.rand(1), expected)
+    with pytest.raises(ValueError, match=r"architecture is 'gru'; 'bert', 'gpt2' or 'llama' was expected\."):
+        pretrained.example_model("gru")  # type: ignore[arg-type]

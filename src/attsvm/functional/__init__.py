@@ -20,10 +20,8 @@ are differentiable in forward mode too.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
 from attsvm.core.extras import extra_for
+from attsvm.core.lazy import lazy_names
 
 with extra_for("attsvm.functional"):
     from attsvm.functional.attention import exact_attention
@@ -31,9 +29,4 @@ with extra_for("attsvm.functional"):
     from attsvm.functional.softmax import exact_softmax, sparsemax
 
 __all__ = ["exact_attention", "exact_cross_entropy", "exact_softmax", "sparsemax"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in ("margin", "max_margin"):
-        raise AttributeError(f"module 'attsvm.functional' has no attribute {name!r}")
-    return getattr(import_module("attsvm.training.margins"), name)
+__getattr__ = lazy_names(__name__, {"attsvm.training.margins": ("margin", "max_margin")})[0]

@@ -6,38 +6,35 @@ matplotlib's global state.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from attsvm.core.lazy import TYPE_CHECKING, lazy_names
 
-from attsvm.core.extras import extra_for
-
+# Checkers and editors read the imports; at run time a name loads its module on first use.
 if TYPE_CHECKING:
-    from attsvm.plots.heads import attribution, controls, head
-    from attsvm.plots.results import attention, margins, matrix, path, plane, regularisation, shares, spectrum
-
-__all__ = [
-    "attention",
-    "attribution",
-    "controls",
-    "head",
-    "margins",
-    "matrix",
-    "path",
-    "plane",
-    "regularisation",
-    "shares",
-    "spectrum",
-]
-_OF_HEADS = ("attribution", "controls", "head")
-
-
-def __getattr__(name: str) -> Any:
-    # Loaded on first use: reports that need only the style should not load training.
-    if name not in __all__:
-        raise AttributeError(f"module 'attsvm.plots' has no attribute {name!r}")
-    with extra_for(f"attsvm.plots.{name}"):
-        return getattr(import_module(f"attsvm.plots.{'heads' if name in _OF_HEADS else 'results'}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    from attsvm.plots.heads import attribution as attribution
+    from attsvm.plots.heads import controls as controls
+    from attsvm.plots.heads import head as head
+    from attsvm.plots.results import attention as attention
+    from attsvm.plots.results import margins as margins
+    from attsvm.plots.results import matrix as matrix
+    from attsvm.plots.results import path as path
+    from attsvm.plots.results import plane as plane
+    from attsvm.plots.results import regularisation as regularisation
+    from attsvm.plots.results import shares as shares
+    from attsvm.plots.results import spectrum as spectrum
+else:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "attsvm.plots.heads": ("attribution", "controls", "head"),
+            "attsvm.plots.results": (
+                "attention",
+                "margins",
+                "matrix",
+                "path",
+                "plane",
+                "regularisation",
+                "shares",
+                "spectrum",
+            ),
+        },
+    )

@@ -37,13 +37,9 @@ def head(head: AttentionHead, sequence: int = 0, ax: Axes | None = None) -> Axes
 
     Examples
     --------
-    >>> import torch
     >>> from matplotlib.figure import Figure
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import plots, pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+    >>> head = pretrained.example_head()
     >>> ax = plots.head(head, sequence=2, ax=Figure().subplots())
     >>> ax.images[0].get_array().shape
     (6, 6)
@@ -79,13 +75,9 @@ def controls(audit: MarginAudit, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
-    >>> import torch
     >>> from matplotlib.figure import Figure
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import plots, pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+    >>> head = pretrained.example_head()
     >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=4)
     >>> ax = plots.controls(audit, Figure().subplots())
     >>> len(ax.containers[0])
@@ -126,12 +118,10 @@ def attribution(attribution: Attribution, side: Side = "query", ax: Axes | None 
 
     Examples
     --------
-    >>> import torch
     >>> from matplotlib.figure import Figure
-    >>> from transformers import GPT2Config, GPT2Model
     >>> from attsvm import plots, pretrained
-    >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-    >>> split = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+    >>> model, inputs = pretrained.example_model("gpt2")
+    >>> split = pretrained.attribute(model, 1, 0, inputs)
     >>> ax = plots.attribution(split, "keys", Figure().subplots(), most=4)
     >>> len(ax.containers[0])
     4

@@ -55,11 +55,9 @@ class AttributionCheck(Worded):
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import GPT2Config, GPT2Model
     >>> from attsvm import pretrained
-    >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-    >>> split = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+    >>> model, inputs = pretrained.example_model("gpt2")
+    >>> split = pretrained.attribute(model, 1, 0, inputs)
     >>> check = split.check(most=4)
     >>> check.flipped["frozen"]["attribution"].all()
     np.True_
@@ -100,11 +98,9 @@ class AttributionCheck(Worded):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import GPT2Config, GPT2Model
         >>> from attsvm import pretrained
-        >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-        >>> margin = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> margin = pretrained.attribute(model, 1, 0, inputs)
         >>> list(margin.check(most=4).to_frame().columns)
         ['name', 'method', 'norms', 'factor', 'flipped', 'left']
         """

@@ -64,14 +64,11 @@ class Attribution(Summarised):
     Examples
     --------
     >>> import numpy as np
-    >>> import torch
-    >>> from transformers import GPT2Config, GPT2Model
     >>> from attsvm import pretrained
-    >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-    >>> inputs = {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])}
-    >>> split = pretrained.attribute(GPT2Model(config), 1, 0, inputs)
+    >>> model, inputs = pretrained.example_model("gpt2")
+    >>> split = pretrained.attribute(model, 1, 0, inputs)
     >>> split.query, split.components[0].name, bool(np.isclose(split.pairs.sum(), split.margin))
-    (4, 'wte', True)
+    (4, 'transformer.wte', True)
     """
 
     layer: int
@@ -101,11 +98,9 @@ class Attribution(Summarised):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import GPT2Config, GPT2Model
         >>> from attsvm import pretrained
-        >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-        >>> margin = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> margin = pretrained.attribute(model, 1, 0, inputs)
         >>> margin.effects().shape == (len(margin.components), 5)
         True
         """
@@ -135,11 +130,9 @@ class Attribution(Summarised):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import GPT2Config, GPT2Model
         >>> from attsvm import pretrained
-        >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-        >>> margin = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> margin = pretrained.attribute(model, 1, 0, inputs)
         >>> factor, token = margin.flip(0)
         >>> token != margin.chosen
         True
@@ -170,11 +163,9 @@ class Attribution(Summarised):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import GPT2Config, GPT2Model
         >>> from attsvm import pretrained
-        >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-        >>> margin = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> margin = pretrained.attribute(model, 1, 0, inputs)
         >>> bool(margin.check(most=4).flipped["frozen"]["attribution"].all())
         True
         """
@@ -205,11 +196,9 @@ class Attribution(Summarised):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import GPT2Config, GPT2Model
         >>> from attsvm import pretrained
-        >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-        >>> margin = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> margin = pretrained.attribute(model, 1, 0, inputs)
         >>> list(margin.to_frame().columns)
         ['kind', 'name', 'layer', 'head', 'keys', 'queries']
         """
@@ -239,11 +228,9 @@ class Attribution(Summarised):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import GPT2Config, GPT2Model
         >>> from attsvm import pretrained
-        >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-        >>> margin = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> margin = pretrained.attribute(model, 1, 0, inputs)
         >>> len(margin.plot().patches) > 0
         True
         """

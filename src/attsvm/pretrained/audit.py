@@ -56,13 +56,8 @@ class MarginAudit(Worded):
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
-    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> head = pretrained.example_head()
     >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=4)
     >>> len(audit.null["cosine"].draws), type(audit.better_than_null).__name__
     (4, 'bool')
@@ -130,12 +125,8 @@ class MarginAudit(Worded):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import BertConfig, BertModel
         >>> from attsvm import pretrained
-        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head = pretrained.example_head()
         >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=4)
         >>> list(audit.to_frame().columns)
         ['direction', 'cosine']
@@ -166,12 +157,8 @@ class MarginAudit(Worded):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import BertConfig, BertModel
         >>> from attsvm import pretrained
-        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head = pretrained.example_head()
         >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=4)
         >>> audit.plot().get_xlabel()
         'cosine with the trained W'
@@ -224,13 +211,8 @@ def margin_audit(
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
-    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> head = pretrained.example_head()
     >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=0)
     >>> audit.queries, sorted(audit.directions)
     (8, ['frobenius'])

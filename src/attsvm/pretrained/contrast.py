@@ -74,14 +74,11 @@ def attribute(
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import GPT2Config, GPT2Model
     >>> from attsvm import pretrained
-    >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-    >>> inputs = {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])}
-    >>> split = pretrained.attribute(GPT2Model(config), 1, 0, inputs, query=3, chosen=1, rival=2)
+    >>> model, inputs = pretrained.example_model("gpt2")
+    >>> split = pretrained.attribute(model, 1, 0, inputs, query=3, chosen=1, rival=2)
     >>> [component.name for component in split.components][:5]
-    ['wte', 'wpe', 'h.0.attn[0]', 'h.0.attn[1]', 'h.0.mlp']
+    ['transformer.wte', 'transformer.wpe', 'transformer.h.0.attn[0]', 'transformer.h.0.attn[1]', 'transformer.h.0.mlp']
     >>> bool(abs(split.keys.sum() - split.margin) < 1e-6)
     True
     """

@@ -85,12 +85,8 @@ def extract_heads(
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> model, inputs = pretrained.example_model()
     >>> [(head.layer, head.head) for head in pretrained.extract_heads(model, inputs)]
     [(0, 0), (0, 1)]
     """

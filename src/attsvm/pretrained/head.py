@@ -104,13 +104,8 @@ class AttentionHead(Summarised):
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
-    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> head = pretrained.example_head()
     >>> head.queries.shape, head.attention().shape, head.problem().shape
     ((24, 17), (24, 6), (24, 6, 16, 17))
     """
@@ -193,12 +188,8 @@ class AttentionHead(Summarised):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import BertConfig, BertModel
         >>> from attsvm import pretrained
-        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head = pretrained.example_head()
         >>> head.scores().shape
         (24, 6)
         """
@@ -219,12 +210,8 @@ class AttentionHead(Summarised):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import BertConfig, BertModel
         >>> from attsvm import pretrained
-        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head = pretrained.example_head()
         >>> float(abs(head.attention().sum(axis=1) - 1).max()) < 1e-12
         True
         """
@@ -248,12 +235,8 @@ class AttentionHead(Summarised):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import BertConfig, BertModel
         >>> from attsvm import pretrained
-        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head = pretrained.example_head()
         >>> head.problem().shape
         (24, 6, 16, 17)
         """
@@ -273,12 +256,8 @@ class AttentionHead(Summarised):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import BertConfig, BertModel
         >>> from attsvm import pretrained
-        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head = pretrained.example_head()
         >>> head.asking_vectors().shape
         (24, 17)
         """
@@ -291,12 +270,8 @@ class AttentionHead(Summarised):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import BertConfig, BertModel
         >>> from attsvm import pretrained
-        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head = pretrained.example_head()
         >>> W = head.W
         >>> head.with_bias_row(W) is W
         True
@@ -318,12 +293,8 @@ class AttentionHead(Summarised):
         Examples
         --------
         >>> import numpy as np
-        >>> import torch
-        >>> from transformers import BertConfig, BertModel
         >>> from attsvm import pretrained
-        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head = pretrained.example_head()
         >>> head.take(np.arange(5)).attention().shape
         (5, 6)
         """
@@ -374,12 +345,8 @@ class AttentionHead(Summarised):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import BertConfig, BertModel
         >>> from attsvm import pretrained
-        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head = pretrained.example_head()
         >>> head.plot().get_xlabel()
         'token'
         """

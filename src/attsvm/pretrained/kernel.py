@@ -61,13 +61,8 @@ class KernelSolution(Summarised):
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
-    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> head = pretrained.example_head()
     >>> solution = pretrained.solve_kernel(head, C=1.0)
     >>> solution.status.name, solution.gap < 1e-5, solution.scores(head).shape
     ('OPTIMAL', True, (24, 6))
@@ -93,12 +88,8 @@ class KernelSolution(Summarised):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import BertConfig, BertModel
         >>> from attsvm import pretrained
-        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head = pretrained.example_head()
         >>> solution = pretrained.solve_kernel(head, C=1.0)
         >>> solution.scores(head).shape
         (24, 6)
@@ -110,12 +101,8 @@ class KernelSolution(Summarised):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import BertConfig, BertModel
         >>> from attsvm import pretrained
-        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head = pretrained.example_head()
         >>> solution = pretrained.solve_kernel(head, C=1.0)
         >>> type(solution.product_with_trained()).__name__
         'float'
@@ -181,15 +168,11 @@ def solve_kernel(
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import LlamaConfig, LlamaModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = LlamaModel(LlamaConfig(vocab_size=50, **sizes))
-    >>> head = pretrained.extract_head(model, 0, 0, {"input_ids": torch.arange(12).reshape(2, 6)})
+    >>> head = pretrained.example_head("llama")
     >>> solution = pretrained.solve_kernel(head)
     >>> solution.dual.shape, bool(solution.lower_bound <= solution.objective)
-    ((12, 6), True)
+    ((24, 6), True)
     """
     selection = _read_selected(head, selected)
     if C is not None and not C > 0:

@@ -116,15 +116,12 @@ class AttentionMonitor:
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> from attsvm.pretrained import AttentionMonitor
-        >>> config = GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-        >>> model, tokens = GPT2LMHeadModel(config), torch.tensor([[7, 3, 9, 3, 1]])
-        >>> monitor = AttentionMonitor(model, every=10)
+        >>> from attsvm import pretrained
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> monitor = pretrained.AttentionMonitor(model, every=10)
         >>> for step in range(20):
         ...     with monitor.step(step):
-        ...         loss = model(tokens, labels=tokens).loss
+        ...         loss = model(**inputs, labels=inputs["input_ids"]).loss
         >>> [record["step"] for record in monitor.records]
         [0, 10]
         """
@@ -162,15 +159,12 @@ class AttentionMonitor:
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> from attsvm.pretrained import AttentionMonitor
-        >>> config = GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-        >>> model, tokens = GPT2LMHeadModel(config), torch.tensor([[7, 3, 9, 3, 1]])
-        >>> monitor = AttentionMonitor(model, every=10)
+        >>> from attsvm import pretrained
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> monitor = pretrained.AttentionMonitor(model, every=10)
         >>> for step in range(20):
         ...     with monitor.step(step):
-        ...         loss = model(tokens, labels=tokens).loss
+        ...         loss = model(**inputs, labels=inputs["input_ids"]).loss
         >>> sorted(monitor.to_dict())
         ['clip', 'every', 'records']
         """
@@ -181,15 +175,12 @@ class AttentionMonitor:
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> from attsvm.pretrained import AttentionMonitor
-        >>> config = GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-        >>> model, tokens = GPT2LMHeadModel(config), torch.tensor([[7, 3, 9, 3, 1]])
-        >>> monitor = AttentionMonitor(model, every=10)
+        >>> from attsvm import pretrained
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> monitor = pretrained.AttentionMonitor(model, every=10)
         >>> for step in range(20):
         ...     with monitor.step(step):
-        ...         loss = model(tokens, labels=tokens).loss
+        ...         loss = model(**inputs, labels=inputs["input_ids"]).loss
         >>> len(monitor.to_json_lines().splitlines())
         2
         """
@@ -200,15 +191,12 @@ class AttentionMonitor:
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import GPT2Config, GPT2LMHeadModel
-        >>> from attsvm.pretrained import AttentionMonitor
-        >>> config = GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-        >>> model, tokens = GPT2LMHeadModel(config), torch.tensor([[7, 3, 9, 3, 1]])
-        >>> monitor = AttentionMonitor(model, every=10)
+        >>> from attsvm import pretrained
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> monitor = pretrained.AttentionMonitor(model, every=10)
         >>> for step in range(20):
         ...     with monitor.step(step):
-        ...         loss = model(tokens, labels=tokens).loss
+        ...         loss = model(**inputs, labels=inputs["input_ids"]).loss
         >>> [step for step, value in monitor.series("max_logit", 0, 1)]
         [0, 10]
         """

@@ -42,13 +42,8 @@ class Standing(Listed):
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
-    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> head = pretrained.example_head()
     >>> score = next(iter(pretrained.head_types(head, draws=2).scores.values()))
     >>> score.standing.rotated.shape
     (1,)

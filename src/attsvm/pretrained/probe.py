@@ -76,13 +76,8 @@ class SelectionProbe(Worded):
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
-    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> head = pretrained.example_head()
     >>> probe = pretrained.fit_selection(head, method="logistic", queries=20)
     >>> probe.train > 0, probe.held_out > 0, probe.support
     (True, True, ())
@@ -167,13 +162,8 @@ def fit_selection(
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
-    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> head = pretrained.example_head()
     >>> probe = pretrained.fit_selection(head, queries=20)
     >>> probe.method, 0 <= probe.agreement <= 1
     ('svm', True)

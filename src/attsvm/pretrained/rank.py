@@ -40,12 +40,8 @@ class HeadRank(Listed):
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> model, inputs = pretrained.example_model()
     >>> rank = pretrained.rank_profile(model, inputs)[0]
     >>> 1 <= rank.weights99 <= rank.width, 1 <= rank.scores <= rank.width
     (True, True)
@@ -76,12 +72,8 @@ def rank_profile(
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
+    >>> model, inputs = pretrained.example_model()
     >>> [(rank.head, rank.width) for rank in pretrained.rank_profile(model, inputs)]
     [(0, 8), (1, 8)]
     """

@@ -45,15 +45,11 @@ class Lifted(Listed):
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import LlamaConfig, LlamaModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = LlamaModel(LlamaConfig(vocab_size=50, **sizes))
-    >>> head = pretrained.extract_head(model, 0, 0, {"input_ids": torch.arange(12).reshape(2, 6)})
+    >>> head = pretrained.example_head("llama")
     >>> lifted = pretrained.rope_lift(head)
     >>> lifted.W.shape, lifted.problem().shape
-    ((128, 16), (12, 6, 128, 16))
+    ((128, 16), (24, 6, 128, 16))
     """
 
     head: AttentionHead
@@ -65,12 +61,8 @@ class Lifted(Listed):
 
         Examples
         --------
-        >>> import torch
-        >>> from transformers import LlamaConfig, LlamaModel
         >>> from attsvm import pretrained
-        >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        >>> model = LlamaModel(LlamaConfig(vocab_size=50, **sizes))
-        >>> head = pretrained.extract_head(model, 0, 1, {"input_ids": torch.arange(24).reshape(4, 6)})
+        >>> head = pretrained.example_head("llama")
         >>> lifted = pretrained.rope_lift(head)
         >>> lifted.problem().shape
         (24, 6, 128, 16)
@@ -98,15 +90,11 @@ def rope_lift(head: AttentionHead) -> Lifted:
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import LlamaConfig, LlamaModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = LlamaModel(LlamaConfig(vocab_size=50, **sizes))
-    >>> head = pretrained.extract_head(model, 0, 0, {"input_ids": torch.arange(12).reshape(2, 6)})
+    >>> head = pretrained.example_head("llama")
     >>> lifted = pretrained.rope_lift(head)
     >>> head.rotary, lifted.tokens.shape
-    (True, (12, 6, 128))
+    (True, (24, 6, 128))
     """
     n, T = head.mask.shape
     d = head.tokens.shape[2]

@@ -54,13 +54,8 @@ class SelectionReport(Worded):
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
-    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> head = pretrained.example_head()
     >>> report = pretrained.selection_report(head)
     >>> report.special, report.offsets.shape == report.offset_shares.shape
     (None, True)
@@ -132,13 +127,8 @@ def selection_report(head: AttentionHead) -> SelectionReport:
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import BertConfig, BertModel
     >>> from attsvm import pretrained
-    >>> sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    >>> model = BertModel(BertConfig(vocab_size=50, **sizes), add_pooling_layer=False)
-    >>> inputs = {"input_ids": torch.arange(24).reshape(4, 6)}
-    >>> head = pretrained.extract_head(model, 0, 1, inputs)
+    >>> head = pretrained.example_head()
     >>> report = pretrained.selection_report(head)
     >>> report.queries, report.visible, report.verdict
     (24, 6.0, 'soft')

@@ -45,13 +45,11 @@ class Component(Listed):
 
     Examples
     --------
-    >>> import torch
-    >>> from transformers import GPT2Config, GPT2Model
     >>> from attsvm import pretrained
-    >>> config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, bos_token_id=None, eos_token_id=None)
-    >>> split = pretrained.attribute(GPT2Model(config), 1, 0, {"input_ids": torch.tensor([[7, 3, 9, 3, 1]])})
+    >>> model, inputs = pretrained.example_model("gpt2")
+    >>> split = pretrained.attribute(model, 1, 0, inputs)
     >>> split.components[2]
-    Component(kind head, name h.0.attn[0], layer 0, head 0)
+    Component(kind head, name transformer.h.0.attn[0], layer 0, head 0)
     """
 
     kind: str
