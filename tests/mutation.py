@@ -40,52 +40,52 @@ ROOT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 THEORY, PROOFS = "attsvm.theory.", "attsvm.proofs."
 # The tests that run for a module, quick ones first; the expression leaves out what takes more than a few seconds.
-CONSTANTS = ["tests/unit/test_theory_constants.py"]
-CONDITIONS = ["tests/unit/test_theory_conditions.py"]
-VERDICTS = ["tests/unit/test_theory_verdicts.py"]
-COUNTEREXAMPLE = ["tests/unit/test_theory_counterexample.py"]
+CONSTANTS = ["tests/unit/theory/test_theory_constants.py"]
+CONDITIONS = ["tests/unit/theory/test_theory_conditions.py"]
+VERDICTS = ["tests/unit/theory/test_theory_verdicts.py"]
+COUNTEREXAMPLE = ["tests/unit/theory/test_theory_counterexample.py"]
 PROPERTIES = ["tests/property/test_theory_properties.py"]
 SLOW = ["-k", "not strict_and_slack and not descent_from_zero and not both_basins and not independence and not mixes"]
 EVERYTHING = CONDITIONS + CONSTANTS + COUNTEREXAMPLE + VERDICTS + PROPERTIES + SLOW
-EXACT = ["tests/unit/test_exact.py"]
-PROOF = ["tests/unit/test_proofs.py"]
-CLAIMS = [*PROOF, "tests/unit/test_certified_claims.py"]
-FUNCTIONAL = ["tests/unit/test_functional.py", "tests/unit/test_multi_token.py", "-k", "not limit_of"]
+EXACT = ["tests/unit/proofs/test_exact.py"]
+PROOF = ["tests/unit/proofs/test_proofs.py"]
+CLAIMS = [*PROOF, "tests/unit/proofs/test_certified_claims.py"]
+FUNCTIONAL = ["tests/unit/nn/test_functional.py", "tests/unit/nn/test_multi_token.py", "-k", "not limit_of"]
 TESTS = {
     THEORY + "constants": CONSTANTS + CONDITIONS + SLOW,
     THEORY + "conditions": CONDITIONS + CONSTANTS + COUNTEREXAMPLE + SLOW,
-    THEORY + "tokens": ["tests/unit/test_theory_tokens.py", *CONDITIONS, *CONSTANTS, *SLOW],
+    THEORY + "tokens": ["tests/unit/theory/test_theory_tokens.py", *CONDITIONS, *CONSTANTS, *SLOW],
     THEORY + "verdict": COUNTEREXAMPLE + VERDICTS + CONSTANTS + CONDITIONS + SLOW,
     THEORY + "divergence": VERDICTS + PROPERTIES + SLOW,
-    THEORY + "separability": ["tests/unit/test_theory_separability.py"],
-    THEORY + "finite_part": ["tests/unit/test_finite_part.py", "tests/unit/test_equivalence.py"],
-    THEORY + "equivalence": ["tests/unit/test_equivalence.py"],
+    THEORY + "separability": ["tests/unit/theory/test_theory_separability.py"],
+    THEORY + "finite_part": ["tests/unit/theory/test_finite_part.py", "tests/unit/theory/test_equivalence.py"],
+    THEORY + "equivalence": ["tests/unit/theory/test_equivalence.py"],
     THEORY + "graph": ["tests/reference/test_graph_svm.py"],
-    THEORY + "prompt": ["tests/unit/test_prompt_svm.py"],
-    "attsvm.core.reduction": ["tests/unit/test_reduction.py"],
-    "attsvm.core.problem": ["tests/unit/test_problem.py", "tests/unit/test_bad_input_problem.py"],
-    "attsvm.core.rounding": ["tests/unit/test_rounding.py"],
-    "attsvm.solution.solution": ["tests/unit/test_solution.py"],
-    "attsvm.solution.solution_set": ["tests/unit/test_solution_set.py"],
-    PROOFS + "bounds": ["tests/unit/test_certified.py"],
-    PROOFS + "certified": ["tests/unit/test_certified.py"],
-    PROOFS + "objective": ["tests/unit/test_certified.py", *CLAIMS],
-    PROOFS + "ties": ["tests/unit/test_ties.py"],
-    PROOFS + "tie_moves": ["tests/unit/test_ties.py"],
-    PROOFS + "surjective": ["tests/unit/test_ties.py"],
-    PROOFS + "decision": ["tests/unit/test_decision.py"],
-    PROOFS + "linear": ["tests/unit/test_decision.py", *EXACT],
-    PROOFS + "certificate": ["tests/unit/test_certificate.py"],
-    PROOFS + "infeasible": ["tests/unit/test_certificate.py"],
+    THEORY + "prompt": ["tests/unit/theory/test_prompt_svm.py"],
+    "attsvm.core.reduction": ["tests/unit/core/test_reduction.py"],
+    "attsvm.core.problem": ["tests/unit/core/test_problem.py", "tests/unit/core/test_bad_input_problem.py"],
+    "attsvm.core.rounding": ["tests/unit/core/test_rounding.py"],
+    "attsvm.solution.solution": ["tests/unit/solution/test_solution.py"],
+    "attsvm.solution.solution_set": ["tests/unit/solution/test_solution_set.py"],
+    PROOFS + "bounds": ["tests/unit/proofs/test_certified.py"],
+    PROOFS + "certified": ["tests/unit/proofs/test_certified.py"],
+    PROOFS + "objective": ["tests/unit/proofs/test_certified.py", *CLAIMS],
+    PROOFS + "ties": ["tests/unit/proofs/test_ties.py"],
+    PROOFS + "tie_moves": ["tests/unit/proofs/test_ties.py"],
+    PROOFS + "surjective": ["tests/unit/proofs/test_ties.py"],
+    PROOFS + "decision": ["tests/unit/proofs/test_decision.py"],
+    PROOFS + "linear": ["tests/unit/proofs/test_decision.py", *EXACT],
+    PROOFS + "certificate": ["tests/unit/proofs/test_certificate.py"],
+    PROOFS + "infeasible": ["tests/unit/proofs/test_certificate.py"],
     PROOFS + "claim": CLAIMS,
     PROOFS + "recheck": CLAIMS,
     PROOFS + "prove": CLAIMS,
     PROOFS + "witness": PROOF + EXACT,
-    "attsvm.core.norms.square_root": ["tests/unit/test_mahalanobis_certificates.py"],
+    "attsvm.core.norms.square_root": ["tests/unit/core/test_mahalanobis_certificates.py"],
     PROOFS + "dyadic": PROOF + EXACT,
     PROOFS + "proof": PROOF + EXACT,
     **{f"attsvm.functional.{name}": FUNCTIONAL for name in ("softmax", "attention", "cross_entropy")},
-    "attsvm.training.gradient": ["tests/unit/test_gradient.py"],
+    "attsvm.training.gradient": ["tests/unit/training/test_gradient.py"],
 }
 
 QUIET = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]

@@ -14,7 +14,7 @@ from attsvm.experiments import registry
 from attsvm.experiments.comparison import COMPARISONS
 from attsvm.experiments.published.ledger import LedgerNumber, curve, ledger, of_ledger
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COPY = ROOT / "tests" / "data" / "v1-figures.json"
 ORIGINAL = ROOT.parent / "shared" / "published" / "v1-figures.json"
 

@@ -14,7 +14,7 @@ import attsvm
 from attsvm import SelectionProblem, ShardedProblem, TokenData, margin_report, pretrained, solve
 from attsvm.functional import exact_attention, exact_cross_entropy, exact_softmax, max_margin
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "gpu.py"
 
 DEVICES = [
     "cpu",

@@ -19,7 +19,7 @@ import torch
 import attsvm
 from attsvm import pretrained
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 SOURCE = Path(attsvm.__file__).parent
 MODULES = sorted(
     ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)

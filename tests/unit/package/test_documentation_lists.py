@@ -13,7 +13,7 @@ import pytest
 
 import attsvm
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 # Packages whose public names, those of `__all__`, each need an entry.

@@ -255,7 +255,7 @@ def test_first_problems_of_every_size_are_solved_before_anything_compiles(tmp_pa
         assert {status.name for status in solve_batch(few).status} == {"OPTIMAL"}
         print(sum(len(function.overloads) for function in KERNELS))
     """
-    folder = str(Path(__file__).parents[1])
+    folder = str(Path(__file__).parents[2])
     process = _run(script.replace("sys.argv[1]", repr(folder)), tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
     assert (process.stdout, process.stderr) == ("0\n", "")
 

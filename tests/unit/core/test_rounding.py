@@ -148,7 +148,7 @@ def test_norms_in_floats_against_exact_ones(norm: str | float, sharp: bool, dual
         value = measure.dual(M) if dual else measure.value(M)
         exact = (dual_norm_above if dual else exact_norm_above)(measure, Dyadic.of(M))
         above = norm_above(measure, M, value, dual=dual, sharp=sharp)
-        # The exact bound exceeds the norm itself by 1e-15 of it at most (tests/unit/test_exact.py).
+        # The exact bound exceeds the norm itself by 1e-15 of it at most (tests/unit/proofs/test_exact.py).
         assert above >= float(exact) * (1 - 1e-15)
         assert above <= float(exact) * (1 + (2e-14 if sharp else 3e-13))
 

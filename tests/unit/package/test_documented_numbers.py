@@ -13,7 +13,7 @@ import pytest
 from attsvm.experiments import registry
 from attsvm.experiments.published.ledger import ledger
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 

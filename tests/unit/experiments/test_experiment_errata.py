@@ -14,7 +14,7 @@ from attsvm.experiments import registry
 from attsvm.report.errata import ERRATA, HEAD, KINDS, WITHDRAWALS, page
 from errata_numbers import numbers
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 IN_PYTHON = {shlex.split(one.command)[2]: one for one in ERRATA if one.command.startswith("python -c")}
 
 
