@@ -501,7 +501,7 @@ def test_opposite_unit_vectors_are_proved_by_intervals() -> None:
     for query in ([1.0], [0.0, 2.0]):
         how = prove_infeasible(single(deltas, query), dual)
         assert how is not None
-        assert how.startswith("6 multipliers beside")
+        assert how.startswith("6 multipliers near")
     # Multipliers so small that products underflow are left to the integers.
     tiny = prove_infeasible(
         single(np.array([[1.0, 1e-200], [-1.0, -1e-200]]), [1.0, 1e-100]), np.array([[0.0, 0.5, 0.5]])
