@@ -206,4 +206,4 @@ def _written_out(X: Any, norm: Norm, count: int) -> tuple[np.ndarray, Any]:
         return vectors * sigma, aslinearoperator((vectors / sigma).T) @ aslinearoperator(X)
     if not len(used) or norm.mismatch((count, len(used))) is not None:
         return X.toarray(), None
-    return X[:, used].toarray(), eye_array(X.shape[1], format="csr")[used]
+    return X[:, used].toarray(), csr_array(eye_array(X.shape[1]))[used]
