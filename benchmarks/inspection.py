@@ -5,7 +5,8 @@
     python inspection.py quick                         # seconds
 
 Weights and texts are random: Llama with rotary positions, and words in Zipf's frequencies. What `inspect` prints
-follows the line of its costs. --set layers=4 inspected=0-1 and the like change a size; --keep leaves the model there.
+follows the line of its costs. --set layers=4 inspected=0-1 and the like change a size; --keep leaves the model there;
+--device cuda runs the model on a GPU.
 """
 
 from __future__ import annotations
@@ -81,13 +82,13 @@ def write_texts(size: Size, file: Path) -> None:
     file.write_text("\n".join(" ".join(f"w{k}" for k in text) for text in words) + "\n", encoding="utf-8")
 
 
-def measure(size: Size, folder: Path) -> str:
+def measure(size: Size, folder: Path, device: str) -> str:
     """Make the model, inspect it in a process of its own, and say what that took."""
     weights = write_model(size, folder / "model")
     write_texts(size, folder / "texts.txt")
     command = [sys.executable, "-c", "import sys; from attsvm.cli import main; sys.exit(main())", "inspect"]
     command += [folder / "model", "--text", folder / "texts.txt", "--out", folder / "report"]
-    command += ["--memory", size.memory, "--dtype", size.dtype]
+    command += ["--memory", size.memory, "--dtype", size.dtype, "--device", device]
     command += ["--layers", size.inspected] if size.inspected else []
     start = time.perf_counter()
     run = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True)
@@ -105,6 +106,7 @@ def main() -> None:
     parser.add_argument("size", choices=SIZES)
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     size = SIZES[options.size]
     for assignment in options.set:
@@ -112,10 +114,10 @@ def main() -> None:
         size = replace(size, **{name: type(getattr(size, name))(value)})
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
-        print(measure(size, options.keep), end="")
+        print(measure(size, options.keep, options.device), end="")
         return
     with tempfile.TemporaryDirectory() as folder:
-        print(measure(size, Path(folder)), end="")
+        print(measure(size, Path(folder), options.device), end="")
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def test_a_head_is_extracted_where_its_model_is(device: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def benchmark() -> Any:
+def script() -> Any:
     spec = importlib.util.spec_from_file_location("gpu", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
@@ -142,17 +142,17 @@ def benchmark() -> Any:
 
 
 def test_the_benchmark_says_that_there_is_no_device(
-    benchmark: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert benchmark.main([]) == 2
+    assert script.main([]) == 2
     assert capsys.readouterr().err == "device is 'cuda', and torch finds no CUDA device; --device cpu was expected.\n"
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_benchmark_writes_its_tables(benchmark: Any, device: str, tmp_path: Path) -> None:
+def test_the_benchmark_writes_its_tables(script: Any, device: str, tmp_path: Path) -> None:
     file = tmp_path / "GPU.md"
-    assert benchmark.main(["--device", device, "--small", "--out", str(file)]) == 0
+    assert script.main(["--device", device, "--small", "--out", str(file)]) == 0
     text = file.read_text(encoding="utf-8")
     for title in ("Memory", "Training", "Pricing", "Attention"):
         assert f"## {title}" in text
