@@ -11,9 +11,9 @@ from torch.autograd import Function
 
 from attsvm.functional.softmax import centred_product, describe, exact_softmax
 
-# Number of scores in one chunk of queries, at most. The backward pass holds about eight arrays of so many entries: 64 MB
-# in float64 on a processor, whose caches smaller chunks suit. An accelerator is idle in small chunks: on an H200 chunks
-# of 2^25 scores take a ninth of the time of 2^20 and a gigabyte in float32, and longer ones a tenth less.
+# Number of scores in one chunk of queries, at most. The backward pass holds about eight arrays of so many entries, on a
+# processor 64 MB in float64. Small chunks leave an accelerator idle: on an H200 chunks of 2^25 scores take a ninth of
+# the time of 2^20 and a gigabyte in float32, and longer chunks a tenth less.
 CHUNK_ENTRIES, ACCELERATOR_ENTRIES = 1 << 20, 1 << 25
 
 
@@ -181,7 +181,7 @@ def exact_attention(
         number of query heads.
     query_chunk : int, optional
         Number of queries per chunk. By default all queries, if there are at most 2^20 scores (2^25 on an accelerator),
-        and chunks of that size otherwise. The backward pass of chunks computes the scores again instead of storing them.
+        and chunks of that size otherwise. The backward pass of chunks computes the scores again and stores none.
 
     Returns
     -------
