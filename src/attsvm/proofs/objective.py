@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,7 +47,7 @@ def admissible(
     return np.where(rejected, np.minimum(np.maximum(dual, 0.0), upper), np.where(tied, dual, 0.0))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Terms:
     """Terms of the objective, in the coordinates of the margins.
 
@@ -57,7 +56,8 @@ class Terms:
     norm : Norm
     squared : bool
         Half the square of the norm (Frobenius, soft margin) instead of the norm.
-    rejected, tied : ndarray of bool, shape (n, T)
+    problem : SelectionProblem or Reduced
+        Its constraints are those of the multipliers.
     cost : ndarray, shape (n, T)
         The margins that V must reach: c of the module's derivation, zero where unconstrained.
     upper : float
@@ -70,24 +70,33 @@ class Terms:
 
     norm: Norm
     squared: bool
-    rejected: np.ndarray
-    tied: np.ndarray
+    problem: SelectionProblem | Reduced
     cost: np.ndarray
     upper: float
     shift: float
     prices: np.ndarray | None = None
 
-    @cached_property
+    @property
+    def rejected(self) -> np.ndarray:
+        """Tokens that must be rejected: bool, shape (n, T)."""
+        return self.problem.rejected
+
+    @property
+    def tied(self) -> np.ndarray:
+        """Tokens whose margin must be zero: bool, shape (n, T)."""
+        return self.problem.tied
+
+    @property
     def uppers(self) -> float | np.ndarray:
         """Largest multiplier: of each query, (n, 1), where C differs between them."""
         return self.upper if self.prices is None or self.shift > 0 else self.prices
 
-    @cached_property
+    @property
     def shifts(self) -> float | np.ndarray:
         """1/(2C) for the squared hinge, else zero: of each query, (n, 1), where C differs between them."""
         return 0.5 / self.prices if self.prices is not None and self.shift > 0 else self.shift
 
-    @cached_property
+    @property
     def hard(self) -> bool:
         """Whether a margin below one is forbidden rather than penalised."""
         return math.isinf(self.upper) and self.shift == 0.0
@@ -255,8 +264,7 @@ class Regularisation:
         return Terms(
             norm=norm,
             squared=norm.euclidean and not self.hard,
-            rejected=problem.rejected,
-            tied=problem.tied,
+            problem=problem,
             cost=cost,
             upper=least if least is not None and self.hinge else np.inf,
             shift=0.0 if least is None or self.hinge else 0.5 / least,

@@ -62,12 +62,15 @@ class Answers:
         certified = certify(problem, norm, origin, dual, regularisation, evaluation=evaluation)
         if self.phase_one is not None and W is not None and certified.gap > tol:
             certified = self._feasible(self.phase_one, certified, W, dual)
-        doubtful = certified.gap > tol and (certified.gap - certified.rounding <= tol or self.control.solved)
-        if certified.gap <= tol:
+        gap = certified.gap
+        if gap <= tol:
             doubtful = certified.rounding > ROUNDING * tol and n * d * dz <= SHARP_ENTRIES
+        else:
+            doubtful = gap - certified.rounding <= tol or self.control.solved
         if doubtful:
             certified = refine(problem, norm, regularisation, certified.W, certified.dual, tol)
-        status = Status.OPTIMAL if certified.gap <= tol else self.control.stopped or Status.UNDECIDED
+            gap = certified.gap
+        status = Status.OPTIMAL if gap <= tol else self.control.stopped or Status.UNDECIDED
         if not regularisation.plain:
             return self._solution(status, certified, note=self._range_note(certified, status))
         unproven = certified.upper_bound == np.inf or certified.tie_residual > 0

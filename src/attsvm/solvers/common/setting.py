@@ -64,17 +64,16 @@ class Setting:
             weights = np.sqrt(ratios) if terms.shift > 0 else ratios
             reduced = replace(reduced, queries=reduced.queries * weights)
         empty = reduced.rejected & (reduced.lengths == 0.0)
-        rejected = reduced.rejected & ~empty
+        rows = replace(reduced, rejected=reduced.rejected & ~empty)
         inner = Terms(
             norm=terms.norm.base,
             squared=terms.squared,
-            rejected=rejected,
-            tied=reduced.tied,
+            problem=rows,
             cost=np.where(empty, 0.0, reduced.gather(terms.cost) * weights),
             upper=terms.upper,
             shift=terms.shift,
         )
-        setting = cls(replace(reduced, rejected=rejected), inner, reduced.lower(prior), 0.0, weights)
+        setting = cls(rows, inner, reduced.lower(prior), 0.0, weights)
         unit = setting.unit
         inner = replace(inner, upper=terms.upper * unit, shift=terms.shift / unit)
         return replace(setting, terms=inner, loose=inner.charge(np.broadcast_to(weights, empty.shape)[empty]))
