@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from attsvm.experiments import registry
-from attsvm.experiments.comparison import COMPARISONS
-from attsvm.experiments.published.ledger import LedgerNumber, curve, ledger, of_ledger
+from attsvm_paper import registry
+from attsvm_paper.judging.comparison import COMPARISONS
+from attsvm_paper.published.ledger import LedgerNumber, curve, ledger, of_ledger
 
 ROOT = Path(__file__).parents[3]
 COPY = ROOT / "tests" / "data" / "v1-figures.json"
