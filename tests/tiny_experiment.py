@@ -14,10 +14,11 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment, Row, Verdict
+from attsvm_paper.engine.experiment import Effort, Experiment
 from attsvm_paper.judging.comparison import correction, mean_verdict, share_verdict
 from attsvm_paper.judging.points import Point
 from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.verdict import Row, Verdict
 from attsvm_paper.published.ledger import LedgerNumber
 
 

@@ -21,9 +21,9 @@ from matplotlib.text import Text
 from attsvm.plots.style import NARROW, WIDE, house_style
 from attsvm.report.page import Picture
 from attsvm_paper import registry
-from attsvm_paper.engine.experiment import Row
 from attsvm_paper.engine.runner import run
 from attsvm_paper.judging.comparison import COMPARISONS
+from attsvm_paper.judging.verdict import Row
 from attsvm_paper.published.ledger import ledger
 from attsvm_paper.report.finished import FinishedRun
 from attsvm_paper.report.reproduction import render

@@ -17,8 +17,8 @@ import pytest
 from attsvm.plots.style import NARROW, WIDE, house_style
 from attsvm_paper import registry
 from attsvm_paper.beyond.power_law import crossing, exponents
-from attsvm_paper.engine.experiment import Row
 from attsvm_paper.engine.runner import run
+from attsvm_paper.judging.verdict import Row
 
 pytestmark = pytest.mark.slow  # the tests share the rows of six sweeps
 

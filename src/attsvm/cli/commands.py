@@ -23,9 +23,7 @@ app.command("attsvm.cli.solve:solve", name="solve", help="Find the smallest W th
 app.command("attsvm.cli.check:check", name="check", help="Check a certificate in exact arithmetic.")
 app.command("attsvm.cli.study:study", name="study", help="Train attention on a data set and compare it with its SVM.")
 app.command("attsvm.cli.compare:compare", name="compare", help="Compare two studies on one page.")
-app.command(
-    "attsvm.cli.paper:reproduce", name="reproduce", help="Run the published experiments and new ones."
-)
+app.command("attsvm.cli.paper:reproduce", name="reproduce", help="Run the published experiments and new ones.")
 app.command("attsvm.cli.paper:list", name="list", help="List the experiments of `attsvm reproduce`.")
 app.command("attsvm.cli.inspect:inspect", name="inspect", help="Report on the heads of a pretrained model.")
 app.command("attsvm.cli.play:play", name="play", help="Drag tokens in a browser and see the SVM follow.")

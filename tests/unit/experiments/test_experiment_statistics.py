@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attsvm_paper.engine.experiment import Verdict
 from attsvm_paper.judging.comparison import (
     LEVEL,
     correction,
@@ -20,6 +19,7 @@ from attsvm_paper.judging.comparison import (
     value_verdict,
 )
 from attsvm_paper.judging.statistics import bootstrap_interval, mean_interval, wilson_interval
+from attsvm_paper.judging.verdict import Verdict
 from attsvm_paper.published.ledger import LedgerNumber
 
 

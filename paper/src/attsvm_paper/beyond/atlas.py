@@ -26,7 +26,8 @@ from attsvm_paper.beyond.atlas_cells import (
     optimizer_of,
     parameterization_of,
 )
-from attsvm_paper.engine.experiment import Effort, Experiment, Row, Verdict
+from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm_paper.judging.verdict import Row, Verdict
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,9 +14,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from attsvm.plots.style import QUIET, house_style, is_wide
 from attsvm_paper.beyond.grokking import LOSSES, PRECISIONS
-from attsvm_paper.engine.experiment import Row
 from attsvm_paper.judging.grouping import by, column, having
 from attsvm_paper.judging.statistics import bootstrap_interval
+from attsvm_paper.judging.verdict import Row
 from attsvm_paper.plots.experiments import SERIES, grid, short
 
 STYLES = {"float32": "-", "float64": "--", "bfloat16": ":"}

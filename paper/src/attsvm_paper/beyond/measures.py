@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 from attsvm.solution.solution import Solution
-from attsvm_paper.engine.experiment import Row
 from attsvm_paper.judging.grouping import column
 from attsvm_paper.judging.statistics import bootstrap_interval, mean_interval
+from attsvm_paper.judging.verdict import Row
 from attsvm_paper.plots.experiments import Curve
 
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from attsvm.core.types import AnyNorm
 from attsvm_paper.beyond.optimisers import RULES, rule_of
-from attsvm_paper.engine.experiment import Effort, Experiment, Row, Verdict
+from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm_paper.judging.verdict import Row, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

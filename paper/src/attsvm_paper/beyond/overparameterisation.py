@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment, Row, Verdict
+from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm_paper.judging.verdict import Row, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from attsvm_paper.engine.experiment import Effort, Experiment, Row, Verdict
+from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm_paper.judging.verdict import Row, Verdict
 
 if TYPE_CHECKING:
     import numpy as np

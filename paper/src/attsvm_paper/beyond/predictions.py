@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from attsvm_paper.engine.experiment import Verdict
+from attsvm_paper.judging.verdict import Verdict
 
 _FILE = "theory_predictions.toml"
 

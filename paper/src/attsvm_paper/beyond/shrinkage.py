@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from attsvm_paper.beyond.measures import finite_or_none, margin_share
-from attsvm_paper.engine.experiment import Row
+from attsvm_paper.judging.verdict import Row
 from attsvm_paper.published.instances import Instances, start_seeds
 from attsvm_paper.published.numerics import STEP
 

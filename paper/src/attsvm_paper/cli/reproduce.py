@@ -96,7 +96,7 @@ def reproduce(
 
 def _explain(names: tuple[str, ...], out: Path, seed: int) -> int:
     """Search the readings of each protocol, print them, and write them next to the rows."""
-    from attsvm_paper.judging.readings import explain as search
+    from attsvm_paper.engine.explain import explain as search
     from attsvm_paper.report.finished import read_explanation, write_explanation
 
     with refusing():

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from attsvm_paper.engine.experiment import Experiment, Row
+from attsvm_paper.engine.experiment import Experiment
 from attsvm_paper.engine.seeds import trial_seeds
+from attsvm_paper.judging.verdict import Row
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ report. A module must import fast: heavy packages (torch, matplotlib) are import
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from attsvm_paper.judging.verdict import Row, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from attsvm_paper.judging.joint import JointTest
     from attsvm_paper.judging.readings import Reading
 
-Row = dict[str, Any]
 Effort = Literal["quick", "full"]
-Kind = Literal["agrees", "differs", "corrected", "too weak to tell", "measured"]
 
 
 class Config(Protocol):
@@ -28,49 +27,6 @@ class Config(Protocol):
 
     trials: int
     """Number of trials of the cell; it does not enter the seeds, so more trials extend fewer."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One published number compared with ours.
-
-    Attributes
-    ----------
-    experiment, quantity : str
-        The number, in words and parameters: ``"P(global), W, n=5, T=5, d=10"``.
-    published : float or None
-        None if nothing was published; the verdict is then ``"measured"``.
-    key : str
-        Name of the published number in the ledger (:mod:`attsvm_paper.published.ledger`); empty if there is none.
-    measured, low, high : float
-        Our value, and its 95 % confidence interval.
-    trials, discarded, infeasible : int
-        Number of requested trials, of trials discarded by the published protocol, and of trials with no SVM solution.
-    tolerance : float
-        The difference that sampling errors (ours and theirs) explain; it follows from the numbers of trials.
-    margin, power : float
-        The smallest difference that matters, and the probability that a difference of this size is called different.
-    verdict : {"agrees", "differs", "corrected", "too weak to tell", "measured"}
-        ``"agrees"``: not different, and within the margin (two one-sided tests); ``"too weak to tell"``: neither shown.
-        ``"corrected"``: the certified value differs, but agrees once the artefact named in `note` is restored.
-    note : str
-    """
-
-    experiment: str
-    quantity: str
-    published: float | None
-    measured: float
-    low: float
-    high: float
-    trials: int
-    tolerance: float
-    verdict: Kind
-    discarded: int = 0
-    infeasible: int = 0
-    note: str = ""
-    key: str = ""
-    margin: float = math.nan
-    power: float = math.nan
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from typing import Any, Protocol
 from attsvm.core.meter import Meter, Progress
 from attsvm_paper.engine import cells as sweep
 from attsvm_paper.engine.compute import Batch, Result, compute, cut, task_of
-from attsvm_paper.engine.experiment import Effort, Experiment, Row
+from attsvm_paper.engine.experiment import Effort, Experiment
 from attsvm_paper.engine.fingerprint import code_hash
 from attsvm_paper.engine.store import Store
+from attsvm_paper.judging.verdict import Row
 
 SHARD_SECONDS = 1.0
 """Seconds of work per shard: the loss at kill -9, and much longer than the 5 ms of writing it."""

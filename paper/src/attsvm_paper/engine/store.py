@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.core.files import locked, replacing_file, take_up
-from attsvm_paper.engine.experiment import Row
+from attsvm_paper.judging.verdict import Row
 
 _SHARDS = "????????-????????.parquet"
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attsvm_paper.engine.experiment import Row
+from attsvm_paper.judging.verdict import Row
 
 _ROW_GROUP = 1 << 16
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from attsvm.core.types import FactorNorm
-from attsvm_paper.engine.experiment import Effort, Experiment, Row, Verdict
+from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm_paper.judging.verdict import Row, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from attsvm_paper.engine.experiment import Row, Verdict
 from attsvm_paper.figures.lambda_head import (
     EARLY,
     ERROR_LAMBDAS,
@@ -23,6 +22,7 @@ from attsvm_paper.judging.comparison import SHARE_MARGIN, correction, count_devi
 from attsvm_paper.judging.grouping import by, column, having
 from attsvm_paper.judging.joint import JointTest, joint_test
 from attsvm_paper.judging.points import Point, by_key, curve_points, notches
+from attsvm_paper.judging.verdict import Row, Verdict
 from attsvm_paper.published.ledger import PrintedCurve, curve
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm_paper.engine.experiment import Row, Verdict
 from attsvm_paper.figures.multi_token import (
     DIMENSIONS,
     FIGURE,
@@ -26,6 +25,7 @@ from attsvm_paper.judging.comparison import SHARE_MARGIN, mean_verdict, share_ve
 from attsvm_paper.judging.grouping import by, having
 from attsvm_paper.judging.joint import JointTest, joint_test
 from attsvm_paper.judging.points import Point, curve_points, notches, swap
+from attsvm_paper.judging.verdict import Row, Verdict
 from attsvm_paper.published.ledger import curve
 
 if TYPE_CHECKING:

@@ -28,7 +28,6 @@ import math
 from dataclasses import replace
 from typing import Any, Literal
 
-from attsvm_paper.engine.experiment import Kind, Verdict
 from attsvm_paper.judging.statistics import (
     bootstrap_interval,
     check_share,
@@ -38,6 +37,7 @@ from attsvm_paper.judging.statistics import (
     vector,
     wilson_interval,
 )
+from attsvm_paper.judging.verdict import Kind, Verdict
 from attsvm_paper.published.ledger import LedgerNumber, of_ledger
 
 COMPARISONS = 580

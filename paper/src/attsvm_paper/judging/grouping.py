@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm_paper.engine.experiment import Row
+from attsvm_paper.judging.verdict import Row
 
 
 def by(rows: Sequence[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:

@@ -27,9 +27,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attsvm_paper.engine.experiment import Kind
 from attsvm_paper.judging.null_law import null_law
 from attsvm_paper.judging.points import Point
+from attsvm_paper.judging.verdict import Kind
 
 TESTS = 20
 """Number of joint tests in a full report, rounded up: the family over which errors are controlled."""

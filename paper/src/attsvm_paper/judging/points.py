@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attsvm_paper.engine.experiment import Row
+from attsvm_paper.judging.verdict import Row
 from attsvm_paper.published.ledger import LedgerNumber, PrintedCurve, of_ledger
 
 FEWEST = 10

@@ -20,11 +20,12 @@ from attsvm.plots.style import house_style
 from attsvm.report.page import Picture
 from attsvm_paper import registry
 from attsvm_paper.engine import tables
-from attsvm_paper.engine.experiment import Effort, Experiment, Row, Verdict
+from attsvm_paper.engine.experiment import Effort, Experiment
 from attsvm_paper.engine.runner import prepare
 from attsvm_paper.engine.store import read_manifest
 from attsvm_paper.judging.joint import JointTest
 from attsvm_paper.judging.readings import Explanation
+from attsvm_paper.judging.verdict import Row, Verdict
 from attsvm_paper.report.tally import count, number
 
 LISTED_VALUES = 12

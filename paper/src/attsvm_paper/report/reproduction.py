@@ -11,10 +11,10 @@ from typing import Any
 from attsvm.core.files import replacing_files_in
 from attsvm.report.page import environment, versions
 from attsvm.report.prose import Tile
-from attsvm_paper.engine.experiment import Verdict
 from attsvm_paper.judging.comparison import COMPARISONS
 from attsvm_paper.judging.joint import AGREEMENT, TESTS
 from attsvm_paper.judging.points import FEWEST
+from attsvm_paper.judging.verdict import Verdict
 from attsvm_paper.published.ledger import PrintedCurve, ledger
 from attsvm_paper.report.errata import ERRATA, HEAD
 from attsvm_paper.report.finished import FinishedRun

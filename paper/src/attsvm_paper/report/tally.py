@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from attsvm.core.summary import counted
-from attsvm_paper.engine.experiment import Kind, Verdict
 from attsvm_paper.judging.joint import JointTest
+from attsvm_paper.judging.verdict import Kind, Verdict
 
 KINDS: tuple[Kind, ...] = ("agrees", "corrected", "differs", "too weak to tell", "measured")
 """In the order of the report: "corrected" means an artefact shown by two tests, "measured" a number that was not
