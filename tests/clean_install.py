@@ -1,8 +1,8 @@
-"""Build the sdist and the wheel, install the wheel in clean environments, and run tests and demo from outside the tree.
+"""Build sdist and wheel of both distributions, install them in clean environments, and run tests outside the tree.
 
 ``python tests/clean_install.py`` visits every Python from 3.11 on that this machine has; ``--newest`` only the newest.
-Each gets the core with its reference solvers, and the tests that need no extra. ``--demo VERSION`` also installs
-``attsvm[cli]`` for that version and runs ``attsvm study digits``.
+Each gets the core with its reference solvers, and the tests that need no extra; then attsvm-paper, whose experiments
+must load. ``--demo VERSION`` also installs ``attsvm[cli]`` for that version and runs ``attsvm study digits``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,15 @@ from readme_renderer import markdown
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 CONSTRAINTS = ROOT / "constraints.txt"
+# Reads what attsvm-paper brings, its files of data too; none of it imports a package of an extra.
+PAPER = """
+from importlib.metadata import entry_points
+from attsvm_paper import registry
+from attsvm_paper.published.ledger import ledger
+from attsvm_paper.report.errata import ERRATA
+print(*sorted(command.name for command in entry_points(group="attsvm.commands")))
+print(len([registry.get(name) for name in registry.names()]), len(list(ledger())), len(ERRATA))
+"""
 TOOLS = ("pytest", "hypothesis", "mpmath", "cvxpy", "clarabel")
 CORE_TESTS = (
     "tests/property/test_batch_properties.py",
@@ -76,14 +85,14 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     return process.stdout
 
 
-def wheel(folder: Path) -> Path:
-    """Build the sdist from the tree and the wheel from the sdist; every file of the package must be in it."""
-    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+def wheel(folder: Path, project: Path) -> Path:
+    """Build the sdist from the tree and the wheel from the sdist; every file of the package, and no other, is in it."""
+    run(sys.executable, "-m", "build", "--outdir", folder, project, cwd=folder.parent)
     (path,) = folder.glob("*.whl")
-    git_files = run("git", "ls-files", "src/attsvm", cwd=ROOT).split()
-    wheel_files = {f"src/{name}" for name in zipfile.ZipFile(path).namelist()}
-    if missing := sorted(set(git_files) - wheel_files):
-        sys.exit(f"{path.name} lacks {', '.join(missing)}")
+    git_files = set(run("git", "ls-files", "src", cwd=project).split())
+    wheel_files = {f"src/{name}" for name in zipfile.ZipFile(path).namelist() if ".dist-info/" not in name}
+    if git_files != wheel_files:
+        sys.exit(f"{path.name} and the tree differ in {', '.join(sorted(git_files ^ wheel_files))}")
     return path
 
 
@@ -119,8 +128,9 @@ def main() -> None:
         print(f"no Python {', '.join(absent)} on this machine")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        package = wheel(folder)
+        package, paper = wheel(folder / "attsvm", ROOT), wheel(folder / "attsvm-paper", ROOT / "paper")
         check_description(package)
+        check_description(paper)
         for part in ("tests", "docs/skipped-tests.md", "pyproject.toml"):
             target = folder / "outside" / part
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -131,6 +141,9 @@ def main() -> None:
             selection = (*CORE_TESTS, "-k", "not forced_method", "-q", "-p", "no:cacheprovider")
             output = run(commands / "python", "-m", "pytest", *selection, cwd=folder / "outside", OMP_NUM_THREADS="1")
             print(f"Python {version}, {package.name}: {output.splitlines()[-1].strip('= ')}", flush=True)
+            run(commands / "python", "-m", "pip", "install", "-q", "--no-deps", paper, cwd=folder)
+            brought = run(commands / "python", "-c", PAPER, cwd=folder).split("\n")
+            print(f"Python {version}, {paper.name}: {' and '.join(brought[0].split())}; {brought[1]}", flush=True)
         if options.demo:
             target = folder / f"demo-{options.demo}"
             commands = environment(paths[options.demo], target, f"attsvm[cli] @ {package.as_uri()}")

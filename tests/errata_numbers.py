@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from attsvm.report.errata import ERRATA
+from attsvm_paper.report.errata import ERRATA
 
 
 def numbers(title: str, pattern: str) -> tuple[float, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import math
 
-from attsvm.experiments import registry
-from attsvm.experiments.compute import compute, cut, task_of
+from attsvm_paper import registry
+from attsvm_paper.engine.compute import compute, cut, task_of
 
 
 def run(name, *configs):

@@ -144,10 +144,10 @@ def main() -> None:
     import attsvm.pretrained
     import attsvm.report.inspection
     import attsvm.report.page
-    import attsvm.report.reproduction
     import attsvm.report.study
     import attsvm.study.run
     import attsvm.training
+    import attsvm_paper.report.reproduction  # noqa: F401
 
     # Drawing six pictures, and each again for telephones, would take most of a short run, and most of the kills.
     pictures = attsvm.report.study.pictures

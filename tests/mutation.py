@@ -33,7 +33,7 @@ from typing import Any
 
 import pytest
 
-from attsvm.experiments.statistics import wilson_interval
+from attsvm_paper.judging.statistics import wilson_interval
 from mutants import Mutant, draw, install, mutants
 
 ROOT = Path(__file__).parents[1]

@@ -14,11 +14,12 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.figure import Figure
 
-from attsvm.experiments.comparison import correction, mean_verdict, share_verdict
-from attsvm.experiments.experiment import Effort, Experiment, Row, Verdict
-from attsvm.experiments.points import Point
-from attsvm.experiments.published.ledger import LedgerNumber
-from attsvm.experiments.readings import Reading
+from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm_paper.judging.comparison import correction, mean_verdict, share_verdict
+from attsvm_paper.judging.points import Point
+from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.verdict import Row, Verdict
+from attsvm_paper.published.ledger import LedgerNumber
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from PIL import Image
 
-from attsvm.experiments.beyond.atlas import figure
 from attsvm.plots.style import as_png
+from attsvm_paper.beyond.atlas import figure
 
 rows = pq.read_table(Path(sys.argv[1]) / "atlas" / "rows.parquet").to_pylist()
 image = Image.open(io.BytesIO(as_png(figure(rows)))).convert("RGB")

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from PIL import Image
 
-from attsvm.experiments.beyond.grokking import figure
 from attsvm.plots.style import as_png
+from attsvm_paper.beyond.grokking import figure
 
 rows = pq.read_table(Path(sys.argv[1]) / "grokking" / "rows.parquet").to_pylist()
 light = Image.open(io.BytesIO(as_png(figure(rows)))).convert("RGB")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from attsvm.experiments.beyond.atlas import Cell, outcomes, scores
-from attsvm.experiments.beyond.atlas_cells import MODELS, expectations
+from attsvm_paper.beyond.atlas import Cell, outcomes, scores
+from attsvm_paper.beyond.atlas_cells import MODELS, expectations
 
 KINDS = {"settled": "theorem", "slow": "theorem, at 1/log k"}
 

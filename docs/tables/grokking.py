@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow.parquet as pq
 from scipy.stats import spearmanr
 
-from attsvm.experiments.beyond.grokking import FIELDS
-from attsvm.experiments.grouping import by, column
-from attsvm.experiments.statistics import bootstrap_interval, wilson_interval
+from attsvm_paper.beyond.grokking import FIELDS
+from attsvm_paper.judging.grouping import by, column
+from attsvm_paper.judging.statistics import bootstrap_interval, wilson_interval
 
 rows = pq.read_table(Path(sys.argv[1]) / "grokking" / "rows.parquet").to_pylist()
 lines = [

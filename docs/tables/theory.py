@@ -9,8 +9,8 @@ import numpy as np
 
 from attsvm import Status, TokenData, theory, train
 from attsvm.data.synthetic import random_data
-from attsvm.experiments.statistics import wilson_interval
 from attsvm.theory.conditions import initial_gradient
+from attsvm_paper.judging.statistics import wilson_interval
 
 GAP = 0.1
 HYPOTHESES = {"dimensions": (5, 10, 20, 40), "trials": 300, "n": 5, "T": 5, "seed": 20}

@@ -18,9 +18,9 @@ from attsvm import ShardedProblem, solve
 from attsvm.cli import main
 from attsvm.core import cluster as dask_cluster
 from attsvm.core.cluster import ClusterLost
-from attsvm.experiments import registry
-from attsvm.experiments.store import Store
 from attsvm.solvers.working_sets import rounds
+from attsvm_paper import registry
+from attsvm_paper.engine.store import Store
 from problems import FAMILIES
 
 TESTS = Path(__file__).parents[1]

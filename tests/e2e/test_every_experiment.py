@@ -18,16 +18,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from attsvm.experiments import registry
-from attsvm.experiments.comparison import COMPARISONS
-from attsvm.experiments.experiment import Row
-from attsvm.experiments.published.ledger import ledger
-from attsvm.experiments.runner import run
 from attsvm.plots.style import NARROW, WIDE, house_style
-from attsvm.report.finished import FinishedRun
 from attsvm.report.page import Picture
-from attsvm.report.reproduction import render
-from attsvm.report.tally import as_json
+from attsvm_paper import registry
+from attsvm_paper.engine.runner import run
+from attsvm_paper.judging.comparison import COMPARISONS
+from attsvm_paper.judging.verdict import Row
+from attsvm_paper.published.ledger import ledger
+from attsvm_paper.report.finished import FinishedRun
+from attsvm_paper.report.reproduction import render
+from attsvm_paper.report.tally import as_json
 
 # Beside two trials of a hundred steps.
 SHORTER: dict[str, dict[str, Any]] = {

@@ -17,9 +17,9 @@ import attsvm
 from attsvm.cli import main
 from attsvm.core import kernels
 from attsvm.data.digits import digits
-from attsvm.experiments import registry
-from attsvm.experiments.compute import compute, cut, task_of
 from attsvm.study import Settings, study
+from attsvm_paper import registry
+from attsvm_paper.engine.compute import compute, cut, task_of
 
 # One cell that solves some tens of small problems.
 COMMAND = ["reproduce", "query-temperature"]

@@ -20,16 +20,18 @@ import attsvm
 from attsvm.cli import main
 from attsvm.core import cluster as dask_cluster
 from attsvm.core.cluster import quiet
-from attsvm.experiments import registry, workers
-from attsvm.experiments.runner import prepare, run
-from attsvm.experiments.store import Store
+from attsvm_paper import registry
+from attsvm_paper.engine import workers
+from attsvm_paper.engine.runner import prepare, run
+from attsvm_paper.engine.store import Store
 from tiny_experiment import EXPERIMENT
 from tiny_experiment import readings as tiny_readings
 
 LAUNCH = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-from attsvm.experiments import registry, runner
+from attsvm_paper import registry
+from attsvm_paper.engine import runner
 registry.FIGURES["tiny"] = "tiny_experiment"
 runner.SHARD_SECONDS = 0.15
 from attsvm.cli import main
@@ -378,7 +380,7 @@ def test_parameters_that_only_the_experiment_can_refuse(
 def test_without_the_extra_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("attsvm.cli.reproduce.find_spec", lambda name: None)
+    monkeypatch.setattr("attsvm_paper.cli.reproduce.find_spec", lambda name: None)
     assert main(["reproduce", "tiny", "--workers", "1"]) == 2
     text = one_sentence(capsys.readouterr())
     assert "needs pyarrow and distributed" in text

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from attsvm.experiments import registry
-from attsvm.experiments.comparison import share_verdict
-from attsvm.experiments.published.ledger import ledger
-from attsvm.experiments.runner import run
-from attsvm.report.errata import ERRATA
-from attsvm.report.finished import FinishedRun
-from attsvm.report.reproduction import render, write_reproduction
-from attsvm.report.tally import conclusion, headline, number
+from attsvm_paper import registry
+from attsvm_paper.engine.runner import run
+from attsvm_paper.judging.comparison import share_verdict
+from attsvm_paper.published.ledger import ledger
+from attsvm_paper.report.errata import ERRATA
+from attsvm_paper.report.finished import FinishedRun
+from attsvm_paper.report.reproduction import render, write_reproduction
+from attsvm_paper.report.tally import conclusion, headline, number
 from tiny_experiment import EXPERIMENT, figure
 
 

@@ -1,8 +1,8 @@
 """Figures 2 and 5: who is global, local or unfinished, and how slack the published B.1 is."""
 
-from attsvm.experiments.figures import convergence_types
-from attsvm.experiments.figures.convergence_types import STOP_STEP, Config
-from attsvm.experiments.statistics import wilson_interval
+from attsvm_paper.figures import convergence_types
+from attsvm_paper.figures.convergence_types import STOP_STEP, Config
+from attsvm_paper.judging.statistics import wilson_interval
 from figure_trials import check_report, run
 
 TRIALS = 40

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attsvm.experiments.figures.gd_paths import READABLE, Config
+from attsvm_paper.figures.gd_paths import READABLE, Config
 from figure_trials import check_report, run
 
 

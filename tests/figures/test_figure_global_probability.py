@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from attsvm.experiments.figures import global_probability
-from attsvm.experiments.figures.global_probability import GAP, Config, points
-from attsvm.experiments.joint import joint_test
+from attsvm_paper.figures import global_probability
+from attsvm_paper.figures.global_probability import GAP, Config, points
+from attsvm_paper.judging.joint import joint_test
 from figure_trials import check_report, run
 
 DIMENSIONS = (5, 10, 15)

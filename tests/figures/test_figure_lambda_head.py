@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attsvm.experiments.figures import lambda_head
-from attsvm.experiments.figures.lambda_head import Config, best_attention, constrained, instance
-from attsvm.experiments.figures.lambda_verdicts import EDGE, count_points, passes
+from attsvm_paper.figures import lambda_head
+from attsvm_paper.figures.lambda_head import Config, best_attention, constrained, instance
+from attsvm_paper.figures.lambda_verdicts import EDGE, count_points, passes
 from figure_trials import check_report, run
 
 

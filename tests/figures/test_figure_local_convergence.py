@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attsvm.experiments.figures import local_convergence
-from attsvm.experiments.figures.local_convergence import PRINTED_END, Config, points
-from attsvm.experiments.joint import joint_test
+from attsvm_paper.figures import local_convergence
+from attsvm_paper.figures.local_convergence import PRINTED_END, Config, points
+from attsvm_paper.judging.joint import joint_test
 from figure_trials import check_report, run
 
 pytestmark = pytest.mark.slow  # the tests share trainings

@@ -1,6 +1,6 @@
 """Mirror descent: each potential ends closest to the SVM of its own norm."""
 
-from attsvm.experiments.figures.mirror_descent import EXPONENTS, Config
+from attsvm_paper.figures.mirror_descent import EXPONENTS, Config
 from figure_trials import check_report, run
 
 

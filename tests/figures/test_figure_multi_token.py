@@ -2,9 +2,9 @@
 
 import pytest
 
-from attsvm.experiments.figures import multi_token
-from attsvm.experiments.figures.multi_token import Config
-from attsvm.experiments.statistics import wilson_interval
+from attsvm_paper.figures import multi_token
+from attsvm_paper.figures.multi_token import Config
+from attsvm_paper.judging.statistics import wilson_interval
 from figure_trials import check_report, run
 
 
@@ -27,7 +27,7 @@ def test_accepted_draws_follow_the_svm_equivalent():
 
 
 def test_instances_have_a_negative_label():
-    from attsvm.experiments.figures.multi_token import instance
+    from attsvm_paper.figures.multi_token import instance
 
     for seed in range(50):
         _, _, labels, V = instance(seed, 2, 3, 4)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from attsvm.experiments.figures.prompt_attention import FINITE_PART, offset, sweep
+from attsvm_paper.figures.prompt_attention import FINITE_PART, offset, sweep
 from figure_trials import check_report, run
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attsvm.experiments.figures.rank_budget import Config, first_enough
+from attsvm_paper.figures.rank_budget import Config, first_enough
 from figure_trials import check_report, run
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from attsvm.experiments.figures import svm_rank
-from attsvm.experiments.figures.svm_rank import Config
+from attsvm_paper.figures import svm_rank
+from attsvm_paper.figures.svm_rank import Config
 from figure_trials import check_report, run
 
 COUNTS = ("ranks counted as published", "certified ranks of feasible instances")
@@ -46,8 +46,8 @@ def test_the_whole_figure_tells_both_ways_of_counting():
 
 
 def test_splitting_solution_is_near_the_certified_one():
-    from attsvm.experiments.instances import draw
-    from attsvm.experiments.published_solver import splitting_solution
+    from attsvm_paper.published.instances import draw
+    from attsvm_paper.published.solver import splitting_solution
 
     instances = draw([0, 1, 2], 5, 5, 5)
     solutions = instances.solve(instances.optimal, "nuclear")

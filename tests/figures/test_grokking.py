@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from attsvm.experiments.beyond import modular_addition
-from attsvm.experiments.beyond.grokking import LOSSES, Config
-from attsvm.experiments.beyond.modular_addition import (
+from attsvm_paper.beyond import modular_addition
+from attsvm_paper.beyond.grokking import LOSSES, Config
+from attsvm_paper.beyond.modular_addition import (
     descend,
     initial,
     logits,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from attsvm.experiments import registry
-from attsvm.experiments.beyond import (
+from attsvm_paper import registry
+from attsvm_paper.beyond import (
     adaptive_steps,
     benign_overfitting,
     factor_flow,
@@ -13,7 +13,7 @@ from attsvm.experiments.beyond import (
     trained_embeddings,
     weight_decay,
 )
-from attsvm.experiments.beyond.predictions import Prediction, predictions
+from attsvm_paper.beyond.predictions import Prediction, predictions
 from figure_trials import check_report, run
 
 

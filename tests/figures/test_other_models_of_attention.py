@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from attsvm import TokenData
-from attsvm.experiments.beyond import joint_training, layered, layers, regularisation, sequences, token_similarity
-from attsvm.experiments.beyond.sparse_selectors import Config as Selectors
+from attsvm_paper.beyond import joint_training, layered, layers, regularisation, sequences, token_similarity
+from attsvm_paper.beyond.sparse_selectors import Config as Selectors
 from figure_trials import check_report, run
 
 

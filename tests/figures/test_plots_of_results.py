@@ -26,8 +26,8 @@ import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
-from attsvm.plots.heat_maps import COLOURS, ink_on
 from attsvm.plots.style import FIRST, as_svg, new_figure, save
+from attsvm_paper.plots.heat_maps import COLOURS, ink_on
 
 TOKENS = np.array([[[1.2, 1.4], [0.2, 0.6], [-0.6, 1.0]], [[1.5, -0.3], [0.5, -1.0], [0.1, 0.3]]])
 QUERIES = np.ones((2, 1))

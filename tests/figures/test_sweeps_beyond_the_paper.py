@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attsvm.experiments import registry
-from attsvm.experiments.beyond.power_law import crossing, exponents
-from attsvm.experiments.experiment import Row
-from attsvm.experiments.runner import run
 from attsvm.plots.style import NARROW, WIDE, house_style
+from attsvm_paper import registry
+from attsvm_paper.beyond.power_law import crossing, exponents
+from attsvm_paper.engine.runner import run
+from attsvm_paper.judging.verdict import Row
 
 pytestmark = pytest.mark.slow  # the tests share the rows of six sweeps
 
@@ -80,7 +80,7 @@ def test_strict_b1_implies_slack_b1() -> None:
 
 
 def test_the_rank_lies_between_the_bounds_and_grows_like_a_root_of_n() -> None:
-    from attsvm.experiments.beyond.rank_law import bounds
+    from attsvm_paper.beyond.rank_law import bounds
 
     rows = [row for row in rows_of("rank-law") if row["certified"]]
     assert all(bounds(row)[0] <= row["rank"] <= bounds(row)[1] for row in rows)
@@ -92,7 +92,7 @@ def test_the_rank_lies_between_the_bounds_and_grows_like_a_root_of_n() -> None:
 
 
 def test_constant_normalised_steps_gain_margin_like_one_over_k() -> None:
-    from attsvm.experiments.beyond.convergence_rates import slope
+    from attsvm_paper.beyond.convergence_rates import slope
 
     rows = rows_of("convergence-rates")
     exponent = {

@@ -15,6 +15,7 @@ EXTRAS = {
     "cyclopts": "cli",
     "rich": "cli",
     "jinja2": "cli",
+    "attsvm_paper": "experiments",
     "pyarrow": "experiments",
     "distributed": "cluster",
     "dask": "cluster",
@@ -55,7 +56,7 @@ def missing_extra(user: str, error: ImportError, extra: str | None = None) -> st
         return None
     extra = EXTRAS[package] if extra is None else extra
     hint = "; for PyTorch without CUDA see the installation page" if package == "torch" else ""
-    return f"{user} needs {package}, which an extra installs: pip install 'attsvm[{extra}]'{hint}."
+    return f"{user} needs {package.replace('_', '-')}, which an extra installs: pip install 'attsvm[{extra}]'{hint}."
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 # The instances of Fig. 1 of arXiv 2308.16898, to three digits, drawn as in the official notebooks
-# (attsvm.experiments.figures.gd_paths draws them too).
+# (attsvm_paper.figures.gd_paths draws them too).
 _THREE_TOKENS = {
     "tokens": [
         [[-0.981, 0.186], [-1.136, -0.05], [-1.457, 0.115]],

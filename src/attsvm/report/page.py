@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
@@ -98,10 +98,10 @@ def with_roles(html: str) -> Markup:
 
 
 @cache
-def environment() -> Environment:
-    """Return the templates; an undefined name is an error, not a blank."""
+def environment(package: str = "attsvm.report") -> Environment:
+    """Return the templates of a package beside those of all pages; an undefined name is an error, not a blank."""
     pages = Environment(
-        loader=PackageLoader("attsvm.report"),
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("attsvm.report")]),
         autoescape=select_autoescape(["html.j2", "html"]),
         undefined=StrictUndefined,
         trim_blocks=True,

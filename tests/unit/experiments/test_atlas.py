@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from attsvm import solve
-from attsvm.experiments.beyond.atlas import (
+from attsvm.training.objective import Objective
+from attsvm_paper.beyond.atlas import (
     LIMIT_FLOOR,
     SIZES,
     Config,
@@ -17,9 +18,8 @@ from attsvm.experiments.beyond.atlas import (
     trials,
     verdicts,
 )
-from attsvm.experiments.beyond.atlas_cells import MODELS, NORMS, OPTIMISERS, THEOREMS, expectations, parameterization_of
-from attsvm.experiments.beyond.atlas_models import Sizes, margin, problem_of, smallest_norms, training_set
-from attsvm.training.objective import Objective
+from attsvm_paper.beyond.atlas_cells import MODELS, NORMS, OPTIMISERS, THEOREMS, expectations, parameterization_of
+from attsvm_paper.beyond.atlas_models import Sizes, margin, problem_of, smallest_norms, training_set
 
 SEEDS = [3, 4]
 

@@ -11,13 +11,13 @@ import torch
 
 from attsvm import SelectionProblem, Status, TokenData, correlation, solve, theory, train
 from attsvm.data.synthetic import random_data
-from attsvm.experiments.figures import convergence_types, lambda_head, lambda_verdicts, multi_token
-from attsvm.experiments.published.ledger import curve
-from attsvm.experiments.seeds import trial_seeds
 from attsvm.functional import sparsemax
-from attsvm.report.errata import ERRATA
 from attsvm.solution.problem_batch import ProblemBatch
 from attsvm.solvers.batching import solve_batch
+from attsvm_paper.engine.seeds import trial_seeds
+from attsvm_paper.figures import convergence_types, lambda_head, lambda_verdicts, multi_token
+from attsvm_paper.published.ledger import curve
+from attsvm_paper.report.errata import ERRATA
 from errata_numbers import listed, numbers
 
 

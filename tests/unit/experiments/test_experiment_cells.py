@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from attsvm.experiments import registry, tables
-from attsvm.experiments.cells import cells, parse_settings
-from attsvm.experiments.experiment import Experiment
+from attsvm_paper import registry
+from attsvm_paper.engine import tables
+from attsvm_paper.engine.cells import cells, parse_settings
+from attsvm_paper.engine.experiment import Experiment
 from tiny_experiment import EXPERIMENT, Config
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from attsvm.experiments import registry
-from attsvm.report.errata import ERRATA, HEAD, KINDS, WITHDRAWALS, page
+from attsvm_paper import registry
+from attsvm_paper.report.errata import ERRATA, HEAD, KINDS, WITHDRAWALS, page
 from errata_numbers import numbers
 
 ROOT = Path(__file__).parents[3]
@@ -61,7 +61,7 @@ def test_the_command_exists(erratum) -> None:
 
 
 def test_the_page_is_written_from_the_records() -> None:
-    """After an edit of errata.toml: python -m attsvm.report.errata > docs/errata.md"""
+    """After an edit of errata.toml: python -m attsvm_paper.report.errata > docs/errata.md"""
     assert (ROOT / "docs" / "errata.md").read_text(encoding="utf-8") == page()
 
 

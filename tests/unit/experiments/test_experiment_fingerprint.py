@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from attsvm.experiments import registry
-from attsvm.experiments.fingerprint import code_hash, digest
+from attsvm_paper import registry
+from attsvm_paper.engine.fingerprint import code_hash, digest
 from tiny_experiment import EXPERIMENT
 
 SOURCE = """

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from attsvm.experiments.joint import LEVEL, SHRINKAGE, joint_test, log_likelihood
-from attsvm.experiments.points import FEWEST, Point, by_key, curve_points, notches, swap
-from attsvm.experiments.published.ledger import LedgerNumber, curve
+from attsvm_paper.judging.joint import LEVEL, SHRINKAGE, joint_test, log_likelihood
+from attsvm_paper.judging.points import FEWEST, Point, by_key, curve_points, notches, swap
+from attsvm_paper.published.ledger import LedgerNumber, curve
 
 
 def walks(rng: np.random.Generator, trials: int, length: int = 8) -> np.ndarray:
@@ -36,14 +36,14 @@ def rejected(make: Any, repeats: int, level: float) -> float:
 
 
 def test_correlated_points_are_rejected_as_often_as_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attsvm.experiments.joint.DRAWS", 10)
+    monkeypatch.setattr("attsvm_paper.judging.joint.DRAWS", 10)
     share = rejected(lambda rng: points_of(walks(rng, 80), walks(rng, 100).mean(0)), 300, 0.05)
     # Three standard errors of a share of 5 % in 300, about one hundredth each.
     assert 0.01 < share < 0.09
 
 
 def test_shares_are_rejected_no_oftener_than_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attsvm.experiments.joint.DRAWS", 10)
+    monkeypatch.setattr("attsvm_paper.judging.joint.DRAWS", 10)
 
     def make(rng: np.random.Generator) -> list[Point]:
         p = np.array([0.1, 0.5, 0.9, 0.98, 1.0])
@@ -114,7 +114,7 @@ def ragged(rng: np.random.Generator, counts: tuple[int, ...], shift: float = 0.0
 def test_points_of_few_trials_are_rejected_as_often_as_stated(
     monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr("attsvm.experiments.joint.DRAWS", 10)
+    monkeypatch.setattr("attsvm_paper.judging.joint.DRAWS", 10)
     share = rejected(lambda rng: ragged(rng, counts), 300, 0.05)
     # Three standard errors of a share of 5 % in 300, about one hundredth each. The degrees of freedom of the point with
     # the fewest trials, for all of them, would reject less than 1 % of the first kind.

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from attsvm.experiments import registry
-from attsvm.experiments.comparison import COMPARISONS
-from attsvm.experiments.published.ledger import LedgerNumber, curve, ledger, of_ledger
+import attsvm_paper
+from attsvm_paper import registry
+from attsvm_paper.judging.comparison import COMPARISONS
+from attsvm_paper.published.ledger import LedgerNumber, curve, ledger, of_ledger
 
 ROOT = Path(__file__).parents[3]
+PACKAGE = Path(attsvm_paper.__file__).parent
 COPY = ROOT / "tests" / "data" / "v1-figures.json"
 ORIGINAL = ROOT.parent / "shared" / "published" / "v1-figures.json"
 
@@ -72,7 +74,7 @@ def test_shares_are_multiples_of_one_over_the_trials_within_the_reading_error() 
 
 
 def test_nothing_is_said_of_independent_readings() -> None:
-    text = (ROOT / "src" / "attsvm" / "experiments" / "published" / "ledger.json").read_text(encoding="utf-8")
+    text = (PACKAGE / "published" / "ledger.json").read_text(encoding="utf-8")
     assert "independent" not in text
 
 
@@ -152,8 +154,7 @@ def test_a_curve_that_is_not_there_is_named() -> None:
 
 def test_no_experiment_makes_a_published_number_itself() -> None:
     """Only the ledger's module may construct one; a literal cannot be passed for one, and is not."""
-    package = ROOT / "src" / "attsvm"
-    for path in package.rglob("*.py"):
+    for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):

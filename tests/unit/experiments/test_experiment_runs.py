@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from attsvm.core.meter import Meter, duration
-from attsvm.experiments import registry, runner
-from attsvm.experiments.compute import compute, cut, task_of
-from attsvm.experiments.runner import Interruption, prepare, run
-from attsvm.experiments.seeds import trial_seeds
+from attsvm_paper import registry
+from attsvm_paper.engine import runner
+from attsvm_paper.engine.compute import compute, cut, task_of
+from attsvm_paper.engine.runner import Interruption, prepare, run
+from attsvm_paper.engine.seeds import trial_seeds
 from tiny_experiment import EXPERIMENT, Config
 
 

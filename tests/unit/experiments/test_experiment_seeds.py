@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attsvm.experiments.seeds import trial_seeds
+from attsvm_paper.engine.seeds import trial_seeds
 
 
 def test_a_subset_or_more_trials_see_the_same_seeds() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attsvm.experiments.comparison import (
+from attsvm_paper.judging.comparison import (
     LEVEL,
     correction,
     count_deviation,
@@ -18,9 +18,9 @@ from attsvm.experiments.comparison import (
     share_verdict,
     value_verdict,
 )
-from attsvm.experiments.experiment import Verdict
-from attsvm.experiments.published.ledger import LedgerNumber
-from attsvm.experiments.statistics import bootstrap_interval, mean_interval, wilson_interval
+from attsvm_paper.judging.statistics import bootstrap_interval, mean_interval, wilson_interval
+from attsvm_paper.judging.verdict import Verdict
+from attsvm_paper.published.ledger import LedgerNumber
 
 
 def exact_coverage(p: float, trials: int) -> float:

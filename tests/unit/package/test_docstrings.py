@@ -18,14 +18,16 @@ import torch
 
 import attsvm
 from attsvm import pretrained
+from sources import FILES, place
 
 DOCS = Path(__file__).parents[3] / "docs"
-SOURCE = Path(attsvm.__file__).parent
-MODULES = sorted(
-    ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
-    for path in SOURCE.rglob("*.py")
-    if ">>> " in path.read_text(encoding="utf-8")
-)
+
+
+def _module(path: Path) -> str:
+    return place(path).removesuffix(".py").replace("/", ".")
+
+
+MODULES = [_module(path) for path in FILES if ">>> " in path.read_text(encoding="utf-8")]
 
 
 def public_callables() -> dict[str, object]:
@@ -110,7 +112,7 @@ def _parameters(function: ast.FunctionDef) -> set[str]:
     return {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", FILES, ids=place)
 def test_docstrings_describe_what_there_is(path: Path) -> None:
     missing = []
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -120,7 +122,7 @@ def test_docstrings_describe_what_there_is(path: Path) -> None:
         docstring = (ast.get_docstring(node) if isinstance(node, ast.ClassDef) else None) or ""
         described = {*_listed(docstring, "Parameters"), *_listed(docstring, "Attributes")}
         if isinstance(node, ast.ClassDef) and described:
-            module = import_module(".".join(path.relative_to(SOURCE.parent).with_suffix("").parts))
+            module = import_module(_module(path))
             members = _members(getattr(module, node.name))
             # scikit-learn sets it.
             missing += [f"{node.name}: {name}" for name in described - members - {"n_features_in_"}]
@@ -130,11 +132,11 @@ def test_docstrings_describe_what_there_is(path: Path) -> None:
 def test_examples_take_their_transformer_from_one_place() -> None:
     # One docstring shows how a model of transformers becomes a head; the others start from the head.
     builders = {
-        str(path.relative_to(SOURCE))
-        for path in SOURCE.rglob("*.py")
+        place(path)
+        for path in FILES
         if re.search(r"^ *>>> from transformers import", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    assert builders == {"pretrained/extract.py"}
+    assert builders == {"attsvm/pretrained/extract.py"}
 
 
 def test_the_example_is_the_same_in_every_call_and_leaves_random_numbers_alone() -> None:

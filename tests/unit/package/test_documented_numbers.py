@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from attsvm.experiments import registry
-from attsvm.experiments.published.ledger import ledger
+from attsvm_paper import registry
+from attsvm_paper.published.ledger import ledger
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"

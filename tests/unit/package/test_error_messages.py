@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import attsvm
+from sources import FILES, place
 
-SOURCE = Path(attsvm.__file__).parent
 KINDS = ("BadInput", "TypeError", "ValueError")
 # Parts of messages that are about something else than the form of an argument.
 ELSEWHERE = (
@@ -62,7 +61,7 @@ def messages(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, text
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
+@pytest.mark.parametrize("path", FILES, ids=place)
 def test_messages_about_arguments_say_what_was_expected(path: Path) -> None:
     violations = [
         f"{line}: {text}"
@@ -73,5 +72,5 @@ def test_messages_about_arguments_say_what_was_expected(path: Path) -> None:
 
 
 def test_every_exception_is_of_a_message_there_is() -> None:
-    texts = [text for path in SOURCE.rglob("*.py") for _, text in messages(path.read_text(encoding="utf-8"))]
+    texts = [text for path in FILES for _, text in messages(path.read_text(encoding="utf-8"))]
     assert [part for part in ELSEWHERE if not any(part in text for text in texts)] == []

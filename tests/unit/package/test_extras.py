@@ -65,20 +65,20 @@ assert "torch" not in sys.modules
 """
 
 
-def _run(code: str, present: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def run_without(code: str, present: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     absent = ABSENT.format(packages=sorted(EXTRAS.keys() - set(present)))
     return subprocess.run([sys.executable, "-c", absent + code], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
 def test_the_core_needs_no_extra() -> None:
-    run = _run(CORE)
+    run = run_without(CORE)
     assert run.returncode == 0, run.stderr
 
 
 @pytest.mark.parametrize("name", ["train", "Attention", "functional", "regularization_path"])
 def test_a_name_that_needs_torch_says_how_to_install_it(name: str) -> None:
-    run = _run(f"from attsvm import {name}")
+    run = run_without(f"from attsvm import {name}")
     assert (
         f"MissingExtra: attsvm.{name} needs torch, which an extra installs: pip install 'attsvm[torch]'" in run.stderr
     )
@@ -107,13 +107,14 @@ def test_a_name_that_needs_torch_says_how_to_install_it(name: str) -> None:
         ),
         ("from attsvm.plots import margins", (), "attsvm.plots.margins needs matplotlib, ... 'attsvm[plots]'"),
         ("from attsvm import plots; plots.head", (), "attsvm.plots.head needs matplotlib, ... 'attsvm[plots]'"),
+        ("import attsvm.experiments", (), "attsvm.experiments needs attsvm-paper, ... 'attsvm[experiments]'"),
         ("import attsvm; attsvm.Playground", ("torch",), "attsvm.Playground needs anywidget, ... 'attsvm[playground]'"),
     ],
 )  # fmt: skip
 def test_a_module_names_the_extra_that_it_needs(statement: str, present: tuple[str, ...], sentence: str) -> None:
     for package in present:
         pytest.importorskip(package)  # which the statement has, and the others are hidden from it
-    run = _run(statement, present)
+    run = run_without(statement, present)
     sentence = sentence.replace("...", "which an extra installs: pip install")
     assert f"MissingExtra: {sentence}" in run.stderr.splitlines()[-1]
 
@@ -121,7 +122,7 @@ def test_a_module_names_the_extra_that_it_needs(statement: str, present: tuple[s
 @pytest.mark.slow
 def test_the_extra_plots_is_enough_to_plot() -> None:
     pytest.importorskip("matplotlib")
-    run = _run(PLOTS, ("matplotlib", "PIL"))
+    run = run_without(PLOTS, ("matplotlib", "PIL"))
     assert run.returncode == 0, run.stderr
 
 
@@ -132,14 +133,14 @@ def test_a_package_that_is_there_and_fails_is_not_called_missing() -> None:
 
 
 def test_the_command_line_names_its_extra_in_one_line() -> None:
-    run = _run("from attsvm.cli import main; sys.exit(main(['list']))")
+    run = run_without("from attsvm.cli import main; sys.exit(main(['list']))")
     assert run.returncode == 2
     assert run.stderr == "attsvm: this command needs cyclopts, which an extra installs: pip install 'attsvm[cli]'.\n"
 
 
 def test_the_checker_needs_no_extra(tmp_path: Path) -> None:
     """Its command names the module that works without one, and that module runs in a plain install."""
-    run = _run("from attsvm.cli import main; sys.exit(main(['check', 'c.json']))")
+    run = run_without("from attsvm.cli import main; sys.exit(main(['check', 'c.json']))")
     assert run.returncode == 2
     assert run.stderr.endswith("pip install 'attsvm[cli]'. python -m attsvm.check FILE works without it.\n")
     solve(SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])).save(tmp_path / "c.json")
@@ -148,7 +149,9 @@ def test_the_checker_needs_no_extra(tmp_path: Path) -> None:
     assert (module.returncode, module.stderr) == (0, "")
     assert module.stdout.startswith("proven    optimal\n")
     file = str(tmp_path / "c.json")
-    alone = _run(f"import runpy; sys.argv = ['check', {file!r}]; runpy.run_module('attsvm.check', run_name='__main__')")
+    alone = run_without(
+        f"import runpy; sys.argv = ['check', {file!r}]; runpy.run_module('attsvm.check', run_name='__main__')"
+    )
     assert alone.returncode == 0, alone.stderr
 
 

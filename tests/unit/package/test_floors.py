@@ -6,13 +6,17 @@ import ast
 from pathlib import Path
 from typing import TypeGuard
 
-import attsvm
+import pytest
+
+from sources import FILES, PACKAGES, place
 
 # From the ground up; a module may import from its own floor and from those before it.
 FLOORS = (
     *("core", "proofs", "solution", "nn", "data", "solvers", "training", "theory"),
-    *("study", "pretrained", "plots", "experiments", "report", "playground", "cli"),
+    *("study", "pretrained", "plots", "report", "playground", "cli"),
 )
+# Those of attsvm-paper stand on all of attsvm.
+PAPER = ("published", "judging", "engine", "plots", "figures", "beyond", "registry", "report", "cli")
 # Public modules and packages at the root, and the floor that they stand on.
 ROOT = {
     "check": "core",
@@ -21,13 +25,16 @@ ROOT = {
     "norms": "core",
     "estimator": "study",
     "margin_classifier": "study",
+    "experiments": "cli",
     "__init__": "core",
 }
-PACKAGE = Path(attsvm.__file__).parent
+PACKAGE = PACKAGES[0]
 
 
 def _floor(module: str) -> int:
-    room = module.split(".")[1] if "." in module else "__init__"
+    package, room = module.split(".")[:2] if "." in module else (module, "__init__")
+    if package == "attsvm_paper":
+        return len(FLOORS) + (PAPER.index(room) if room in PAPER else 0)
     return FLOORS.index(ROOT.get(room, room) if room in ROOT or room in FLOORS else "core")
 
 
@@ -45,33 +52,39 @@ def _imports(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names |= {f"attsvm.{alias.name}" for alias in node.names} if node.module == "attsvm" else {str(node.module)}
+            root = node.module in ("attsvm", "attsvm_paper")
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} if root else {str(node.module)}
         elif isinstance(node, ast.Call) and _is_lazy(node) and path.name != "__init__.py":
             names |= {text.value for text in ast.walk(node.args[0]) if _is_text(text)}
-    return {name for name in names if name.startswith("attsvm.")}
+    return {name for name in names if name.startswith(("attsvm.", "attsvm_paper."))}
 
 
-def test_imports_point_down() -> None:
-    modules = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"]
-    strangers = {module.parts[0] for module in modules} - {*FLOORS, *ROOT} - {f"{name}.py" for name in ROOT}
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_imports_point_down(package: Path) -> None:
+    modules = [path for path in FILES if package in path.parents and path != package / "__init__.py"]
+    floors = {*FLOORS, *ROOT} if package == PACKAGE else {*PAPER}
+    strangers = {module.relative_to(package).parts[0].removesuffix(".py") for module in modules} - floors
     assert not strangers, f"no floor is named for {strangers}"
     upward = [
-        f"{module} imports {name}"
+        f"{place(module)} imports {name}"
         for module in modules
-        for name in _imports(PACKAGE / module)
-        if _floor(f"attsvm.{module.with_suffix('').as_posix().replace('/', '.')}") < _floor(name)
+        for name in _imports(module)
+        if _floor(place(module).removesuffix(".py").replace("/", ".")) < _floor(name)
     ]
-    assert not upward
+    # The one door to the other distribution.
+    assert {line.split(" imports ")[0] for line in upward} == (
+        {"attsvm/experiments.py"} if package == PACKAGE else set()
+    )
 
 
 def test_modules_of_the_package_are_named_in_strings_by_lazy_packages_only() -> None:
     strings = {
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob("*.py")
+        place(path)
+        for path in FILES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and _is_lazy(node)
         for text in ast.walk(node.args[0])
-        if _is_text(text) and text.value.startswith("attsvm.")
+        if _is_text(text) and text.value.startswith(("attsvm.", "attsvm_paper."))
     }
     assert {name for name in strings if not name.endswith("__init__.py")} == set()
 

@@ -198,7 +198,7 @@ def test_presets_are_states(name: str) -> None:
 
 
 def test_presets_of_the_figure_are_its_instances() -> None:
-    from attsvm.experiments.figures.gd_paths import instance
+    from attsvm_paper.figures.gd_paths import instance
 
     for name, T in (("three-tokens", 3), ("five-tokens", 5)):
         data, v = instance(T)

@@ -15,8 +15,8 @@ from attsvm import TokenData, theory
 from attsvm.data.synthetic import random_data
 from attsvm.nn.heads import LambdaHead, LinearHead, ReLUHead
 from attsvm.nn.losses import as_loss
-from attsvm.report.errata import ERRATA
 from attsvm.theory.conditions import describe, initial_gradient
+from attsvm_paper.report.errata import ERRATA
 from errata_numbers import numbers
 
 (LIPSCHITZ,) = (one for one in ERRATA if one.title.startswith("The Lipschitz constant"))

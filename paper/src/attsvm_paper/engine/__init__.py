@@ -1,0 +1,1 @@
+"""What runs an experiment: its cells, seeds, batches, stored rows and workers."""

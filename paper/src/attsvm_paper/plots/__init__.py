@@ -1,0 +1,1 @@
+"""Drawing functions that the figures of the experiments share."""
