@@ -10,6 +10,7 @@ import pytest
 
 from attsvm import SelectionProblem, Solution, Status, norms, solve
 from attsvm.core.columns import Columns
+from attsvm.solvers.separable.closed_form import least_change
 from oracle import dense
 
 NORMS: dict[str, Any] = {
@@ -190,6 +191,20 @@ def test_nearly_orthogonal_queries_are_right(name: Any, off: float) -> None:
     assert Columns.of(near) is None
     assert found.status is Status.OPTIMAL
     assert found.objective == pytest.approx(by_cvxpy(near, name, None, "hinge", np.zeros(near.shape[2:])), rel=1e-6)
+
+
+@pytest.mark.parametrize(("p", "q"), [(np.inf, 2.0), (np.inf, 1.0), (1.0, 1.0), (1.5, 1.5)])
+def test_a_column_that_need_not_change_proves_nothing(p: float, q: float) -> None:
+    """The adjoint has the dual norm one of the columns that change, and is zero where scores suffice."""
+    columns = Columns.of(single(13))
+    assert columns is not None
+    V = np.zeros(columns.demand.shape)
+    V[:, 0] = 3.0 * columns.demand[:, 0]
+    change, adjoint = least_change(columns, V, p, q)
+    assert not change[:, 0].any()
+    assert not adjoint[:, 0].any()
+    assert change[:, 1:].any(axis=0).all()
+    assert adjoint[:, 1:].any(axis=0).all()
 
 
 def test_entrywise_norms_need_the_axes() -> None:
