@@ -108,7 +108,7 @@ FOLDERS["core"] = [*FOLDERS["core"], UNIT + "solvers/test_solve_options.py", UNI
 QUIET = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
 
 
-def tests_of(module: str) -> list[str]:
+def arguments_of(module: str) -> list[str]:
     """Arguments of pytest that choose the tests of a module."""
     return TESTS.get(module) or [*FOLDERS[module.split(".")[1]], *QUICK]
 
@@ -367,7 +367,7 @@ def main() -> None:
         _warm_up()
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in dict.fromkeys(module for given in options.names for module in modules_of(given)):
-        groups.setdefault(tuple(tests_of(name)), []).append(name)
+        groups.setdefault(tuple(arguments_of(name)), []).append(name)
     reasons = equivalent()
     print(HEAD, flush=True)
     total = Tally()
