@@ -300,7 +300,7 @@ def test_readings_are_searched_printed_and_shown(
     assert main(["reproduce", "tiny", "--explain", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     # Sixty trials of each.
-    assert lines[0].startswith("Fig. 0, 3 readings of its protocol. Too few trials to tell: the likeliest of 3 readings")
+    assert lines[0].startswith("Fig. 0, 3 readings of its protocol. Too few trials to tell: the likeliest of 3")
     assert lines[0].endswith("): scale 1.")
     assert lines[1].split() == ["likelihood", "p", "numbers", "verdict", "scale"]
     assert [line.split()[-1] for line in lines[2:5]] == ["1", "2", "4"]
