@@ -21,7 +21,8 @@ from attsvm.study.headline import cautions, headline, outcomes
 from attsvm.study.intervals import share_interval
 from attsvm.study.numbers import quantities
 from attsvm.study.results import Accuracy, Control, PrecisionRun, Run, ShuffledLabels
-from attsvm.study.verdict import ALIKE, ARRIVES, MISSES, NEARER, claims, direction_state, nearest_control
+from attsvm.study.verdict import ALIKE, ARRIVES, MISSES, NEARER, claims, direction_state, nearest_control, needed_steps
+from attsvm.study.words import correlation_text, share_text
 
 
 def data_set(n: int, T: int, d: int, dz: int, *, duplicate: bool = False) -> Dataset:
@@ -58,6 +59,9 @@ def test_an_easy_problem_confirms_the_theory() -> None:
     assert run.correlation > 0.98
     assert 0 < run.settled_at < 600
     assert (np.asarray(run.trace.attention[-1]).argmax(axis=1) == run.selected).all()
+    best = np.count_nonzero(run.selected == easy().setup.optimal)
+    assert sentence_of(easy(), "selects_W").endswith(f"the best-scored one in {best} of 6.")
+    assert needed_steps(run) == 6000  # arrived: ten times the steps it took
 
 
 def with_controls(*finals: tuple[float, bool]) -> Run:
@@ -163,6 +167,10 @@ def test_precision(plain: tuple[float, float], exact: tuple[float, float], holds
     )
     short = Study(result.settings, result.setup, precision=runs)
     assert claims_of(short)["precision"] is holds
+    for one in runs:
+        alone = Study(result.settings, result.setup, precision=(one,))
+        assert claims_of(alone)["precision"] is None
+        assert sentence_of(alone, "precision").endswith(f"{correlation_text(float(one.curve[-1]))} in float32.")
 
 
 def test_stopping_keeps_what_is_done() -> None:
@@ -327,6 +335,7 @@ def test_a_prediction_is_held_against_shuffled_labels(
     if len(shuffled) > 2:
         low, high = share_interval(round(share * 40), 40)
         assert f"(95 % interval {100 * low:.1f} to {100 * high:.1f} %)" in sentence_of(short, "predicts_W")
+        assert f"by chance up to {share_text(min(labels['W'].limit, 1.0))}" in sentence_of(short, "predicts_W")
 
 
 def test_shuffles_count_with_the_spread_they_have() -> None:
