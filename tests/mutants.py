@@ -2,7 +2,7 @@
 
 A comparison, an operator of arithmetic or logic, a number, True and False, a condition negated, min for max, any for
 all. What a `raise` says, annotations, docstrings, decorators, defaults, `strict=` and `copy=` stay as they are, and so
-does what stands outside functions.
+does what stands outside functions. Kernels stay as they are too: their machine code cannot be exchanged.
 """
 
 from __future__ import annotations
@@ -138,6 +138,8 @@ def mutants(source: str) -> Iterator[Mutant]:
                     continue
                 if isinstance(child, ast.keyword) and child.arg in ("strict", "copy"):
                     continue
+                if isinstance(child, ast.FunctionDef) and any(map(_is_kernel, child.decorator_list)):
+                    continue
                 name_of_function, within = function, inside
                 if isinstance(child, ast.FunctionDef | ast.Lambda):
                     decorators = getattr(child, "decorator_list", [])
@@ -155,6 +157,10 @@ def mutants(source: str) -> Iterator[Mutant]:
                 yield from visit(child, name_of_function, within)
 
     yield from visit(tree, "", 0)
+
+
+def _is_kernel(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("kernel")
 
 
 def _brief(node: ast.AST) -> str:

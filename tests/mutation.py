@@ -1,11 +1,12 @@
 """Mutation testing: change one operator or constant at a time, and see whether the tests notice.
 
-    python tests/mutation.py [MODULE ...] [--sample N] [--seed S] [--out FILE] [--again FILE] [--list]
+    python tests/mutation.py [NAME ...] [--sample N] [--seed S] [--out FILE] [--again FILE] [--list]
 
-A mutant (tests/mutants.py) is one change inside a function, made in a forked child by exchanging the code objects of
-the functions, so that every reference sees it; then those tests of the module that call the changed function run in the
-child, quick ones first, until the first failure. A mutant that fails a test is killed, and so is one that takes half a
-minute and twenty times the tests' time.
+A name is a module, or a package with all its modules; by default it is attsvm. A mutant (tests/mutants.py) is one
+change inside a function, made in a forked child by exchanging the code objects of the functions, so that every
+reference sees it; then those tests of the module that call the changed function run in the child, quick ones first,
+until the first failure. A mutant that fails a test is killed, and so is one that takes half a minute and twenty times
+the tests' time. The tests of a module are listed in TESTS; those of any other module are the quick ones of its package.
 
 A sample is drawn over the functions in proportion to their mutants. Mutants that change nothing are listed with the
 reason in tests/equivalent_mutants.toml; they are run like all others and counted apart. With --out every mutant is a
@@ -19,6 +20,7 @@ import contextlib
 import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import sys
@@ -50,6 +52,8 @@ EVERYTHING = CONDITIONS + CONSTANTS + COUNTEREXAMPLE + VERDICTS + PROPERTIES + S
 EXACT = ["tests/unit/proofs/test_exact.py"]
 PROOF = ["tests/unit/proofs/test_proofs.py"]
 CLAIMS = [*PROOF, "tests/unit/proofs/test_certified_claims.py"]
+QUICK = ["-m", "not slow"]
+SEPARABLE = ["tests/unit/solvers/test_separable.py", *QUICK]
 FUNCTIONAL = ["tests/unit/nn/test_functional.py", "tests/unit/nn/test_multi_token.py", "-k", "not limit_of"]
 TESTS = {
     THEORY + "constants": CONSTANTS + CONDITIONS + SLOW,
@@ -86,64 +90,103 @@ TESTS = {
     PROOFS + "proof": PROOF + EXACT,
     **{f"attsvm.functional.{name}": FUNCTIONAL for name in ("softmax", "attention", "cross_entropy")},
     "attsvm.training.gradient": ["tests/unit/training/test_gradient.py"],
+    "attsvm.study.verdict": ["tests/unit/study/test_study_verdict.py", *QUICK],
+    "attsvm_paper.judging.joint": ["tests/unit/experiments/test_experiment_joint.py", *QUICK],
+    "attsvm.pretrained.null": ["tests/unit/pretrained/test_pretrained_null.py", *QUICK],
+    **{f"attsvm.solvers.separable.{name}": SEPARABLE for name in ("closed_form", "projection", "splitting")},
 }
+
+# Tests of the modules that are not listed above, by package.
+UNIT = "tests/unit/"
+FOLDERS = {name: [UNIT + name] for name in ("cli", "core", "data", "experiments", "nn", "playground", "pretrained")}
+FOLDERS |= {name: [UNIT + name] for name in ("proofs", "solution", "solvers", "study", "theory", "training")}
+FOLDERS |= {"plots": ["tests/figures/test_plots_of_results.py"], "check": [UNIT + "proofs"], "compile": [UNIT + "core"]}
+FOLDERS |= {"report": [UNIT + "study", UNIT + "experiments/test_experiment_errata.py"], "norms": [UNIT + "core"]}
+FOLDERS |= {name: [f"{UNIT}study/test_{name}.py"] for name in ("estimator", "margin_classifier")}
+FOLDERS["core"] = [*FOLDERS["core"], UNIT + "solvers/test_solve_options.py", UNIT + "solvers/test_separable.py"]
 
 QUIET = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
 
 
-class Calls:
-    """A pytest plugin that notes which functions of a module every test calls, and how long the test takes."""
+def arguments_of(module: str) -> list[str]:
+    """Arguments of pytest that choose the tests of a module."""
+    return TESTS.get(module) or [*FOLDERS[module.split(".")[1]], *QUICK]
 
-    def __init__(self, module: ModuleType) -> None:
-        self.file = module.__file__
-        self.of: dict[str, tuple[float, list[int]]] = {}
+
+def modules_of(name: str) -> list[str]:
+    """The module of this name, or the modules of a package that have tests of their own or by their package."""
+    module = importlib.import_module(name)
+    names = [one.name for one in pkgutil.walk_packages(getattr(module, "__path__", []), f"{name}.") if not one.ispkg]
+    return names or [name]
+
+
+class Calls:
+    """A pytest plugin that notes which functions of some modules every test calls, and how long the test takes."""
+
+    def __init__(self, files: set[str]) -> None:
+        self.files = files
+        self.of: dict[str, tuple[float, dict[str, list[int]]]] = {}
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        lines: set[int] = set()
+        lines: dict[str, set[int]] = {}
 
         def note(frame: FrameType, event: str, argument: Any) -> None:
-            if event == "call" and frame.f_code.co_filename == self.file:
-                lines.add(frame.f_code.co_firstlineno)
+            if event == "call" and frame.f_code.co_filename in self.files:
+                lines.setdefault(frame.f_code.co_filename, set()).add(frame.f_code.co_firstlineno)
 
         start = time.process_time()
         sys.setprofile(note)
         yield
         sys.setprofile(None)
-        self.of[item.nodeid] = (time.process_time() - start, sorted(lines))
+        self.of[item.nodeid] = (time.process_time() - start, {file: sorted(of) for file, of in lines.items()})
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The mutants of a module to run, and who hears of each."""
+
+    module: ModuleType
+    sample: list[Mutant]
+    tell: Callable[[Mutant, bool, int, float], None]
+
+    @property
+    def file(self) -> str:
+        return self.module.__file__ or ""
 
 
 class Loop:
     """A pytest plugin that runs, instead of the tests collected once, those of every mutant in a child of its own."""
 
-    def __init__(
-        self, module: ModuleType, sample: list[Mutant], tell: Callable[[Mutant, bool, int, float], None]
-    ) -> None:
-        self.module, self.drawn, self.tell = module, sample, tell
+    def __init__(self, draws: list[Draw]) -> None:
+        self.draws = draws
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
-        of = _in_child(lambda: self._calls(session), 600)
+        of = _in_child(lambda: self._calls(session), 600 * len(self.draws))
         if not isinstance(of, dict):
-            raise pytest.UsageError(f"without a mutation {of or 'a test'} fails or takes longer than ten minutes")
-        for mutant in self.drawn:
-            tests_of_mutant = sorted((seconds, test) for test, (seconds, lines) in of.items() if mutant.first in lines)
-            limit = 30 + 20 * sum(seconds for seconds, _ in tests_of_mutant)
-            start = time.monotonic()
-            work = partial(self._notices, mutant, [items[test] for _, test in tests_of_mutant])
-            # Too long, or a child that dies, is killed as well.
-            is_killed = bool(tests_of_mutant) and _in_child(work, limit) is not False
-            self.tell(mutant, is_killed, len(tests_of_mutant), time.monotonic() - start)
+            raise pytest.UsageError(f"without a mutation {of or 'a test'} fails or takes too long")
+        for one in self.draws:
+            for mutant in one.sample:
+                callers = sorted(
+                    (seconds, test) for test, (seconds, lines) in of.items() if mutant.first in lines.get(one.file, ())
+                )
+                limit = 30 + 20 * sum(seconds for seconds, _ in callers)
+                start = time.monotonic()
+                work = partial(self._notices, one.module, mutant, [items[test] for _, test in callers])
+                # Too long, or a child that dies, is killed as well.
+                is_killed = bool(callers) and _in_child(work, limit) is not False
+                one.tell(mutant, is_killed, len(callers), time.monotonic() - start)
         return True
 
-    def _calls(self, session: pytest.Session) -> dict[str, tuple[float, list[int]]] | str:
+    def _calls(self, session: pytest.Session) -> dict[str, tuple[float, dict[str, list[int]]]] | str:
         """What every test calls, or the first test that fails."""
-        plugin = Calls(self.module)
+        plugin = Calls({one.file for one in self.draws})
         session.config.pluginmanager.register(plugin)
         return next((item.nodeid for item in session.items if _fails(item)), plugin.of)
 
-    def _notices(self, mutant: Mutant, items: list[pytest.Item]) -> bool:
-        return install(mutant, self.module) and any(_fails(item) for item in items)
+    def _notices(self, module: ModuleType, mutant: Mutant, items: list[pytest.Item]) -> bool:
+        return install(mutant, module) and any(_fails(item) for item in items)
 
 
 class Failures:
@@ -240,40 +283,58 @@ HEAD = """| module | mutants | drawn | killed | of all drawn | change nothing | 
 |---|---:|---:|---:|---:|---:|---:|"""
 
 
-def run(name: str, options: argparse.Namespace, reasons: dict[tuple[str, str, int, str, str], str]) -> Tally:
-    """Draw mutants of a module, run their tests, and print the survivors."""
-    module = importlib.import_module(name)
-    all_mutants = list(mutants(Path(module.__file__ or "").read_text(encoding="utf-8")))
-    tally = Tally(len(all_mutants))
-
-    def tell(mutant: Mutant, is_killed: bool, tests: int, seconds: float) -> None:
-        reason = "" if is_killed else reasons.get((name, *mutant.key), "")
-        tally.drawn, tally.killed, tally.same = tally.drawn + 1, tally.killed + is_killed, tally.same + bool(reason)
-        if not is_killed:
-            what = reason or ("survives" if tests else "no test calls it")
-            where = f"{name.removeprefix('attsvm.')}:{mutant.line} {mutant.function}"
-            change = f"`{mutant.was}` -> `{mutant.becomes}` in `{mutant.text}`"
-            print(f"{where}: {change}: {what}", file=sys.stderr, flush=True)
-        if options.out:
-            record = {"module": name, "line": mutant.line, "function": mutant.function, "text": mutant.text}
-            record |= {"column": mutant.column, "was": mutant.was, "becomes": mutant.becomes, "killed": is_killed}
-            record |= {"tests": tests, "seconds": round(seconds, 2), "seed": options.seed}
-            with options.out.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-    if not options.list:
+def run(
+    names: list[str],
+    tests: tuple[str, ...],
+    options: argparse.Namespace,
+    reasons: dict[tuple[str, str, int, str, str], str],
+) -> dict[str, Tally]:
+    """Draw mutants of modules that share their tests, run these, and print the survivors."""
+    tallies: dict[str, Tally] = {}
+    draws = []
+    for name in names:
+        module = importlib.import_module(name)
+        all_mutants = list(mutants(Path(module.__file__ or "").read_text(encoding="utf-8")))
+        tallies[name] = Tally(len(all_mutants))
         survivors = _survivors(options.again, name) if options.again else None
         sample = (
             draw(all_mutants, options.sample, options.seed)
             if survivors is None
             else [one for one in all_mutants if one.key in survivors]
         )
-        loop = Loop(module, sample, tell)
+        draws.append(Draw(module, sample, partial(_tell, name, tallies[name], options, reasons)))
+    if not options.list:
         with _silence():
-            code = pytest.main([*TESTS[name], *QUIET], plugins=[loop])
+            code = pytest.main([*tests, *QUIET], plugins=[Loop(draws)])
         if code != pytest.ExitCode.OK:
-            print(f"{name}: not run", file=sys.stderr, flush=True)
-    return tally
+            print(f"{', '.join(names)}: not run", file=sys.stderr, flush=True)
+    return tallies
+
+
+def _tell(
+    name: str,
+    tally: Tally,
+    options: argparse.Namespace,
+    reasons: dict[tuple[str, str, int, str, str], str],
+    mutant: Mutant,
+    is_killed: bool,
+    tests: int,
+    seconds: float,
+) -> None:
+    """Count a mutant, print it if it survives, and write its record."""
+    reason = "" if is_killed else reasons.get((name, *mutant.key), "")
+    tally.drawn, tally.killed, tally.same = tally.drawn + 1, tally.killed + is_killed, tally.same + bool(reason)
+    if not is_killed:
+        what = reason or ("survives" if tests else "no test calls it")
+        where = f"{name.removeprefix('attsvm.')}:{mutant.line} {mutant.function}"
+        change = f"`{mutant.was}` -> `{mutant.becomes}` in `{mutant.text}`"
+        print(f"{where}: {change}: {what}", file=sys.stderr, flush=True)
+    if options.out:
+        record = {"module": name, "line": mutant.line, "function": mutant.function, "text": mutant.text}
+        record |= {"column": mutant.column, "was": mutant.was, "becomes": mutant.becomes, "killed": is_killed}
+        record |= {"tests": tests, "seconds": round(seconds, 2), "seed": options.seed}
+        with options.out.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def _survivors(path: Path, module: str | None = None) -> dict[tuple[str, int, str, str], str]:
@@ -288,7 +349,7 @@ def _survivors(path: Path, module: str | None = None) -> dict[tuple[str, int, st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("modules", nargs="*", default=list(TESTS), help="all by default")
+    parser.add_argument("names", nargs="*", default=["attsvm"], help="modules and packages")
     parser.add_argument("--sample", type=int, default=0, help="mutants a module; 0 for all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="a file to which every mutant run adds a line of JSON")
@@ -299,18 +360,21 @@ def main() -> None:
         if getattr(options, name):
             setattr(options, name, getattr(options, name).absolute())
     if options.again:
-        options.modules = sorted(set(_survivors(options.again).values()))
+        options.names = sorted(set(_survivors(options.again).values()))
     os.chdir(ROOT)
     sys.path[:0] = [str(ROOT / "tests")]
     if not options.list:
         _warm_up()
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name in dict.fromkeys(module for given in options.names for module in modules_of(given)):
+        groups.setdefault(tuple(arguments_of(name)), []).append(name)
     reasons = equivalent()
     print(HEAD, flush=True)
     total = Tally()
-    for name in options.modules:
-        tally = run(name, options, reasons)
-        total += tally
-        print(tally.row(name.removeprefix("attsvm.")), flush=True)
+    for tests, modules in groups.items():
+        for name, tally in run(modules, tests, options, reasons).items():
+            total += tally
+            print(tally.row(name.removeprefix("attsvm.")), flush=True)
     print(total.row("all"))
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +21,13 @@ import attsvm
 from attsvm.cli import main
 from attsvm.core import cluster as dask_cluster
 from attsvm.core.cluster import quiet
+from attsvm.core.summary import counted
 from attsvm_paper import registry
 from attsvm_paper.engine import workers
 from attsvm_paper.engine.runner import prepare, run
 from attsvm_paper.engine.store import Store
+from attsvm_paper.judging.joint import JointTest, joint_test
+from attsvm_paper.judging.verdict import Row
 from tiny_experiment import EXPERIMENT
 from tiny_experiment import readings as tiny_readings
 
@@ -280,16 +284,25 @@ def test_a_finished_directory_is_read_and_says_so(tmp_path: Path, capsys: pytest
     assert rows.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_readings_are_searched_printed_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    experiment = replace(EXPERIMENT, readings=tiny_readings)
+    def joint(rows: Sequence[Row]) -> list[JointTest]:
+        test = joint_test("tiny", "Fig. 0", tiny_readings()[1].points(rows))
+        assert test is not None
+        return [test]
+
+    experiment = replace(EXPERIMENT, readings=tiny_readings, joint=joint)
     monkeypatch.setattr(registry, "get", lambda name: experiment)
     assert main(["reproduce", "tiny", "--out", str(tmp_path)]) == 0
+    (test,) = json.loads((tmp_path / "verdicts.json").read_text(encoding="utf-8"))["joint"]
+    assert (test["searched"], test["agreeing"]) == (3, None)
     capsys.readouterr()
     assert main(["reproduce", "tiny", "--explain", "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("Fig. 0, 3 readings of its protocol. Reconstructed: the likeliest of 3 readings, of")
+    # Sixty trials of each.
+    assert lines[0].startswith("Fig. 0, 3 readings of its protocol. Too few trials to tell: the likeliest of 3")
     assert lines[0].endswith("): scale 1.")
     assert lines[1].split() == ["likelihood", "p", "numbers", "verdict", "scale"]
     assert [line.split()[-1] for line in lines[2:5]] == ["1", "2", "4"]
@@ -297,7 +310,12 @@ def test_readings_are_searched_printed_and_shown(
     weights = [one["weight"] for one in explanation]
     assert weights == sorted(weights, reverse=True)
     assert sum(weights) == pytest.approx(1.0)
-    assert "Fig. 0: 3 readings of the protocol" in (tmp_path / "index.html").read_text(encoding="utf-8")
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "Fig. 0: 3 readings of the protocol" in page
+    (test,) = json.loads((tmp_path / "verdicts.json").read_text(encoding="utf-8"))["joint"]
+    agreeing = sum(one["verdict"] == "agrees" for one in explanation)
+    assert (test["searched"], test["agreeing"]) == (3, agreeing)
+    assert f">3, {counted(agreeing, 'agrees', 'agree')}</td>" in page
 
 
 def test_another_experiment_joins_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,6 +169,11 @@ def test_readings_end_in_a_conclusion() -> None:
     )
     none = conclusion([reading(1.0, "differs", 1e-9, gap="0.1"), reading(0.0, "differs", 1e-20, gap="0")])
     assert none == "Of 2 readings none fits; the likeliest, gap 0.1, differs too (p = 1e−09)."
+    one = conclusion([reading(1.0, "differs", 1e-9, gap="0.1"), reading(0.0, "agrees", 0.5, gap="0")])
+    assert one == "Of 2 readings 1 agrees; the likeliest, gap 0.1, differs (p = 1e−09)."
+    weak = [reading(1.0, "too weak to tell", 0.5, gap="0.1"), reading(0.0, "differs", 1e-20, gap="0")]
+    few = "Too few trials to tell: the likeliest of 2 readings, of which 0 agree (p = 0.5): gap 0.1."
+    assert conclusion(weak) == few
     assert conclusion([reading(0.0, p=None, gap="0")]) == "No reading gives numbers for this figure."
 
 

@@ -32,7 +32,7 @@ def test_each_to_its_own_svm(rows):
 def test_the_caption_exchanges_two_curves(rows):
     """Red in (b) is W with the nuclear SVM, blue in (c) is (K, Q) with the Frobenius one."""
     tests = {test.reading: test for test in local_convergence.joint(rows)}
-    notebook = tests["score gap 0.1, curves as the notebook draws them"]
+    notebook = tests["reconstructed: score gap 0.1, curves as the notebook draws them"]
     caption = tests["score gap 0.1, curves as captioned"]
     assert notebook.verdict in ("agrees", "too weak to tell")
     assert caption.verdict == "differs"
@@ -45,7 +45,9 @@ def test_the_caption_exchanges_two_curves(rows):
 
 def test_the_score_gap_is_likelier_than_none(rows):
     tests = {test.reading: test for test in local_convergence.joint(rows)}
-    with_gap, open_ = (tests[f"{gap}, curves as the notebook draws them"] for gap in ("score gap 0.1", "no score gap"))
+    with_gap, open_ = (
+        tests[f"{gap}, curves as the notebook draws them"] for gap in ("reconstructed: score gap 0.1", "no score gap")
+    )
     assert with_gap.p > open_.p
     power = {one.alternative: one.power for one in with_gap.powers}
     assert power["iteration at the next grid value (100 further)"] > 0.99

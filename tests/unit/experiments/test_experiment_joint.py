@@ -241,6 +241,15 @@ def test_an_alternative_on_the_same_instances_is_known_as_well_as_its_difference
     assert same > other
 
 
+def test_an_alternative_with_our_own_numbers_is_told_as_often_as_they_are_rejected() -> None:
+    rng = np.random.default_rng(9)
+    right = points_of(walks(rng, 100), walks(rng, 100).mean(0))
+    test = joint_test("e", "f", right, {"nothing": by_key(right)})
+    assert test is not None
+    # The level is 0.0025, of ten thousand draws; Box's approximation of the tail may be off by a factor.
+    assert test.powers[0].power < 0.02
+
+
 @pytest.mark.parametrize("margin", [0.0, -1.0, math.nan])
 def test_a_margin_is_stated(margin: float) -> None:
     with pytest.raises(ValueError, match="margin"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from attsvm.core.summary import counted
 from attsvm_paper import registry
 from attsvm_paper.published.ledger import ledger
 
@@ -189,6 +190,17 @@ def test_the_readings_that_were_searched_are_counted() -> None:
             assert int(number) == counts[figure], row[0]
 
 
+def test_the_pages_say_how_many_readings_agree_as_the_search_does() -> None:
+    search = {row[0]: row for row in table(DOCS / "tables" / "readings.inc", "| figure | readings searched")}
+    page = {row[0].removesuffix(", curves"): row[3] for row in table(DOCS / "experiments.md", "| figure | `attsvm")}
+    for figure, row in search.items():
+        assert page[figure] == f"{row[1]}, {counted(int(row[2]), 'agrees', 'agree')}"
+    for row in table(ROOT / "README.md", "| Figure | `attsvm reproduce`"):
+        for searched, agree in re.findall(r"\((\d+) searched, (\d+) agrees?\)", row[2]):
+            for figure in search:
+                assert not row[0].startswith(figure) or [searched, agree] == search[figure][1:3], row[0]
+
+
 def test_the_counts_of_verdicts_add_up() -> None:
     page = text(DOCS / "experiments.md")
     (counts,) = re.findall(
@@ -234,6 +246,20 @@ def test_the_atlas_counts_its_predictions_and_the_baseline_first() -> None:
     kinds = [row[-1] for row in cells if row[-1].startswith("1 (") and "theorem" not in row[-1]]
     assert [kinds.count(f"1 ({kind})") for kind in ("hit", "miss", "undecided")] == reaching
     assert not re.search("committed with the predictions", page)
+
+
+def test_what_was_read_of_a_later_paper_is_said() -> None:
+    for row in table(DOCS / "known.md", "| paper | statement"):
+        assert re.search(r"abstract|Theorem", row[5]), row[0]
+
+
+def test_the_readme_says_of_ablations_what_their_page_measures() -> None:
+    rows = {row[0]: row for row in table(DOCS / "attribution.md", "| flips where predicted")}
+    assert rows["query, norm frozen"][1] == rows["keys, norm frozen"][1] == "100 %"
+    readme = text(ROOT / "README.md")
+    assert "exact by construction with frozen norms" in readme
+    (shares,) = re.findall(r"with live norms (\d+ %) of the flips at the query and (\d+ %) at the keys", readme)
+    assert list(shares) == [rows[f"{side}, norm live"][1] for side in ("query", "keys")]
 
 
 # Where docs/grokking.md quotes the table below it: the sentence with its numbers left open, then each number's cell,

@@ -20,12 +20,14 @@ _SIZES = {
 }
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "qwen2"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "qwen2", "gpt-oss"])
 def test_draws_keep_spectra_and_norms(family: str) -> None:
     """Rotated weights keep every singular value of K, Q and K Q^T, permuted ones the entries; biases their length."""
     head = extract_head(tiny(family), 1, 1, batch(family))
     (_, rotated), (_, permuted) = redrawn(head, 2, np.random.default_rng(0))
-    bias = (head.tokens[..., -1] == 1).all(), (head.queries[:, -1] == 1).all()
+    tokens = head.tokens if head.sink is None else head.tokens[:, 1:]  # a null token has no bias
+    bias = (tokens[..., -1] == 1).all(), (head.queries[:, -1] == 1).all()
+    assert family != "gpt-oss" or (head.sink is not None and all(bias))
     for name, last in zip("KQ", bias, strict=True):
         own, rotation, mixed = (getattr(one, name) for one in (head, rotated, permuted))
         if last:
@@ -84,3 +86,6 @@ def test_standing_needs_more_than_the_largest_draw() -> None:
     assert Standing(5.4, spread, np.zeros(0)).outstanding
     assert Standing(5.4, spread, np.array([np.nan])).share_below == 1.0
     assert not Standing(5.4, spread[:1], np.zeros(0)).outstanding
+    far = np.append(np.zeros(19), 1.0)  # three deviations above the mean end at 0.72, below the largest draw
+    assert not Standing(0.9, far, np.zeros(0)).outstanding
+    assert Standing(1.1, far, np.zeros(0)).outstanding

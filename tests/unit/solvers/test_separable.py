@@ -10,6 +10,7 @@ import pytest
 
 from attsvm import SelectionProblem, Solution, Status, norms, solve
 from attsvm.core.columns import Columns
+from attsvm.solvers.separable.closed_form import least_change
 from oracle import dense
 
 NORMS: dict[str, Any] = {
@@ -190,6 +191,23 @@ def test_nearly_orthogonal_queries_are_right(name: Any, off: float) -> None:
     assert Columns.of(near) is None
     assert found.status is Status.OPTIMAL
     assert found.objective == pytest.approx(by_cvxpy(near, name, None, "hinge", np.zeros(near.shape[2:])), rel=1e-6)
+
+
+@pytest.mark.parametrize(("p", "q"), [(np.inf, 2.0), (np.inf, 1.0), (1.0, 1.0), (1.5, 1.5)])
+def test_a_column_that_need_not_change_proves_nothing(p: float, q: float) -> None:
+    """The adjoint is zero where scores suffice; its product with a change is the column's share of the norm."""
+    columns = Columns.of(single(13))
+    assert columns is not None
+    V = np.zeros(columns.demand.shape)
+    V[:, 0] = 3.0 * columns.demand[:, 0]
+    change, adjoint = least_change(columns, V, p, q)
+    assert not change[:, 0].any()
+    assert not adjoint[:, 0].any()
+    assert change[:, 1:].any(axis=0).all()
+    size = np.linalg.norm(change, p, axis=0)
+    np.testing.assert_allclose((adjoint * change).sum(axis=0)[1:], (size * (size / size.max()) ** (q - 1))[1:])
+    # What rises rises by what the others fall: moving all scores of a column is free.
+    np.testing.assert_allclose(adjoint.sum(axis=0), 0.0, atol=1e-9)
 
 
 def test_entrywise_norms_need_the_axes() -> None:

@@ -11,16 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attsvm import TokenData
+from attsvm import SelectionProblem, Status, TokenData, solve
 from attsvm.data.dataset import Dataset
 from attsvm.data.table import read_texts
 from attsvm.data.text import word_dataset
 from attsvm.report.study import verdict
 from attsvm.study import Settings, Study, study
 from attsvm.study.headline import cautions, headline, outcomes
+from attsvm.study.intervals import share_interval
 from attsvm.study.numbers import quantities
-from attsvm.study.results import Control, PrecisionRun, Run, ShuffledLabels
-from attsvm.study.verdict import ALIKE, ARRIVES, MISSES, NEARER, claims, direction_state, nearest_control
+from attsvm.study.results import Accuracy, Control, PrecisionRun, Run, ShuffledLabels
+from attsvm.study.verdict import ALIKE, ARRIVES, MISSES, NEARER, claims, direction_state, nearest_control, needed_steps
+from attsvm.study.words import correlation_text, share_text
 
 
 def data_set(n: int, T: int, d: int, dz: int, *, duplicate: bool = False) -> Dataset:
@@ -38,6 +40,10 @@ def easy() -> Study:
     return study(data_set(8, 4, 12, 8), Settings(train=6, steps=600, shuffles=3))
 
 
+def sentence_of(result: Study, key: str) -> str:
+    return next(claim.sentence for claim in claims(result) if claim.key == key)
+
+
 def claims_of(result: Study) -> dict[str, bool | None]:
     return {claim.key: claim.holds for claim in claims(result)}
 
@@ -53,6 +59,9 @@ def test_an_easy_problem_confirms_the_theory() -> None:
     assert run.correlation > 0.98
     assert 0 < run.settled_at < 600
     assert (np.asarray(run.trace.attention[-1]).argmax(axis=1) == run.selected).all()
+    best = np.count_nonzero(run.selected == easy().setup.optimal)
+    assert sentence_of(easy(), "selects_W").endswith(f"the best-scored one in {best} of 6.")
+    assert needed_steps(run) == 6000  # arrived: ten times the steps it took
 
 
 def with_controls(*finals: tuple[float, bool]) -> Run:
@@ -158,6 +167,10 @@ def test_precision(plain: tuple[float, float], exact: tuple[float, float], holds
     )
     short = Study(result.settings, result.setup, precision=runs)
     assert claims_of(short)["precision"] is holds
+    for one in runs:
+        alone = Study(result.settings, result.setup, precision=(one,))
+        assert claims_of(alone)["precision"] is None
+        assert sentence_of(alone, "precision").endswith(f"{correlation_text(float(one.curve[-1]))} in float32.")
 
 
 def test_stopping_keeps_what_is_done() -> None:
@@ -276,6 +289,53 @@ def test_a_control_that_comes_near_leaves_the_direction_open() -> None:
     unclear = Study(result.settings, result.setup, runs={"W": replace(run, controls=(control,))}, complete=True)
     assert claims_of(unclear)["direction_W"] is None
     assert "too near" in headline(unclear)
+    assert sentence_of(unclear, "direction_W").endswith("too near to tell the two apart.")
+    assert "too near" not in sentence_of(result, "direction_W")
+
+
+def test_no_svm_to_compare_with_is_infeasible_or_inaccurate() -> None:
+    result = easy()
+    run = result.runs["W"]
+    infeasible = solve(SelectionProblem(np.zeros((1, 2, 1)), np.ones((1, 1)), [0]))
+    assert infeasible.status is Status.INFEASIBLE
+    inaccurate = replace(run.solutions["frobenius"], status=Status.TIME_LIMIT)
+    for solution, reason, remedy in (
+        (infeasible, "a certificate proves that no matrix selects them all.", ""),
+        (inaccurate, "it was not solved accurately", "Allow more time"),
+    ):
+        short = replace(run, curves={}, solutions={**run.solutions, "frobenius": solution})
+        (claim,) = (
+            one for one in claims(Study(result.settings, result.setup, runs={"W": short})) if one.key == "direction_W"
+        )
+        assert claim.holds is None
+        assert reason in claim.sentence
+        assert claim.remedy.startswith(remedy)
+        assert bool(claim.remedy) == bool(remedy)
+
+
+@pytest.mark.parametrize(
+    ("share", "shuffled", "holds"),
+    [
+        (0.9, (0.48, 0.5, 0.52), True),
+        (0.5, (0.5, 0.5, 0.5), False),  # at the limit of what chance gives, and not above it
+        (0.55, (0.48, 0.5, 0.52), False),
+        (0.7, (0.1, 0.5, 0.9), None),  # chance may give everything
+        (0.9, (0.5, 0.5), None),
+    ],
+)
+def test_a_prediction_is_held_against_shuffled_labels(
+    share: float, shuffled: tuple[float, ...], holds: bool | None
+) -> None:
+    result = easy()
+    rows = (Accuracy("W", "W", 1.0, share), Accuracy("uniform", "uniform attention", 1.0, 0.55))
+    labels = {"W": ShuffledLabels(np.ones(len(shuffled)), np.array(shuffled), 10)}
+    setup = replace(result.setup, test=data_set(40, 4, 12, 8))
+    short = Study(result.settings, setup, runs={"W": result.runs["W"]}, shuffled_labels=labels, accuracies=rows)
+    assert claims_of(short)["predicts_W"] is holds
+    if len(shuffled) > 2:
+        low, high = share_interval(round(share * 40), 40)
+        assert f"(95 % interval {100 * low:.1f} to {100 * high:.1f} %)" in sentence_of(short, "predicts_W")
+        assert f"by chance up to {share_text(min(labels['W'].limit, 1.0))}" in sentence_of(short, "predicts_W")
 
 
 def test_shuffles_count_with_the_spread_they_have() -> None:

@@ -242,7 +242,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     tests = [
         joint_test(
             NAME, FIGURE, main, alternatives,
-            reading=f"{WITH_GAP}, curves {NOTEBOOK}",
+            reading=f"reconstructed: {WITH_GAP}, curves {NOTEBOOK}",
         ),
         joint_test(NAME, FIGURE, without, {late: notches(without)}, reading=f"{NO_GAP}, curves {NOTEBOOK}"),
         joint_test(NAME, FIGURE, caption, {late: notches(caption)}, reading=f"{WITH_GAP}, curves {CAPTION}"),

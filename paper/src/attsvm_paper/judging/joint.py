@@ -79,6 +79,8 @@ class JointTest:
     note : str
     searched : int
         Number of settings of the protocol that were searched for the nearest; one for a protocol fixed in advance.
+    agreeing : int or None
+        Number of those that agree; None if the search was not run.
     """
 
     experiment: str
@@ -98,17 +100,20 @@ class JointTest:
     verdict: Kind
     note: str = ""
     searched: int = 1
+    agreeing: int | None = None
 
-    def after_search(self, readings: int) -> JointTest:
+    def after_search(self, readings: int, agreeing: int | None = None) -> JointTest:
         """Return the test of a protocol that is the nearest of ``readings`` protocols.
 
         Parameters
         ----------
         readings : int
             At least one.
+        agreeing : int, optional
+            Number of them that agree, if all were run.
         """
         chance = min(1.0, self.chance / self.searched * readings)
-        return replace(self, chance=chance, searched=readings, verdict=_verdict(self.p, chance))
+        return replace(self, chance=chance, searched=readings, agreeing=agreeing, verdict=_verdict(self.p, chance))
 
 
 def joint_test(

@@ -26,7 +26,7 @@ from attsvm_paper.engine.store import read_manifest
 from attsvm_paper.judging.joint import JointTest
 from attsvm_paper.judging.readings import Explanation
 from attsvm_paper.judging.verdict import Row, Verdict
-from attsvm_paper.report.tally import count, number
+from attsvm_paper.report.tally import by_figure, count, number
 
 LISTED_VALUES = 12
 EXPLANATION = "explanation.json"
@@ -67,7 +67,11 @@ class FinishedRun:
         """Joint tests of its figures."""
         tests = [] if self.experiment.joint is None else self.experiment.joint(self.rows)
         searched = Counter(one.figure for one in (self.experiment.readings or list)())
-        return [test.after_search(max(searched[test.figure], 1)) for test in tests]
+        agreeing = {
+            figure: sum(one["verdict"] == "agrees" for one in readings)
+            for figure, readings in by_figure(self.explained).items()
+        }
+        return [test.after_search(max(searched[test.figure], 1), agreeing.get(test.figure)) for test in tests]
 
     @cached_property
     def picture(self) -> Picture:

@@ -97,11 +97,15 @@ def conclusion(readings: Sequence[Mapping[str, Any]]) -> str:
             shares.setdefault(factor, Counter())[choice] += entry["weight"]
     sure = [f"{factor} {choice}" for factor, choice in best["factors"].items() if shares[factor][choice] >= SURE]
     agreeing = sum(entry["verdict"] == "agrees" for entry in readings)
+    agree = counted(agreeing, "agrees", "agree")
     p = f"p = {number(best['p'])}"
     if best["verdict"] == "differs":
         choices = ", ".join(f"{factor} {choice}" for factor, choice in best["factors"].items())
+        if agreeing:
+            return f"Of {len(readings)} readings {agree}; the likeliest, {choices}, differs ({p})."
         return f"Of {len(readings)} readings none fits; the likeliest, {choices}, differs too ({p})."
-    found = f"Reconstructed: the likeliest of {counted(len(readings), 'reading')}, of which {agreeing} agree ({p})"
+    opening = "Reconstructed" if best["verdict"] == "agrees" else "Too few trials to tell"
+    found = f"{opening}: the likeliest of {counted(len(readings), 'reading')}, of which {agree} ({p})"
     text = f"{found}: {', '.join(sure)}." if sure else f"{found}."
     for factor, choice in best["factors"].items():
         if shares[factor][choice] < SURE:

@@ -1,0 +1,32 @@
+"""Mutation testing has tests for every module of the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mutants import mutants
+from mutation import TESTS, arguments_of, modules_of
+
+ROOT = Path(__file__).parents[3]
+MODULES = modules_of("attsvm")
+
+
+def test_every_module_of_the_package_is_covered() -> None:
+    source = ROOT / "src"
+    files = {".".join(path.relative_to(source).with_suffix("").parts) for path in source.rglob("attsvm/**/*.py")}
+    assert set(MODULES) == {name for name in files if not name.endswith("__init__")}
+    assert set(TESTS) <= set(MODULES)
+
+
+@pytest.mark.parametrize("tests", sorted({tuple(arguments_of(name)) for name in MODULES}), ids=lambda tests: tests[0])
+def test_the_tests_of_a_module_exist(tests: tuple[str, ...]) -> None:
+    paths = [one for one in tests if one.startswith("tests/")]
+    assert paths
+    assert all((ROOT / path).exists() for path in paths)
+
+
+def test_compiled_kernels_are_left_out() -> None:
+    source = "@kernel(int64)\ndef a(x):\n    return x + 1\n\n\ndef b(x):\n    return x + 1\n"
+    assert {one.function for one in mutants(source)} == {"b"}
