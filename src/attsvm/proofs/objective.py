@@ -265,4 +265,4 @@ class Regularisation:
 
 
 # The norm alone: the plain hard margin.
-PLAIN = Regularisation(None, "hinge", None)
+HARD_MARGIN = Regularisation(None, "hinge", None)

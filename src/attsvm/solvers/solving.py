@@ -27,11 +27,10 @@ from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.regularisation import read_regularisation
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.compiled.frobenius import avoids_compiling, solve_compiled
-from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
-from attsvm.solvers.frobenius.portfolio import solve_setting
+from attsvm.solvers.frobenius.portfolio import FROBENIUS_METHODS, solve_setting
 from attsvm.solvers.in_memory import solve_in_memory
 from attsvm.solvers.interior_point.general import solve_general
-from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
+from attsvm.solvers.nuclear.portfolio import NUCLEAR_METHODS
 from attsvm.solvers.schedule import (
     FEW_ENTRIES,
     GRAM_LIMIT,
@@ -53,9 +52,9 @@ METHODS: dict[Norm, dict[str, Method]] = {
     NUCLEAR: NUCLEAR_METHODS,
 }
 
-# Lifting an answer to the original coordinates costs a few roundings; methods aim below the gap that is promised.
-AIM = 0.5
-# With a hard margin and a prior, the problem without the prior only decides whether a W exists.
+# Gap that methods aim at, over tol: lifting an answer to the original coordinates costs a few roundings.
+AIMED_GAP = 0.5
+# Gap of the problem without the prior of a hard margin, which only decides whether a W exists.
 PHASE_ONE_TOL = 0.1
 
 
@@ -188,7 +187,7 @@ def solve(
         _check_options(tol, max_iter, time_limit, problem.shape, measure)
         if method is not None or warm_start is not None:
             raise ValueError("method and warm_start are for problems in memory; neither was expected with shards.")
-        control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
+        control = Control(AIMED_GAP * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
         regularisation = read_regularisation(problem.shape, C, loss, prior, streamed=True)
         with pool_of(problem, scheduler, workers) as pool:
             inner = _choose(measure, None)
@@ -205,7 +204,7 @@ def solve(
             f"warm_start has multipliers of shape {warm_start.certified.dual.shape}; a solution of the same shape, "
             f"{problem.mask.shape}, was expected."
         )
-    control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
+    control = Control(AIMED_GAP * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
     regularisation = read_regularisation(problem.shape, C, loss, prior, streamed=method == "streamed")
     answers = Answers(problem, measure, tol, control, regularisation)
     if not regularisation.plain and method not in (None, "auto", "streamed"):
@@ -312,7 +311,7 @@ def _start_multipliers(before: Solution, terms: Terms) -> np.ndarray:
 
 
 def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) -> Solution | None:
-    """From tokens to answer in one compiled call; None when that ends without one."""
+    """Solve in one compiled call from tokens to answer; None if it ends without one."""
     control.method, control.iterations = "one-call active set", 1
     optimal, W, adjoint, dual, margins = solve_compiled(problem, control.tol)
     if optimal:

@@ -1,9 +1,10 @@
 r"""Many small Frobenius problems in one compiled call.
 
-Each instance is solved by itself, start to certificate: its Gram matrix, a few passes of coordinate descent on it to
-guess the support, the active-set method of :mod:`attsvm.solvers.frobenius.active_set` (both without that matrix, where
-it would be large), and the gap from W and the multipliers. One that ends without its certificate is left to the general
-solver. Kernels are written with loops, since array expressions take seconds to compile.
+Each instance is solved by itself, from start to certificate: the Gram matrix, a few passes of coordinate descent that
+guess the support, the active-set method (:mod:`attsvm.solvers.frobenius.active_set`), and the gap from W and the
+multipliers. If the Gram matrix would be large, passes and active set do without it. An instance that ends without its
+certificate is left to the general solver. Kernels are written with loops, since array expressions take seconds to
+compile.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from attsvm.solvers.schedule import (
     INTERIOR_STEPS,
 )
 
-# Passes for a guess, and passes after which it is clear whether it has far more supports than there can be.
+# Number of passes for a guess, number of passes after which its support is counted, and ratio of that count to the
+# largest possible support above which no further passes are made.
 PASSES, FEW_PASSES, FAR_MORE = 10, 3, 4
-# Data are not scaled here; squares nearer the ends of the floating-point range are left to the general solver.
+# Squared length below which, or above whose inverse, an instance is left to the general solver; data are not scaled.
 SMALLEST_SQUARE = 1e-100
 
 gap_of = kernel(inner=True, fastmath=FAST)(relative_gap)
@@ -37,7 +39,7 @@ gap_of = kernel(inner=True, fastmath=FAST)(relative_gap)
 
 @kernel((float64[:, ::1], boolean[::1], int64), fastmath=FAST)
 def guess_by_gram(gram, tied, passes):
-    """Coordinate descent on the dual, gradients kept up to date through the Gram matrix."""
+    """Coordinate descent on the dual that updates gradients through the Gram matrix."""
     m = len(gram)
     dual, slope, inverse = np.zeros(m), np.empty(m), np.empty(m)
     for k in range(m):
@@ -57,7 +59,7 @@ def guess_by_gram(gram, tied, passes):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def _guess(constraints, most):
-    """Coordinate descent by passes over the constraints, few where these leave more than ``most`` multipliers."""
+    """Coordinate descent by passes over the constraints; fewer passes if they leave more than ``most`` multipliers."""
     delta, queries, tied = constraints.delta, constraints.queries, constraints.tied
     m, n = len(delta), len(queries)
     squares, cost, active = np.zeros(m), np.empty(m), np.zeros(m, dtype=np.bool_)

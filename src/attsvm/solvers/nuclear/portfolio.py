@@ -121,7 +121,7 @@ def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, 
     return rejected & (margins <= threshold) | reduced.tied
 
 
-METHODS = {
+NUCLEAR_METHODS = {
     "auto": solve_nuclear,
     **{name: partial(solve_nuclear, method=name) for name in ("first_order", "interior_point")},
 }

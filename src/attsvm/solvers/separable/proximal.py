@@ -16,7 +16,7 @@ import numpy as np
 from attsvm.core.norms import Norm
 from attsvm.core.norms.entrywise import Entrywise, LargestEntries
 
-STEPS = 60
+SHRINK_STEPS = 60
 
 
 def largest_sum(norm: Norm) -> float | None:
@@ -43,7 +43,7 @@ def shrink_power(sigma: np.ndarray, weight: float, p: float) -> np.ndarray:
     """Proximal map of 1/weight times the sum of p-th powers over p at sigma (m,), nonnegative."""
     low, high = np.zeros_like(sigma), sigma.copy()
     x = 0.5 * sigma
-    for _ in range(STEPS):
+    for _ in range(SHRINK_STEPS):
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             excess = x + x ** (p - 1.0) / weight - sigma
             slope = 1.0 + (p - 1.0) * x ** (p - 2.0) / weight
