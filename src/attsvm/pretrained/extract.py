@@ -1,4 +1,4 @@
-"""From a model and inputs to an attention head: record a forward pass, explain the head, check it against the model."""
+"""Extraction of an attention head from a model: record a forward pass, explain the head, check it against the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is given: texts as tokens, on the device where it is."""
+"""Inputs of a model: texts as tokens, on the model's device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images and sounds as what a model reads, and where in them its tokens are: patches, or stretches of time."""
+"""Images and sounds as inputs of a model, and the location of its tokens in them: patches, or intervals of time."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from attsvm.pretrained.head import AttentionHead
 MediaKind = Literal["images", "audio"]
 INPUTS: dict[str, MediaKind] = {"pixel_values": "images", "input_features": "audio", "input_values": "audio"}
 ENDINGS = {"images": (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"), "audio": (".wav",)}
-# Longer side of an image on a page, points of a drawn sound, samples a second that models of speech read.
-THUMBNAIL, POINTS, RATE = 192, 240, 16_000
+# Longer side of an image on a page, points of a drawn sound, and samples per second that models of speech read.
+THUMBNAIL, POINTS, SAMPLE_RATE = 192, 240, 16_000
 
 
 @dataclass(frozen=True, eq=False)
 class Medium:
-    """An image or a sound, as it is drawn.
+    """An image or a sound, as drawn on a page.
 
     Attributes
     ----------
     name : str
-        Of its file.
+        Name of its file.
     picture : bytes or None
         A small PNG of an image.
     envelope : ndarray, shape (points,), or None
-        Largest amplitude of a sound, stretch by stretch, relative to the loudest.
+        Largest amplitude of a sound per interval, over its largest amplitude.
     seconds : float or None
-        What all of the time axis is long, silence that the model is given included.
+        Length of the time axis, including silence that the model is given.
     digest : str
-        Of the file's bytes.
+        Digest of the file's bytes.
     """
 
     name: str
@@ -52,13 +52,13 @@ class Medium:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Where the tokens of a medium are.
+    """Locations of the tokens of a medium.
 
     Attributes
     ----------
     labels : tuple of str
     boxes : tuple
-        Left, top, width and height of each token, in shares of the whole; None for one that is no part of it.
+        Left, top, width and height of each token, as shares of the whole; None for a token outside the medium.
     """
 
     labels: tuple[str, ...]
@@ -67,7 +67,7 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Media:
-    """What a model of images or sound is run on; of the files, only what is drawn of them is in memory.
+    """The images or sounds that a model reads; only their drawings are held in memory.
 
     Attributes
     ----------
@@ -201,13 +201,13 @@ def _sounds(paths: Sequence[Path], model: Any, source: str) -> Media:
     longest = max(len(_wave(path)) for path in paths)
     has_features = getattr(model, "main_input_name", "") == "input_features"
     extractor = _extractor(source, model) if has_features else None
-    seconds = float(getattr(extractor, "n_samples", longest)) / RATE
+    seconds = float(getattr(extractor, "n_samples", longest)) / SAMPLE_RATE
 
     def read_sounds(which: Sequence[int]) -> dict[str, Any]:
         waves = [_wave(paths[i]) for i in which]
         return _padded(waves, longest) if extractor is None else _features(waves, extractor, model)
 
-    whole = round(seconds * RATE)
+    whole = round(seconds * SAMPLE_RATE)
     items = tuple(
         Medium(path.name, envelope=_envelope(_wave(path), whole), seconds=seconds, digest=_digest(path))
         for path in paths
@@ -217,7 +217,7 @@ def _sounds(paths: Sequence[Path], model: Any, source: str) -> Media:
 
 def _features(waves: Sequence[np.ndarray], extractor: Any, model: Any) -> dict[str, Any]:
     """Make features, and the token that starts a decoder."""
-    features = extractor(waves, sampling_rate=RATE, return_tensors="pt")["input_features"].float()
+    features = extractor(waves, sampling_rate=SAMPLE_RATE, return_tensors="pt")["input_features"].float()
     if not getattr(model.config, "is_encoder_decoder", False):
         return {"input_features": features}
     start = torch.full((len(waves), 1), model.config.decoder_start_token_id, dtype=torch.long)
@@ -250,8 +250,8 @@ def _wave(path: Path) -> np.ndarray:
     if np.issubdtype(samples.dtype, np.integer):
         samples = samples / float(np.iinfo(samples.dtype).max)
     mono = samples.mean(axis=1) if samples.ndim == 2 else samples
-    common = gcd(rate, RATE)
-    return np.asarray(resample_poly(mono.astype(np.float64), RATE // common, rate // common))
+    common = gcd(rate, SAMPLE_RATE)
+    return np.asarray(resample_poly(mono.astype(np.float64), SAMPLE_RATE // common, rate // common))
 
 
 def _envelope(wave: np.ndarray, whole: int) -> np.ndarray:

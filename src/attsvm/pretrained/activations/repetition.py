@@ -1,7 +1,7 @@
-"""An attention module called again in float64, on what it read in a forward pass of the model in its own dtype.
+"""An attention module called again in float64, on its inputs in a forward pass of the model in its own dtype.
 
-The hidden states stay those of the model, rounded as it rounds them; only the layer is computed without that rounding.
-So a head can be checked to 1e-5 where logits are large or the dtype is short, at the cost of one layer's weights.
+The hidden states are the model's, including its rounding; only the layer is computed without it. A head can thus be
+checked to 1e-5 if logits are large or the dtype is short, at the cost of one layer's weights.
 """
 
 from __future__ import annotations

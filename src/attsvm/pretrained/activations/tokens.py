@@ -1,4 +1,4 @@
-"""What the tokens of a recorded attention call are: which ask, which are padding, their places and their text."""
+"""The tokens of a recorded attention call: queries, padding, places and text."""
 
 from __future__ import annotations
 
