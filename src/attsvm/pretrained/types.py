@@ -26,7 +26,6 @@ from attsvm.pretrained.null import Standing, redrawn
 from attsvm.pretrained.selectivity import has_choice
 from attsvm.pretrained.sequences import by_sequence
 
-TYPES = ("previous", "offset", "duplicate", "induction", "first", "delimiter", "null", "content")
 # Share of attention below which a set does not name a head.
 NAME_SHARE = 0.3
 # Largest offset tried for the type "offset".

@@ -261,10 +261,10 @@ def test_more_ties_than_are_treated_leave_w_as_it_is(monkeypatch: pytest.MonkeyP
     count = len(ties._distinct_ties(problem)[0])
     W = np.random.default_rng(0).standard_normal(problem.shape[2:])
     margins, size = problem.apply(W), float(np.linalg.norm(W))
-    monkeypatch.setattr(ties, "LARGEST", count)
+    monkeypatch.setattr(ties, "GRAM_TIES", count)
     assert onto_ties(problem, W, margins) is not W
     bound = tie_move(problem, W, size)
-    monkeypatch.setattr(ties, "LARGEST", count - 1)
+    monkeypatch.setattr(ties, "GRAM_TIES", count - 1)
     assert onto_ties(problem, W, margins) is W
     # The rationals settle what the Gram matrix may not: as few ties, of few numbers.
     assert 0 < tie_move(problem, W, size) < math.inf
