@@ -251,7 +251,7 @@ def _logits_after(source: Source, changes: Mapping[int, np.ndarray], side: Side,
         for module, calls in (origin.norms if norms == "frozen" else {}).items()
     }
     call = _call(source, inputs, lambda: (rereading(origin.readers, change), holding(denominators)))
-    if side == "query":  # the tokens' keys, that of the query's own token among them, stay as they are
+    if side == "query":  # the tokens' keys, including the key of the query's token, do not change
         return np.array([question.logits(question.query(call, r), source.keys) for r in range(count)])
     keys = np.array([source.keys] * count)
     for reading in source.readings(side):

@@ -123,7 +123,7 @@ class Reports:
 
 
 def _null_weights(head: AttentionHead, seed: int) -> np.ndarray:
-    """Draw queries of different sequences, special tokens apart where there are others."""
+    """Draw queries of different sequences, without special tokens if there are others."""
     asking = head.mask.sum(axis=1) > 1
     if head.special is not None and head.self_attention:
         ordinary = asking & ~head.special[head.sequence, head.position]
@@ -135,7 +135,7 @@ def _null_weights(head: AttentionHead, seed: int) -> np.ndarray:
 
 
 def _examples(head: AttentionHead, rows: np.ndarray) -> tuple[Example, ...]:
-    """Put queries into words; none where the head has no text."""
+    """Put queries into words; none if the head has no text."""
     examples = []
     for i in rows if head.texts is not None else ():
         words = text_of(head, int(head.sequence[i]))

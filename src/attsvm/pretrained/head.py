@@ -206,7 +206,7 @@ class AttentionHead(Summarised):
         return np.where(self.mask, out, -np.inf)
 
     def attention(self) -> np.ndarray:
-        """Softmax of :meth:`scores`, through the soft cap where there is one, (n, T).
+        """Softmax of :meth:`scores`, with the soft cap if there is one, (n, T).
 
         Examples
         --------
@@ -266,7 +266,7 @@ class AttentionHead(Summarised):
         return np.concatenate([self.queries, np.ones((len(self.queries), 1))], axis=1)
 
     def with_bias_row(self, W: np.ndarray) -> np.ndarray:
-        """Extend a trained matrix over tokens and queries by the weight 1 of the additive term, where there is one.
+        """Extend a trained matrix over tokens and queries by the weight 1 of the additive term, if there is one.
 
         Examples
         --------

@@ -1,6 +1,6 @@
 """Numbers of a layer's attention during training, from some rows of its scores and from its weights.
 
-:mod:`attsvm.pretrained.monitor` says what each of them means.
+:mod:`attsvm.pretrained.monitor` explains them.
 """
 
 from __future__ import annotations

@@ -95,13 +95,13 @@ class Media:
         return replace(self, items=items, read=lambda some: self.read([which[i] for i in some]))
 
     def parts(self, count: int) -> Parts | None:
-        """Say where that many tokens are; None where they are no grid of the image."""
+        """Say where that many tokens are; None if they are not a grid of the image."""
         if self.sides is None:
             return _stretches(count, self.items[0].seconds or 0.0)
         return _patches(count, *self.sides)
 
     def parts_of(self, head: AttentionHead) -> Parts | None:
-        """Say where the tokens of a head are; None for one that reads something else."""
+        """Locate the tokens of a head; None for one that reads something else."""
         reads = head.ids is None and len(head.tokens) == len(self.items)
         return self.parts(head.tokens.shape[1]) if reads else None
 
@@ -133,7 +133,7 @@ def _stretches(count: int, seconds: float) -> Parts:
 
 
 def media_kind(model: Any) -> MediaKind | None:
-    """Tell what a model, or its class, reads: images, sound, or neither."""
+    """Determine the inputs of a model or its class: images, sound, or neither."""
     return INPUTS.get(getattr(model, "main_input_name", "input_ids"))
 
 
@@ -165,7 +165,7 @@ def read_media(folder: Path, kind: MediaKind, model: Any, source: str, most: int
 
 
 def _images(paths: Sequence[Path], model: Any, source: str) -> Media:
-    """Resize images to what the model reads, and scale their colours as its preprocessor says."""
+    """Resize images to the model's input size, and scale their colours as its preprocessor does."""
     image_module = _pillow()
     config = getattr(model.config, "vision_config", model.config)
     height, width = _two(config.image_size)
@@ -197,7 +197,7 @@ def _images(paths: Sequence[Path], model: Any, source: str) -> Media:
 
 
 def _sounds(paths: Sequence[Path], model: Any, source: str) -> Media:
-    """Bring sounds to 16,000 samples a second and to equal length; make features of them where the model reads any."""
+    """Bring sounds to 16,000 samples a second and to equal length; compute features if the model reads features."""
     longest = max(len(_wave(path)) for path in paths)
     has_features = getattr(model, "main_input_name", "") == "input_features"
     extractor = _extractor(source, model) if has_features else None
@@ -267,7 +267,7 @@ def _two(size: Any) -> tuple[int, int]:
 
 
 def _settings(source: str) -> dict[str, Any]:
-    """Read what the model's folder says of preprocessing; nothing where it says nothing."""
+    """Read the preprocessing settings in the model's folder; empty if there are none."""
     path = Path(source).expanduser() / "preprocessor_config.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 

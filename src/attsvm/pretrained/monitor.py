@@ -230,7 +230,7 @@ class AttentionMonitor:
                 lambda name=name: ALL_MASK_ATTENTION_FUNCTIONS._global_mapping.pop(name, None),
             ]
             config._attn_implementation_internal = name
-        if not self._places_known:  # the first time, hooks show where the weights of each head are
+        if not self._places_known:  # the first time, hooks locate the weights of each head
             for module in self.model.modules():
                 handles = (
                     module.register_forward_pre_hook(recorder.enter, with_kwargs=True),

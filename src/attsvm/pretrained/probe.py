@@ -2,9 +2,9 @@ r"""A probe that learns a head's selection from a few hundred queries, with its 
 
 The probe is a W fitted to the tokens that a head attends to most on some sequences. It is fitted by the attention SVM,
 with a soft margin so steep that it is nearly the hard margin if there is one, or by logistic regression, the softmax
-cross-entropy of the head's own model. The test asks it for the token attended to most on other sequences. A context is
-the tokens that a query sees and its place among them; one query per context is used, so that a prefix shared by all
-texts, such as a chat template, is not in both halves.
+cross-entropy of the head's own model. The test compares its choice with the token attended to most on other sequences.
+A context is the tokens that a query sees and its place among them; one query per context is used, so that a prefix
+shared by all texts, such as a chat template, is not in both halves.
 
 The agreement means something only next to controls: the best rule of place, which needs no fit (one offset, or one
 place in the text), a probe of permuted selections, the Hebbian direction, and a guess. The probe of a rotary head sees

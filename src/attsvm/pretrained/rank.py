@@ -133,7 +133,7 @@ def effective_rank(values: np.ndarray) -> float:
 
 
 def token_root(head: AttentionHead) -> np.ndarray:
-    """Return a matrix A (m, d) with A^T A the mean covariance of tokens around the mean of what their query sees."""
+    """Return A (m, d) with A^T A the mean covariance of tokens around the mean of their query's visible tokens."""
     total = np.zeros((head.tokens.shape[2],) * 2)
     for j, rows in by_sequence(head.sequence):
         weight = head.mask[rows].astype(float)  # (queries, T)

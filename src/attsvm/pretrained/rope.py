@@ -57,7 +57,7 @@ class Lifted(Listed):
     W: np.ndarray
 
     def problem(self, selected: np.ndarray | None = None) -> SelectionProblem:
-        """Pose the selection problem of the lifted tokens; by default of those the head attends to most.
+        """Pose the selection problem of the lifted tokens; by default with the tokens the head attends to most.
 
         Examples
         --------

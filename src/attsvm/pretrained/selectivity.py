@@ -110,7 +110,7 @@ class SelectionReport(Worded):
 
 
 def selection_report(head: AttentionHead) -> SelectionReport:
-    """Measure what a head attends to.
+    """Measure a head's attention.
 
     Parameters
     ----------

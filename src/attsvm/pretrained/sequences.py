@@ -42,7 +42,7 @@ def tokens_with_bias(
     Returns
     -------
     tokens : ndarray, shape (b, T, d + 1) or (n, T, d + 1)
-        The second where the term is another for each query.
+        The second if the term differs between queries.
     sequence : ndarray of int, shape (n,)
         Which of them each query reads.
 
@@ -62,7 +62,7 @@ def tokens_with_bias(
 def _bias_of_tokens(
     shape: tuple[int, ...], sequence: np.ndarray, mask: np.ndarray, bias: np.ndarray
 ) -> np.ndarray | None:
-    """Additive term as a number of each token, (b, T), where it is one up to a number of each query (ALiBi)."""
+    """Additive term as one number per token, (b, T), if it is one up to a number per query (ALiBi)."""
     out = np.zeros(shape)
     size = float(np.abs(bias).max())
     for j, rows in by_sequence(sequence):

@@ -130,7 +130,7 @@ class KernelSpace:
         self._margins = own_scores[self._rows, head.selected[self._rows]] - own_scores[self._rows, self._columns]
 
     def redrawn(self, head: AttentionHead) -> KernelSpace:
-        """Return the space of the same tokens under other weights; what is known of the tokens goes with it."""
+        """Return the space of the same tokens under other weights; results for the tokens alone are shared."""
         fresh = KernelSpace(head)
         fresh.__dict__["_choices"] = self._choices
         return fresh
@@ -198,7 +198,7 @@ class _Choices:
     ----------
     products : TokenProducts
     rows, columns : ndarray of int, shape (m,)
-        The query, and the token less the first.
+        Query and token of each difference.
     first : ndarray of int, shape (n,)
     root : ndarray, shape (m, m)
         Lower Cholesky factor of the inner products of those differences, with a ridge.

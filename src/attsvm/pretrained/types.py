@@ -199,7 +199,7 @@ def head_types(head: AttentionHead, *, draws: int = 30, queries: int = 1000, see
 
 
 def _sample(head: AttentionHead, several: np.ndarray, queries: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw sequences until they have enough queries, and thin what is too much; ascending."""
+    """Draw sequences until they have enough queries, and thin the excess; ascending."""
     sequences = rng.permutation(np.unique(head.sequence[several]))
     counts = np.bincount(head.sequence[several])[sequences]
     enough = sequences[: int(np.searchsorted(np.cumsum(counts), queries)) + 1]
@@ -296,7 +296,7 @@ def _name(scores: dict[str, TypeScore]) -> str | None:
 
 
 def _showing(head: AttentionHead, sets: dict[str, np.ndarray], name: str | None, offset: int | None) -> np.ndarray:
-    """Find the queries with the most attention where the name says, one a sequence."""
+    """Find the queries with the most attention on the set that names the head, one per sequence."""
     if name is None:
         return np.zeros(0, dtype=int)
     attention = np.where(head.mask, head.probabilities, 0.0)

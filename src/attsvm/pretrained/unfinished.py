@@ -91,7 +91,7 @@ class ResumeFile:
                 lines.write(json.dumps(_encode(head)) + "\n")
 
     def survey(self) -> dict[str, np.ndarray]:
-        """Read what :meth:`write_survey` wrote; empty where nothing is."""
+        """Read the file of :meth:`write_survey`; empty where nothing is."""
         if self._folder is None or not (self._folder / SURVEY_FILE).is_file():
             return {}
         with np.load(self._folder / SURVEY_FILE) as arrays:
@@ -105,7 +105,7 @@ class ResumeFile:
 
 
 def remove(folder: Path) -> None:
-    """Remove what :class:`ResumeFile` has written into a folder, and the folder where it holds nothing else."""
+    """Remove the files of :class:`ResumeFile` from a folder, and the folder if it is then empty."""
     for name in (SURVEY_FILE, HEADS_FILE):
         take_up(folder, name)
         (folder / name).unlink(missing_ok=True)
@@ -114,7 +114,7 @@ def remove(folder: Path) -> None:
 
 
 def _first_line(path: Path) -> dict[str, Any]:
-    """Read what a file says that its numbers depend on; empty where it says nothing."""
+    """Read the key of a file; empty if there is none."""
     try:
         with path.open(encoding="utf-8") as lines:
             first = json.loads(next(lines, "null"))
@@ -124,7 +124,7 @@ def _first_line(path: Path) -> dict[str, Any]:
 
 
 def _encode(value: Any) -> Any:
-    """Turn results into what JSON holds, with the types that it lacks by name."""
+    """Convert results to JSON values, naming the types that JSON lacks."""
     if is_dataclass(value) and not isinstance(value, type):
         kind = type(value)
         content = {field.name: _encode(getattr(value, field.name)) for field in fields(value)}

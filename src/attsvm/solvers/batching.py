@@ -164,7 +164,7 @@ def solve_batch(
 
 
 def _on_cluster(stack: ProblemBatch, norm: Norm, tol: float, scheduler: str) -> list[Solution]:
-    """Share a batch out among the workers of a cluster, in several pieces each."""
+    """Share a batch out among the workers of a cluster, several pieces per worker."""
     with remote_client(scheduler) as client:
         workers = len(client.scheduler_info(n_workers=-1)["workers"])
         count = min(len(stack), max(1, PIECES * workers))
@@ -178,12 +178,12 @@ def _on_cluster(stack: ProblemBatch, norm: Norm, tol: float, scheduler: str) -> 
 
 
 def _piece(data: tuple[np.ndarray, ...], norm: Norm, tol: float) -> list[Solution]:
-    """Solve part of a batch where a worker is."""
+    """Solve part of a batch on a worker."""
     return list(solve_batch(ProblemBatch(*data), norm, tol=tol))
 
 
 def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, objective: np.ndarray) -> np.ndarray:
-    """Bound what rounding adds to each gap, (B,), as :func:`attsvm.proofs.certified.certify` counts it.
+    """Bound the rounding of each gap, (B,), as :func:`attsvm.proofs.certified.certify` counts it.
 
     Infinite for an instance with ties, or next to the ends of the range of floats, which has to be certified by itself.
     """
@@ -219,7 +219,7 @@ def _on_all_cores(
     options: tuple[float, ...],
     answers: tuple[np.ndarray, ...],
 ) -> None:
-    """Share a stack out among threads, one compiled call a piece.
+    """Share a stack out among threads, one compiled call per piece.
 
     Plain threads compile in a third of the time of a parallel loop, and may be started from several threads.
     """

@@ -171,14 +171,14 @@ def rereading(
     change: Callable[[torch.Tensor], torch.Tensor],
     calls_before: Mapping[nn.Module, int] | None = None,
 ) -> Iterator[None]:
-    """Change what modules read inside the block, each in one of its calls.
+    """Change the inputs of modules inside the block, one call each.
 
     Parameters
     ----------
     readers : mapping of Module to int
         With the number of the call.
     change : callable
-        From what a module read to what it is to read.
+        Maps the input of a module to its new input.
     calls_before : mapping of Module to int, optional
         Number of the first call inside the block; default 0.
     """
@@ -206,7 +206,7 @@ def rereading(
 def holding(
     norms: Mapping[nn.Module, Mapping[int, torch.Tensor]], calls_before: Mapping[nn.Module, int] | None = None
 ) -> Iterator[None]:
-    """Let norms divide by what they divide by for given inputs, call by call, inside the block.
+    """Let norms use their denominators for given inputs, call by call, inside the block.
 
     Parameters
     ----------

@@ -116,7 +116,7 @@ def _order_and_rotation(
 
 
 def _union(call: AttentionCall, first: ColumnBlock, last: ColumnBlock, order: torch.Tensor) -> AffineMap | None:
-    """Put the maps of two parts together; tokens that both read stay as they are."""
+    """Put the maps of two parts together; tokens that both read do not change."""
     one, two = affine(first, call.calls), affine(last, call.calls)
     if one is None or two is None:
         return None
@@ -133,7 +133,7 @@ def _union(call: AttentionCall, first: ColumnBlock, last: ColumnBlock, order: to
         parts = (one.bias, A), (None if two.bias is None else two.bias[order], B)
         bias = torch.cat([A.new_zeros(A.shape[1]) if b is None else b for b, A in parts])
     place = replace(one.place, kind="parts")
-    # A cache copies what the first part of a key is made from, and not what the last is made from.
+    # A cache copies the source of a key's first part, but not the source of its last part.
     return AffineMap(tokens, weight, bias, place, _origin(two.source, call.calls))
 
 

@@ -124,7 +124,7 @@ def affine(block: ColumnBlock, calls: tuple[ModuleCall, ...]) -> AffineMap | Non
         A, own = matrix[:, block.columns].detach().double(), getattr(module, "bias", None)
         b = A.new_zeros(block.width) if own is None else own[block.columns].detach().double()
         image = block.call.input[SAMPLE].detach().double() @ A + b
-        # The output recorded may have been scaled in place since; what reached attention is the image times this.
+        # The recorded output may have been scaled in place since; attention received the image times this factor.
         vectors = block.vectors(SAMPLE) - (0.0 if block.offset is None else block.offset)
         factor = float((vectors * image).sum() / image.square().sum().clamp_min(torch.finfo(torch.float64).tiny))
         factor = block.factor if abs(factor - block.factor) < AGREE * abs(factor) else factor
@@ -137,7 +137,7 @@ def affine(block: ColumnBlock, calls: tuple[ModuleCall, ...]) -> AffineMap | Non
 
 
 def _projection(block: ColumnBlock, calls: tuple[ModuleCall, ...]) -> torch.Tensor:
-    """Follow what a norm read back to the input of the call that put it out.
+    """Follow the input of a norm back to the input of the call that made it.
 
     Views share its storage; a rotation before the norm (Llama 4) copies it and keeps the lengths.
     """
@@ -172,7 +172,7 @@ def _norm(block: ColumnBlock, calls: tuple[ModuleCall, ...]) -> AffineMap | None
     gain, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     shift = torch.zeros(out.shape[-1], dtype=torch.float64) if bias is None else bias.detach().double()
     one = torch.ones_like(shift)
-    # A norm multiplies by its gain, or by one plus it (Gemma): the right reading is parallel to what went in.
+    # A norm multiplies by its gain, or by one plus it (Gemma): the right reading is parallel to the input.
     for scale in (one,) if gain is None else (gain.detach().double(), 1.0 + gain.detach().double()):
         if not (scale != 0).all():
             continue

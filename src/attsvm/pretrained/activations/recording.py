@@ -263,7 +263,7 @@ class Recorder:
             self.frames[-1].calls.append(ModuleCall(self._paths.get(module, ""), module, argument, output))
 
     def path_of(self, module: nn.Module) -> str:
-        """Return where a module is in the model."""
+        """Return the path of a module in the model."""
         return self._paths.get(module, type(module).__name__)
 
     def calls_inside(self, frames: list[Frame] | None = None) -> tuple[ModuleCall, ...]:

@@ -48,7 +48,7 @@ class RelativeForm:
         return "position to content" if self.of_tokens else "content to position"
 
     def scores(self, keys: np.ndarray, queries: np.ndarray, sequence: np.ndarray) -> np.ndarray:
-        """Return what the form adds to the scores, (n, T).
+        """Return the form's part of the scores, (n, T).
 
         Parameters
         ----------

@@ -69,7 +69,7 @@ def _of_recorder(hook: Any) -> bool:
 
 
 def _in_double(value: Any) -> Any:
-    """Convert what is of floating point to float64; the lowest number of a dtype, which hides, stays the lowest."""
+    """Convert floating-point tensors to float64; the lowest number of a dtype, which hides, stays the lowest."""
     if isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
         lowest = torch.finfo(torch.float64).min
         return value.detach().double().masked_fill(value <= torch.finfo(value.dtype).min / 2, lowest)

@@ -101,7 +101,7 @@ def parts(
     visible : ndarray of bool, shape (T,)
         Places that are no padding.
     spread : bool
-        Whether what a head brings counts at the places it reads, and not at its own.
+        Whether the output of a head counts at the rows that it reads, and not at its own row.
     end : Tensor, optional
         A hidden state further back that is not taken apart by its additions, but into `features` and a remainder.
     features : mapping of int to ndarray, shape (d,), optional
@@ -163,12 +163,12 @@ def parts(
 
 
 def _split(before: np.ndarray, last: tuple[Map, ...] | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Apply the last norm, where there is one between, and keep what it reads."""
+    """Apply the last norm, if there is one in between, and store its input."""
     return (before, None) if last is None else (through(last, before), before)
 
 
 def _component(tape: Tape, tensor: torch.Tensor, visible: np.ndarray, sequence: int) -> Component:
-    """Say what a tensor is that no addition explains, and that attention did not put out.
+    """Name a tensor that neither an addition nor attention made.
 
     Parameters
     ----------
@@ -196,5 +196,5 @@ def _component(tape: Tape, tensor: torch.Tensor, visible: np.ndarray, sequence: 
 
 
 def _name_of(path: str, call: int | None) -> tuple[str, int | None]:
-    """Name what a module put out, and its layer; of a module that layers share, the call is the layer."""
+    """Name the output of a module, and its layer; of a module that layers share, the call is the layer."""
     return (path, own_number(path)) if call is None else (f"{path}, call {call}", call)

@@ -116,7 +116,7 @@ class Tape(TorchDispatchMode):
         return result
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Keep what a tensor was before something is added in place: its values, its maker and its name."""
+        """Store a tensor before something is added to it in place: its values, its maker and its name."""
         copy, maker = tensor.clone(), self.maker(tensor)
         if maker is not None and maker.name in _SHAPES:  # of a tensor that shares the memory, and changes with it
             maker = self.maker(self.base(tensor))
@@ -130,7 +130,7 @@ class Tape(TorchDispatchMode):
         return copy
 
     def note(self, path: str, inputs: torch.Tensor, output: torch.Tensor) -> None:
-        """Take down what a module read and put out."""
+        """Record the inputs and outputs of a module."""
         self._references += [inputs, output]
         self.inputs.setdefault(path, []).append(inputs)
         while True:  # a projection puts out a view of its product
@@ -142,7 +142,7 @@ class Tape(TorchDispatchMode):
             output = maker.arguments[0]
 
     def maker(self, tensor: torch.Tensor) -> Operation | None:
-        """Return what made a tensor."""
+        """Return the operation that made a tensor."""
         return self._makers.get(id(tensor))
 
     def norm_before(self, tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
@@ -184,7 +184,7 @@ class Tape(TorchDispatchMode):
     def summands(
         self, tensor: torch.Tensor, row: VectorIndex, end: torch.Tensor | None = None
     ) -> Iterator[tuple[torch.Tensor, tuple[Map, ...]]]:
-        """Follow a vector back to what no addition explains, or to `end`; with the maps from there on, in order."""
+        """Follow a vector back to tensors that no addition explains, or to `end`; with the maps in between."""
         stack: list[tuple[torch.Tensor, tuple[Map, ...]]] = [(tensor, ())]
         while stack:
             one, maps = stack.pop()
@@ -277,7 +277,7 @@ def through(maps: tuple[Map, ...], vectors: np.ndarray) -> np.ndarray:
 
 
 def _factor(factor: Any, row: VectorIndex, width: int) -> float | np.ndarray | None:
-    """Read a factor as a number, or as a constant vector (width,); None for what is neither."""
+    """Read a factor as a number, or as a constant vector (width,); None for other values."""
     if isinstance(factor, (int, float)):
         return float(factor)
     if not isinstance(factor, torch.Tensor) or (factor.ndim and factor.shape[-1] not in (1, width)):

@@ -81,7 +81,7 @@ class ScoreTrace:
         return out if other.visible is None else out.seeing(other.visible)
 
     def seeing(self, visible: torch.Tensor) -> ScoreTrace:
-        """Hide what is not visible."""
+        """Hide tokens that are not visible."""
         return replace(self, visible=visible if self.visible is None else self.visible & visible)
 
     def reshaped(self, shape: torch.Size) -> ScoreTrace:
@@ -111,9 +111,9 @@ class Tracer(TorchFunctionMode):
         self._traces: dict[int, ScoreTrace] = {}  # a trace keeps its tensor, so that the number stays its own
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do what the model asks, and note what became of its scores."""
+        """Run the operation, and update the trace of its scores."""
         kwargs = kwargs or {}
-        # An operation in place changes what its argument is.
+        # An operation in place changes its argument.
         before = [self._of(argument) for argument in args[:2]]
         out = function(*args, **kwargs)
         if not isinstance(out, torch.Tensor):
@@ -159,7 +159,7 @@ class Tracer(TorchFunctionMode):
     def _follow(
         self, name: str, before: list[ScoreTrace | None], args: Any, kwargs: Any, out: torch.Tensor
     ) -> ScoreTrace | None:
-        """Say what scores have become; None where that is not known."""
+        """Return the new trace of scores; None where that is not known."""
         first, second = (*before, None)[:2]
         own = first if first is not None else second
         assert own is not None
@@ -212,7 +212,7 @@ def _fused_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> tuple[ScoreTrace, torch.Tensor]:
-    """Do what torch's fused attention documents, and show the scores."""
+    """Compute torch's fused attention as documented, with visible scores."""
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     keys = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3) if enable_gqa else key
     scores = query @ keys.mT * factor
@@ -281,7 +281,7 @@ def record(
     keep: Callable[[AttentionCall], object] | None = None,
     until: int | None = None,
 ) -> Recorder:
-    """Run the model on inputs without gradients and return what was recorded.
+    """Run the model on inputs without gradients; returns the recorded calls.
 
     Attention is recorded where it is handed to transformers' interface; of a model that uses it nowhere, a second
     forward pass traces what its modules compute.

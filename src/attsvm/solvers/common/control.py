@@ -109,7 +109,7 @@ class Control:
 
     @property
     def seconds(self) -> float:
-        """Time since the solve began, less what compiling took."""
+        """Seconds since the solve began, without compiling."""
         return self._watch.seconds
 
     def inner(self, tol: float, max_iter: int | None = None) -> Control:
@@ -171,7 +171,7 @@ class Control:
         return self.seconds >= (1.0 + share) * self.time_limit + seconds
 
     def offer(self, W: np.ndarray | None, objective: float, dual: np.ndarray | None, bound: float) -> None:
-        """Keep W (with its scale-free objective) and dual (with its bound) where they improve on the best."""
+        """Store W (with its scale-free objective) and dual (with its bound) if they improve on the best."""
         if W is not None and objective < self._objective:
             self.W, self._objective = W.copy(), objective
         if dual is not None and bound > self._bound:

@@ -76,7 +76,7 @@ def refine(
 
 
 def _into_ball(problem: SelectionProblem, terms: Terms, dual: np.ndarray) -> np.ndarray | None:
-    """Move multipliers, those at their bound excepted, by what A^T dual exceeds the unit ball of the dual norm.
+    """Move multipliers below their bound until A^T dual is in the unit ball of the dual norm.
 
     Scaled down to it as a whole, they would give up that part of the losses.
     """

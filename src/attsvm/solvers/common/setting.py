@@ -1,4 +1,4 @@
-"""Problems of every kind in reduced coordinates, where the methods work: terms of the objective, and the prior."""
+"""Problems of every kind in the reduced coordinates of the methods: terms of the objective, and the prior."""
 
 from __future__ import annotations
 

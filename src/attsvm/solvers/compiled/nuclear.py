@@ -91,7 +91,7 @@ def _divide(vector, divisor):
 
 @kernel(inner=True, fastmath=FAST)
 def _unit_margin(constraints, W, margins, precision):
-    """Scale W to smallest margin one and write its margins (m,); returns what that margin was.
+    """Scale W to smallest margin one and write its margins (m,); returns that margin.
 
     Zero, with nothing scaled, when W is not feasible: equalities hold to a part ``precision`` of it.
     """
@@ -111,7 +111,7 @@ def _unit_margin(constraints, W, margins, precision):
 
 @kernel(inner=True, fastmath=FAST)
 def _unit_adjoint(constraints, dual, size):
-    """Scale multipliers to |A^T dual| = 1; returns what it was, computed where ``size`` is zero."""
+    """Scale multipliers to |A^T dual| = 1; returns its old size, computed if ``size`` is zero."""
     if size == 0.0:
         M = np.empty((constraints.delta.shape[1], constraints.queries.shape[1]))
         apply_adjoint(constraints, dual, M)
@@ -256,7 +256,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     copy(outer(left, combination(best_W, right)).reshape(W.size), W.reshape(W.size))
     table, column = constraints_of(tokens, queries, selected, mask)
     row, values = table.of, np.empty(len(column))
-    everything = Constraints(table.delta, row, table.queries, table.tied, values)  # lengths are not asked for
+    everything = Constraints(table.delta, row, table.queries, table.tied, values)  # lengths are not needed
     smallest = _unit_margin(everything, W, values, TIE_PRECISION)
     if smallest <= 0.0:
         return OPEN, np.inf, np.inf

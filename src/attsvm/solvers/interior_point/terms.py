@@ -1,4 +1,4 @@
-r"""Norms in the interior point: what a norm adds to a Newton step.
+r"""Norms in the interior point: the part of a Newton step that depends on the norm.
 
 A term stores V, the ties' multipliers and the variables that certify the norm, and solves
 

@@ -39,7 +39,7 @@ RESTART_FALL, RESTART_SHARE = 0.2, 0.36
 POWER_STEPS, GAIN, SAFETY = 30, 3e-4, 1.02
 # Cosine that rotations leave between singular vectors. The error of a step is of this size, far below the target gaps.
 TURN = 1e-9
-# Rows and entries of what :func:`begin` returns.
+# Rows and entries of the result of :func:`begin`.
 CURRENT, SUM, RESTART, BEST = range(4)
 NORM, WEIGHT, ERROR, SINCE, STEP_COUNT, GAP = range(6)
 
@@ -230,7 +230,7 @@ def _shorten_many(Y, tau, out):
 
 @kernel(inner=True, fastmath=FAST, plain=lambda matrix, basis: interpreted(singular_values)(matrix))
 def _spectrum(matrix, basis):
-    """Singular values, unordered; of large matrices to the root of rounding only, below what target gaps resolve."""
+    """Singular values, unordered; of large matrices only to the root of rounding, which suffices for target gaps."""
     if len(basis) > ROTATION_ROWS:
         wide = matrix.shape[0] < matrix.shape[1]
         gram = np.dot(matrix, matrix.T) if wide else np.dot(matrix.T, matrix)

@@ -1,4 +1,4 @@
-r"""Norms of the entries where the constraints separate over columns, in closed form.
+r"""Norms of the entries in closed form, for constraints that separate over columns.
 
 The norm is the l_q norm of the l_p norms of the columns; l_p itself is the case q = p. It is smallest if the l_p norm
 of every column is. In a column, preferred scores rise to a threshold t and others fall to it, as in

@@ -40,7 +40,7 @@ class Projection:
         self._threshold: np.ndarray | None = None
 
     def __call__(self, V: np.ndarray, weight: float = 1.0) -> np.ndarray:
-        """Return what V (T, G) changes by; times the weight it is the adjoint of multipliers."""
+        """Return the change of V (T, G); times the weight it is the adjoint of multipliers."""
         value, slope = V - self._demand, 1.0 / (1.0 + weight * self._shift)
         low = np.min(value, axis=0, where=self._involved, initial=np.inf)
         high = np.max(value, axis=0, where=self._involved, initial=-np.inf)

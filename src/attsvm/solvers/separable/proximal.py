@@ -1,10 +1,10 @@
 r"""The proximal maps of norms of singular values.
 
-For a norm, the map is what is left of a vector after its projection on a multiple of the unit ball of the dual norm
-(Moreau 1962). The dual ball of the sum of the k largest is :math:`\{|x_i| \le 1, \sum|x_i| \le k\}`: sizes less a
-common amount, cut at one. The nuclear norm has k infinite, the spectral norm one. Schatten-p norms, 1 < p < inf, are
-minimised through :math:`\tfrac1p\sum\sigma_i^p`, whose map takes every singular value by itself: the root of
-:math:`x + sx^{p-1} = \sigma`.
+The map of a norm subtracts from a vector its projection on a multiple of the unit ball of the dual norm (Moreau 1962).
+The dual ball of the sum of the k largest is :math:`\{|x_i| \le 1, \sum|x_i| \le k\}`: sizes minus a common amount, cut
+at one. The nuclear norm has k infinite, the spectral norm one. Schatten-p norms, 1 < p < inf, are minimised through
+:math:`\tfrac1p\sum\sigma_i^p`, whose map takes every singular value by itself: the root of :math:`x + sx^{p-1} =
+\sigma`.
 """
 
 from __future__ import annotations

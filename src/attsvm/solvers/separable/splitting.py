@@ -1,4 +1,4 @@
-r"""Norms of singular values where the constraints separate over columns: alternate the norm and the constraints.
+r"""Norms of singular values for constraints that separate over columns, by alternating the norm and the constraints.
 
 Let scores S have the norm of W (:mod:`attsvm.core.columns`). In :math:`\min f(Y) + g(Z)` subject to Y = Z, the proximal
 map of f is one decomposition, and the proximal map of g is the projection of :mod:`.projection` on all columns. The
@@ -122,7 +122,7 @@ def _shrink(M: np.ndarray, shrinkage: Callable[[np.ndarray], np.ndarray]) -> np.
 
 
 def _balance(Y: np.ndarray, Z: np.ndarray, before: np.ndarray, change: np.ndarray) -> float:
-    """Return the factor of the weight that brings the relative residuals of primal and dual, (T, G), together."""
+    """Return the factor of the weight that balances the relative residuals of primal and dual, (T, G)."""
     size = np.linalg.norm
     primal, dual = float(size(Y - Z) * size(change)), float(size(Z - before) * size(Z))
     factor = np.sqrt(primal / dual) if dual > 0 else 1.0
@@ -132,7 +132,7 @@ def _balance(Y: np.ndarray, Z: np.ndarray, before: np.ndarray, change: np.ndarra
 def report(
     columns: Columns, terms: Terms, V: np.ndarray, adjoint: np.ndarray, control: Control, *, steps: int = 1
 ) -> bool:
-    """Tell the control scores less the prior's (T, G), and multipliers with that adjoint; True when it is time to stop.
+    """Report scores minus the prior's (T, G), and multipliers with that adjoint; True when it is time to stop.
 
     ``V`` meets the constraints of a hard margin.
     """

@@ -178,7 +178,7 @@ def _evaluate(
     """Evaluate a shard, and compute its checksums if it is new."""
     records = {}
     if is_new:
-        source = source.load()  # here the system keeps what the task reads again
+        source = source.load()  # the task reads it again from the system's cache
         records[number] = record_of(source.contents)
     return task(source, number, *arguments), records
 
