@@ -54,7 +54,7 @@ MOST_OPERATIONS = 3e8
 REFINED_NORM, W_REFINEMENTS = 1e3, 2
 # Size of the passive set per additional query that may add a violated constraint in the same step.
 SHARE = 8
-# Margin, below minus this part of rho, at which a query is evaluated again before all queries are.
+# Excess of a query's smallest margin over rho, relative to rho, below which it is evaluated again before all queries.
 RECHECK_SHARE = 0.5
 
 

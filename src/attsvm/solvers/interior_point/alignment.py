@@ -21,7 +21,7 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.common.ties import Ties
 from attsvm.solvers.interior_point.engine import InteriorPoint
 
-VERTEX_CORRECTIONS = 3
+ALIGNMENT_CORRECTIONS = 3
 # Change of the objective along a face below which it counts as flat, and number of ends of faces visited.
 FLAT_CHANGE, PIVOTS = 1e-12, 10
 
@@ -98,7 +98,7 @@ def aligned_multipliers(setting: Setting, method: InteriorPoint) -> np.ndarray:
     k = max(1, int(np.count_nonzero(1.0 - sigma / sigma[0] < weight / weight.sum())))
     outside = np.ones(V.shape, dtype=bool)
     outside[:k, :k] = False
-    for _ in range(VERTEX_CORRECTIONS):
+    for _ in range(ALIGNMENT_CORRECTIONS):
         own = constraint_rows(delta @ U, queries @ Vt.T).reshape(-1, *V.shape)
         rotations = np.concatenate([own, U.T @ basis @ Vt.T])
         fixed = U.T @ force @ Vt.T
