@@ -21,7 +21,7 @@ from attsvm.core.double_double import Rows
 from attsvm.core.error_free import UNIT, Pair, gamma
 from attsvm.core.norms import frobenius
 from attsvm.core.rounding import FUNCTION_ROUNDING, PAIRWISE
-from attsvm.data.shards import ShardArrays, ShardFile
+from attsvm.data.shard_pieces import ShardArrays, ShardFile
 from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, ConstraintTable
 from attsvm.solvers.working_sets.margins import Block, blocks
 

@@ -12,7 +12,8 @@ from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
-from attsvm.data.shards import ShardArrays, ShardedProblem
+from attsvm.data.shard_pieces import ShardArrays
+from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certified import proven_gap
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control

@@ -13,7 +13,8 @@ import numpy as np
 
 from attsvm.core.files import check_apart, replacing_file
 from attsvm.core.norms import Norm
-from attsvm.data.shards import ShardedProblem, ShardFile
+from attsvm.data.shard_pieces import ShardFile
+from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.working_sets.collection import Collection
 from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, ConstraintTable
