@@ -12,7 +12,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 
 from attsvm.pretrained import attribute
-from attsvm.pretrained.ablation import METHODS
+from attsvm.pretrained.ablation import RANKINGS
 from attsvm.pretrained.loading import load
 
 TEXT = "A good map shows what is there and leaves out what is not needed."
@@ -25,7 +25,7 @@ print(", ".join(f"{split.margin:.2f}" for split in splits))
 for side in ("query", "keys"):
     checks = [split.check(side, most=MOST) for split in splits]
     for norms in ("frozen", "live"):
-        for method in METHODS:
+        for method in RANKINGS:
             flips = np.concatenate([check.flipped[norms][method] for check in checks])
             remainders = np.concatenate([check.left[norms][method] for check in checks])
             small = np.concatenate([np.abs(check.factors[method] - 1.0) < 1.0 for check in checks])

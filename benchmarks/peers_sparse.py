@@ -25,7 +25,7 @@ from peers_svm import HARD, MANY
 from attsvm import SelectionProblem
 from attsvm.core.norms import get_norm
 from attsvm.proofs.certified import Certified, certify
-from attsvm.proofs.objective import PLAIN, Regularisation
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 
 TOL = 1e-6
 EPSILONS = (1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
@@ -60,7 +60,7 @@ class Task:
 
     problem: SelectionProblem
     norm: Any
-    regularisation: Regularisation = PLAIN
+    regularisation: Regularisation = HARD_MARGIN
 
     def certify(self, W: np.ndarray, dual: np.ndarray) -> Certified:
         """What an answer proves."""

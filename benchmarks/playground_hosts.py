@@ -54,7 +54,7 @@ import param
 from panel.custom import AnyWidgetComponent
 from attsvm.playground.frontend import module, style
 from attsvm.playground.picture import answer
-from attsvm.playground.plane import Memory
+from attsvm.playground.plane import PageMemory
 
 class Page(AnyWidgetComponent):
     _esm = module()
@@ -67,7 +67,7 @@ class Page(AnyWidgetComponent):
         self.answer = answer(self.request, self.memory)
 
 page = Page(sizing_mode="stretch_width")
-page.memory = Memory()
+page.memory = PageMemory()
 page.servable()
 """
 

@@ -27,7 +27,7 @@ from attsvm.data.digits import digits
 from attsvm.data.docstrings import docstrings
 from attsvm.data.text import WORD, LabelledTexts, fit_vectors, word_dataset
 from attsvm.pretrained import extract_head
-from attsvm.proofs.objective import PLAIN, Regularisation
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 from attsvm.study.results import Settings
 from attsvm.study.run import prepare
 
@@ -49,7 +49,7 @@ class RealInstance:
 
     @property
     def regularisation(self) -> Regularisation:
-        return PLAIN if self.C is None else Regularisation(self.C, self.loss, None)
+        return HARD_MARGIN if self.C is None else Regularisation(self.C, self.loss, None)
 
     @property
     def margin(self) -> str:

@@ -15,7 +15,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
 from attsvm.proofs import Claim
 from attsvm.proofs.dyadic import Dyadic
-from attsvm.proofs.objective import PLAIN, Regularisation
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 from attsvm.proofs.witness import data_content, question_content, witness_content
 from attsvm.proofs.words import norm_proof, norm_roots, norm_words
 
@@ -39,7 +39,7 @@ def dual_norm_above(norm: Norm, M: Dyadic) -> Fraction:
 
 
 def certificate(
-    problem: SelectionProblem, norm: Norm, W: np.ndarray, dual: np.ndarray, regularisation: Regularisation = PLAIN
+    problem: SelectionProblem, norm: Norm, W: np.ndarray, dual: np.ndarray, regularisation: Regularisation = HARD_MARGIN
 ) -> check.Certificate:
     """Read the certificate of any W and multipliers, proven or not."""
     pair: Any = SimpleNamespace(W=W, dual=dual, objective=0.0)
@@ -48,7 +48,7 @@ def certificate(
 
 
 def lower_bound(
-    problem: SelectionProblem, norm: Norm, dual: np.ndarray, regularisation: Regularisation = PLAIN
+    problem: SelectionProblem, norm: Norm, dual: np.ndarray, regularisation: Regularisation = HARD_MARGIN
 ) -> Fraction:
     """Bound the smallest norm, or objective, from below with multipliers (n, T)."""
     nothing = np.full(problem.shape[2:], math.nan)
@@ -56,7 +56,7 @@ def lower_bound(
 
 
 def upper_bound(
-    problem: SelectionProblem, norm: Norm, W: np.ndarray, regularisation: Regularisation = PLAIN
+    problem: SelectionProblem, norm: Norm, W: np.ndarray, regularisation: Regularisation = HARD_MARGIN
 ) -> tuple[Fraction | None, str]:
     """Bound the smallest norm, or objective, from above with W (d, dz); None and a reason when it proves nothing."""
     try:

@@ -98,10 +98,10 @@ TESTS = {
 
 # Tests of the modules that are not listed above, by package.
 UNIT = "tests/unit/"
-FOLDERS = {name: [UNIT + name] for name in ("cli", "core", "data", "experiments", "nn", "playground", "pretrained")}
+FOLDERS = {name: [UNIT + name] for name in ("cli", "core", "data", "nn", "playground", "pretrained")}
 FOLDERS |= {name: [UNIT + name] for name in ("proofs", "solution", "solvers", "study", "theory", "training")}
 FOLDERS |= {"plots": ["tests/figures/test_plots_of_results.py"], "check": [UNIT + "proofs"], "compile": [UNIT + "core"]}
-FOLDERS |= {"report": [UNIT + "study", UNIT + "experiments/test_experiment_errata.py"], "norms": [UNIT + "core"]}
+FOLDERS |= {"report": [UNIT + "study"], "norms": [UNIT + "core"], "experiments": [UNIT + "package/test_distributions.py"]}
 FOLDERS |= {name: [f"{UNIT}study/test_{name}.py"] for name in ("estimator", "margin_classifier")}
 FOLDERS["core"] = [*FOLDERS["core"], UNIT + "solvers/test_solve_options.py", UNIT + "solvers/test_separable.py"]
 
@@ -110,7 +110,8 @@ QUIET = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
 
 def arguments_of(module: str) -> list[str]:
     """Arguments of pytest that choose the tests of a module."""
-    return TESTS.get(module) or [*FOLDERS[module.split(".")[1]], *QUICK]
+    package, name = module.split(".")[:2]
+    return TESTS.get(module) or [*([UNIT + "experiments"] if package == "attsvm_paper" else FOLDERS[name]), *QUICK]
 
 
 def modules_of(name: str) -> list[str]:

@@ -1,8 +1,8 @@
-r"""Check a certificate of attsvm: exact arithmetic, the standard library, and nothing of the solvers.
+r"""Check a certificate of attsvm in exact arithmetic, with the standard library alone and without the solvers.
 
-`python -m attsvm.check FILE [--tol T]`, or `python check.py FILE` without the package, exits with 0 when all that is
-claimed is proven and the interval is no wider than T, relatively (default 1e-6), 1 when it is not, 2 when the file
-cannot be read. Only roots and powers are rounded, outward. docs/certificates.md has format and proofs.
+`python -m attsvm.check FILE [--tol T]` needs the package, `python check.py FILE` this file alone. The exit status is 0
+if all claims are proven and the relative width of the interval is at most T (default 1e-6), 1 if not, and 2 if the file
+cannot be read. Only roots and powers are rounded, outward. docs/certificates.md has the format and the proofs.
 """
 
 from __future__ import annotations
@@ -20,24 +20,30 @@ from typing import Any, NamedTuple
 
 FORMAT = "attsvm certificate 2"
 STATUSES = ("OPTIMAL", "INFEASIBLE", "UNDECIDED", "MAX_ITERATIONS", "TIME_LIMIT", "MEMORY_LIMIT", "CANCELLED")
-# What may be claimed, and whether a larger (1) or a smaller (-1) number claims more.
+# Numbers that may be claimed, with 1 if a larger number claims more, and -1 if a smaller one does.
 CLAIMS = {"lower": 1, "upper": -1, "distance": -1, "rank_at_least": 1, "rank_at_most": -1, "face": -1, "tail": -1}
-WHOLE = ("rank_at_least", "rank_at_most", "face")
-# Relative width of the interval up to which a reader accepts it who asks for nothing else.
+# Claims that are whole numbers.
+COUNTS = ("rank_at_least", "rank_at_most", "face")
+# Default relative width of the interval up to which a certificate is accepted.
 TOLERANCE = 1e-6
 NUMBER = re.compile(r"-?\d+(/[1-9]\d*)?", re.ASCII)
-# Digits of a number, and bits of the common denominator of an array: time then grows no faster than the file.
-LONGEST, COMMON_BITS = 4_300, 16_384
+# Largest number of digits of a number, and of bits of an array's common denominator: time grows no faster than the
+# file.
+MOST_DIGITS, COMMON_BITS = 4_300, 16_384
 FORMAT_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
-DECIMAL, PADDING = Context(prec=60, Emin=-(10**9), Emax=10**9), Fraction(1, 10**40)  # ln and exp round correctly
-NUMBERS = {"entrywise": 1, "rows": 2, "columns": 2, "schatten": 1, "ky-fan": 1}  # parameters of a norm
-ZERO, ONE, FLAT = Fraction(0), Fraction(1), Fraction(1, 10**4)  # singular values of A^T dual this near to one are one
-# Losses this small are also compared with a W that has none.
+# Context in which ln and exp round correctly, and relative amount by which their results are moved outward.
+DECIMAL, PADDING = Context(prec=60, Emin=-(10**9), Emax=10**9), Fraction(1, 10**40)
+# Number of parameters of each norm.
+PARAMETER_COUNTS = {"entrywise": 1, "rows": 2, "columns": 2, "schatten": 1, "ky-fan": 1}
+ZERO, ONE = Fraction(0), Fraction(1)
+# Distance from one up to which a singular value of A^T dual counts as one.
+FACE_WIDTH = Fraction(1, 10**4)
+# Shortfall of the smallest margin below which W is also rescaled to have no loss.
 SMALL_LOSS = Fraction(1, 1000)
 
 
 class Rejected(Exception):
-    """Something claimed is not proven; the message says what."""
+    """A claim is not proven; the message names it."""
 
 
 def _require(condition: bool, reason: str) -> None:
@@ -47,7 +53,7 @@ def _require(condition: bool, reason: str) -> None:
 
 def _rational(text: Any) -> Fraction:
     """Read a number "p/q"."""
-    is_short = isinstance(text, str) and max(map(len, text.split("/"))) <= LONGEST
+    is_short = isinstance(text, str) and max(map(len, text.split("/"))) <= MOST_DIGITS
     _require(is_short and NUMBER.fullmatch(text) is not None, f"{str(text)[:40]!r} is no rational number")
     return Fraction(text)
 
@@ -60,7 +66,7 @@ class Matrix:
 
     @classmethod
     def of(cls, table: list[list[Fraction]]) -> Matrix:
-        """Bring fractions to one denominator."""
+        """Write a table of fractions with a common denominator."""
         common = math.lcm(*{x.denominator for row in table for x in row})
         return cls([[x.numerator * (common // x.denominator) for x in row] for row in table], Fraction(1, common))
 
@@ -127,7 +133,7 @@ def _above(x: Fraction) -> Fraction:
 
 
 def _power(x: Fraction, p: Fraction, *, above: bool = True) -> Fraction:
-    """Bound x^p, p > 0, relatively within 10^-40."""
+    """Bound x^p, p > 0, from above or below, relatively within 10^-40."""
     if x <= 0:
         return ZERO
     log = DECIMAL.subtract(Decimal(x.numerator).ln(DECIMAL), Decimal(x.denominator).ln(DECIMAL))
@@ -137,7 +143,7 @@ def _power(x: Fraction, p: Fraction, *, above: bool = True) -> Fraction:
 
 
 def _length(sizes: list[Fraction], p: Fraction | None) -> Fraction:
-    """Bound l_p from above; None stands for p infinite."""
+    """Bound the l_p norm of sizes from above; p is None for infinity."""
     top = max(sizes)
     if p is None or top == 0:
         return top
@@ -150,35 +156,58 @@ def _conjugate(p: Fraction | None) -> Fraction | None:
 
 
 class Spectrum:
-    """Singular values of M by nearly orthonormal U and V: those of C = U^T M V, times |U^-1| |V^-1| at most.
+    """Bounds on the singular values of M from nearly orthonormal U and V.
 
-    ``diagonal`` holds the diagonal of C, sorted, ``rest`` and ``length`` the sum and the Frobenius norm of its other
-    entries, ``stretch`` and ``shrink`` bounds on |U^-1| |V^-1| and |U| |V|.
+    They are the singular values of C = U^T M V, times at most |U^-1| |V^-1|.
+
+    Attributes
+    ----------
+    diagonal : list of Fraction
+        Absolute values of the diagonal of C, in descending order.
+    rest, length : Fraction
+        Sum and Frobenius norm of the other entries of C.
+    stretch, shrink : Fraction
+        Upper bounds on |U^-1| |V^-1| and |U| |V|.
     """
 
     def __init__(self, M: Matrix, vectors: Any) -> None:
-        bases = [Matrix.read(part, size, size) for part, size in zip(vectors, M.shape, strict=True)]
-        C = bases[0].T @ M @ bases[1]
+        U, V = (Matrix.read(part, size, size) for part, size in zip(vectors, M.shape, strict=True))
+        C = U.T @ M @ V
         sizes = C.sizes()
         self.diagonal = sorted((sizes[k][k] for k in range(min(M.shape))), reverse=True)
         self.rest = sum(map(sum, sizes), ZERO) - sum(self.diagonal, ZERO)
         self.length = root_above(C.square() - sum((x * x for x in self.diagonal), ZERO))
-        grams = [enumerate((basis.T @ basis).sizes()) for basis in bases]  # near the identity
-        a, b = (max(sum(row) - row[k] + abs(row[k] - 1) for k, row in gram) for gram in grams)
-        _require(max(a, b) < 1, "singular vectors are not nearly orthonormal")
-        self.stretch, self.shrink = root_above(1 / ((1 - a) * (1 - b))), root_above((1 + a) * (1 + b))
+        left, right = _distance_from_identity(U.T @ U), _distance_from_identity(V.T @ V)
+        _require(max(left, right) < 1, "singular vectors are not nearly orthonormal")
+        self.stretch = root_above(1 / ((1 - left) * (1 - right)))
+        self.shrink = root_above((1 + left) * (1 + right))
 
 
-class SquareRoot:
-    """S = A^(1/2) by a rational R near it, an inverse K of R, and a Cholesky factor that shows R to be positive.
+def _distance_from_identity(gram: Matrix) -> Fraction:
+    """Compute the largest sum of absolute values in a row of a symmetric matrix minus the identity."""
+    return max(sum(row) - row[k] + abs(row[k] - 1) for k, row in enumerate(gram.sizes()))
 
-    For positive definite R and S, |S - R| <= |A - R^2| |R^-1|, so that S = (I + N) R = R (I + N^T) with |N| <=
-    |A - R^2| |R^-1|^2, and S^-1 is K times the inverses of I + N and of K R. A matrix F in place of R or K, the true
-    one being (I + N) F, has |N| <= ``drift``; ``reach`` bounds the spectral norm of the true one.
+
+class RationalRoot:
+    """S = A^(1/2), by a rational R near it.
+
+    The evidence is R, an inverse K of R, and a Cholesky factor that shows R to be positive definite. For positive
+    definite R and S, |S - R| <= |A - R^2| |R^-1|, so that S = (I + N) R = R (I + N^T) with |N| <= |A - R^2| |R^-1|^2,
+    and S^-1 is K times the inverses of I + N and of K R.
+
+    Attributes
+    ----------
+    factors : dict of bool to Matrix
+        R (False) and K (True); the exact matrices are (I + N) times them.
+    drift : dict of bool to Fraction
+        Upper bounds on |N|.
+    reach : dict of bool to Fraction
+        Upper bounds on the spectral norms of the exact matrices.
     """
 
     def __init__(self, form: Any, evidence: Any, size: int) -> None:
-        A, (R, K, cholesky) = Matrix.read(form, size, size), (Matrix.read(part, size, size) for part in evidence)
+        A = Matrix.read(form, size, size)
+        R, K, cholesky = (Matrix.read(part, size, size) for part in evidence)
         A = (A + A.T) * Fraction(1, 2)
         _require(not (R - R.T).square(), "the root of a matrix is not symmetric")
         defect = (K @ R - Matrix.identity(size)).length()
@@ -195,7 +224,8 @@ class SquareRoot:
 def read_norm(words: Any, shape: tuple[int, int], roots: Any) -> tuple[Any, ...]:
     """Read a norm: its name, then numbers (None for infinity), weights, roots or other norms.
 
-    ``roots`` iterates over the evidence for :class:`SquareRoot`, in the order in which matrices of coordinates appear.
+    ``roots`` iterates over the evidence for :class:`RationalRoot`, in the order in which matrices of coordinates
+    appear.
     """
     name, *parts = words
     if name == "frobenius" and not parts:
@@ -206,14 +236,14 @@ def read_norm(words: Any, shape: tuple[int, int], roots: Any) -> tuple[Any, ...]
     if name == "coordinates":  # of A^(1/2) W B^(1/2), None for the identity
         *forms, inner = parts
         pairs = zip(forms, shape, strict=True)
-        sides = [None if form is None else SquareRoot(form, next(roots, None), size) for form, size in pairs]
+        sides = [None if form is None else RationalRoot(form, next(roots, None), size) for form, size in pairs]
         return name, *sides, read_norm(inner, shape, roots)
     if name == "weighted":
         table, (kind, exponent) = parts
         weights = Matrix.read(table, *shape)
         _require(kind == "entrywise" and min(map(min, weights.rows)) > 0, "a weight is not positive")
         return name, weights.sizes(), read_norm([kind, exponent], shape, roots)[1]
-    _require(len(parts) == NUMBERS.get(name), f"norm {str(name)[:40]!r} is unknown")
+    _require(len(parts) == PARAMETER_COUNTS.get(name), f"norm {str(name)[:40]!r} is unknown")
     powers = [None if p == "inf" else _rational(p) for p in parts]
     _require(all(p is None or p >= 1 for p in powers), "norm: a number is below one")
     is_count = all(p is not None and p.denominator == 1 for p in powers)
@@ -222,7 +252,7 @@ def read_norm(words: Any, shape: tuple[int, int], roots: Any) -> tuple[Any, ...]
 
 
 def describe(words: Any) -> str:
-    """Name a norm that was read for a reader."""
+    """Name a norm of a certificate in words."""
     name, *parts = words
     if name == "coordinates":
         sides = " and ".join(side for side, form in zip(("A", "B"), parts, strict=False) if form is not None)
@@ -240,9 +270,10 @@ def describe(words: Any) -> str:
 def norm_above(
     norm: tuple[Any, ...], M: Matrix, proof: Any, *, radius: Fraction = ZERO, dual: bool = False
 ) -> Fraction:
-    """Bound a norm, or its dual, of all matrices within a radius of M in the Frobenius norm.
+    """Bound a norm, or its dual, of all matrices within a Frobenius radius of M.
 
-    ``proof`` holds singular vectors, and for two norms a split of M (for the dual) and their proofs.
+    ``proof`` holds singular vectors. For a sum or maximum of two norms it holds a split of M (for the dual) and the
+    proofs of both.
     """
     name, *parts = norm
     if name == "coordinates":
@@ -257,7 +288,7 @@ def norm_above(
         return sum(bounds, ZERO) if (name == "sum") != dual else max(bounds)
     if name == "frobenius":
         return M.length() + radius
-    # The norms below are one on matrices with a single entry one, so that none exceeds the sum of absolute entries.
+    # The norms below are one on a matrix with a single entry one, so none exceeds the sum of absolute entries.
     spread = radius * root_above(Fraction(M.shape[0] * M.shape[1]))
     if name == "weighted":
         weights, p = parts
@@ -272,8 +303,8 @@ def norm_above(
     return _gauge_above(name, powers[0], M, proof, dual) + spread
 
 
-def _image(sides: list[SquareRoot | None], M: Matrix, radius: Fraction, dual: bool) -> tuple[Matrix, Fraction]:
-    """Multiply by two roots (or their inverses): the image of M, and the radius that holds the images of its ball."""
+def _image(sides: list[RationalRoot | None], M: Matrix, radius: Fraction, dual: bool) -> tuple[Matrix, Fraction]:
+    """Multiply by two roots (or their inverses); returns the image of M, and a radius that holds its ball's image."""
     factors = [None if side is None else side.factors[dual] for side in sides]
     M = M if factors[0] is None else factors[0] @ M
     M = M if factors[1] is None else M @ factors[1].T
@@ -285,10 +316,10 @@ def _image(sides: list[SquareRoot | None], M: Matrix, radius: Fraction, dual: bo
 
 
 def _gauge_above(name: str, number: Any, M: Matrix, vectors: Any, dual: bool) -> Fraction:
-    """Bound a Schatten norm of this exponent, or a Ky Fan norm or its dual."""
+    """Bound the Schatten norm of exponent ``number``, or the Ky Fan norm of that many values or its dual."""
     spectrum = Spectrum(M, vectors)
     values, count = spectrum.diagonal, len(spectrum.diagonal)
-    # What is off the diagonal has such a norm of at most the sum of its entries, and of its singular values.
+    # The part off the diagonal has a norm of at most the sum of its entries, and of its singular values.
     is_short = name == "schatten" and (number is None or number >= 2)
     rest = min(spectrum.rest, spectrum.length * (1 if is_short else root_above(Fraction(count))))
     if name == "schatten":
@@ -298,14 +329,14 @@ def _gauge_above(name: str, number: Any, M: Matrix, vectors: Any, dual: bool) ->
 
 
 def _coefficients(product: list[list[Fraction]], right: list[Fraction]) -> Fraction:
-    """Bound the largest entry of c where ``product`` c = ``right``, a square matrix near the identity."""
+    """Bound the largest entry of the solution of ``product`` c = ``right``, with a square matrix near the identity."""
     defect = max(sum(abs(x - (i == k)) for k, x in enumerate(row)) for i, row in enumerate(product))
     _require(defect < 1, "the right inverse of a system is none")
     return max(map(abs, right)) / (1 - defect)
 
 
 class Constraint(NamedTuple):
-    """What is asked of a query and a token: delta^T W z at least one, or zero for a tied token."""
+    """The constraint of a query and a token: delta^T W z >= 1, or = 0 for a tied token."""
 
     query: int
     token: int
@@ -314,33 +345,73 @@ class Constraint(NamedTuple):
 
 
 class Certificate:
-    """A problem and its witnesses: ``lower``, ``upper`` and ``contradiction`` prove what these can, or say why not."""
+    """A problem and its witnesses.
+
+    :meth:`lower`, :meth:`upper`, :meth:`near` and :meth:`contradiction` return what the witnesses prove, or raise
+    :class:`Rejected` with the reason.
+
+    Attributes
+    ----------
+    shape : (int, int)
+        Shape (d, dz) of W.
+    tokens, queries : Matrix
+        Tokens of all sequences, in rows, and queries.
+    constraints : list of Constraint
+    norm : tuple
+        The norm, as :func:`read_norm` returns it.
+    C : list of Fraction, or None
+        C of every query; None for a hard margin.
+    loss : str
+    prior : Matrix
+        Zero if the problem has none.
+    plain : bool
+        Whether there is no prior.
+    kind : tuple
+        The norm without coordinates and weights.
+    stretch : Fraction
+        Largest ratio of a matrix's Frobenius norm to that of its image in those coordinates and weights.
+    squared : bool
+        Whether half the square of the norm is minimised: Frobenius with a soft margin.
+    """
 
     def __init__(self, data: Any, question: Any, witness: Any) -> None:
-        tokens, T, n = data["tokens"], len(data["tokens"][0]), len(data["queries"])
-        self.shape = d, dz = len(tokens[0][0]), len(data["queries"][0])
-        self.X = Matrix.read([row for rows in tokens if len(rows) == T for row in rows], len(tokens) * T, d)
-        self.Z = Matrix.read(data["queries"], n, dz)
-        self.constraints: list[Constraint] = []
-        for i, picks, mask, place in zip(range(n), data["selected"], data["mask"], data["sequence"], strict=True):
-            fits = {*picks, *mask} <= {0, 1} and len(picks) == len(mask) == T and all(map(int.__le__, picks, mask))
-            _require(fits and 1 in picks and place in range(len(tokens)), "selected, mask or sequence does not fit")
-            rows, best = self.X.rows[place * T : (place + 1) * T], picks.index(1)
-            for t in (t for t in range(T) if mask[t] and t != best):
-                delta = list(map(int.__sub__, rows[best], rows[t]))
-                self.constraints.append(Constraint(i, t, picks[t] == 1, delta))
-        self.witness, self.loss, self.plain = witness, question["loss"], question["prior"] is None
+        sequences, queries = data["tokens"], data["queries"]
+        length, count = len(sequences[0]), len(queries)
+        self.shape = d, dz = len(sequences[0][0]), len(queries[0])
+        rows = [token for tokens in sequences if len(tokens) == length for token in tokens]
+        self.tokens = Matrix.read(rows, len(sequences) * length, d)
+        self.queries = Matrix.read(queries, count, dz)
+        self.constraints = self._read_constraints(data, len(sequences), length)
+        self.witness = witness
         self.norm = read_norm(question["norm"], self.shape, iter(witness["roots"]))
         C = question["C"]
-        self.C = None if C is None else list(map(_rational, C if isinstance(C, list) else [C] * n))
-        is_priced = self.C is None or (len(self.C) == n and min(self.C) > 0)
-        _require(self.loss in ("hinge", "squared_hinge") and is_priced, "loss or C is not known")
+        self.C = None if C is None else list(map(_rational, C if isinstance(C, list) else [C] * count))
+        self.loss = question["loss"]
+        is_price = self.C is None or (len(self.C) == count and min(self.C) > 0)
+        _require(self.loss in ("hinge", "squared_hinge") and is_price, "loss or C is not known")
+        self.plain = question["prior"] is None
         self.prior = Matrix([[0] * dz] * d) if self.plain else Matrix.read(question["prior"], d, dz)
-        inner, self.stretch = self._inner()
-        self.kind, self.squared = inner, self.C is not None and inner == ("frobenius",)
+        self.kind, self.stretch = self._inner_norm()
+        self.squared = self.C is not None and self.kind == ("frobenius",)
 
-    def _inner(self) -> tuple[tuple[Any, ...], Fraction]:
-        """Norm without coordinates and weights, and how many times longer than there a matrix is here at most."""
+    def _read_constraints(self, data: Any, sequences: int, length: int) -> list[Constraint]:
+        """Compare the first selected token of each query with every other visible token."""
+        constraints: list[Constraint] = []
+        numbers = range(len(self.queries.rows))
+        for i, selected, mask, sequence in zip(numbers, data["selected"], data["mask"], data["sequence"], strict=True):
+            is_marked = {*selected, *mask} <= {0, 1} and len(selected) == len(mask) == length
+            fits = is_marked and all(map(int.__le__, selected, mask))
+            _require(fits and 1 in selected and sequence in range(sequences), "selected, mask or sequence does not fit")
+            tokens = self.tokens.rows[sequence * length : (sequence + 1) * length]
+            best = selected.index(1)
+            for t in range(length):
+                if mask[t] and t != best:
+                    delta = list(map(int.__sub__, tokens[best], tokens[t]))
+                    constraints.append(Constraint(i, t, selected[t] == 1, delta))
+        return constraints
+
+    def _inner_norm(self) -> tuple[tuple[Any, ...], Fraction]:
+        """Return the norm without coordinates and weights, and the attribute ``stretch``."""
         norm, stretch = self.norm, ONE
         while norm[0] == "coordinates":
             for side in norm[1:3]:
@@ -351,176 +422,220 @@ class Certificate:
         return norm, stretch
 
     def contradiction(self) -> None:
-        """Prove that nothing satisfies the constraints: multipliers cancel, or others next to them do (Farkas)."""
-        values, unit, M = self._multipliers(self.witness["farkas"], None)
-        inner = [a for a, at in zip(values, self.constraints, strict=True) if not at.tied]
-        _require(self.C is None and any(inner), "the multipliers show no contradiction")
-        if M.square():
-            self._cancel(values, unit, M)
+        """Prove that no W satisfies the constraints: multipliers cancel, exactly or after a small change (Farkas)."""
+        values, unit, adjoint = self._multipliers(self.witness["farkas"], None)
+        inequalities = [value for value, at in zip(values, self.constraints, strict=True) if not at.tied]
+        _require(self.C is None and any(inequalities), "the multipliers show no contradiction")
+        if adjoint.square():
+            self._cancel(values, unit, adjoint)
 
-    def _cancel(self, values: list[int], unit: Fraction, M: Matrix) -> None:
-        """Prove that multipliers within the size of the given ones cancel, by a right inverse of their equations."""
-        used = [k for k, a in enumerate(values) if a]
-        entries = {
-            (a, b)
-            for k in used
-            for a, x in enumerate(self.constraints[k].delta)
-            if x
-            for b, z in enumerate(self.Z.rows[self.constraints[k].query])
-            if z
-        }
-        equations = sorted(entries)
-        inverse = Matrix.read(self.witness["inverse"], len(equations), len(used))
+    def _cancel(self, values: list[int], unit: Fraction, adjoint: Matrix) -> None:
+        """Prove that a change smaller than the multipliers makes them cancel, by a right inverse of their equations."""
+        used = [k for k, value in enumerate(values) if value]
+        equations = set()
+        for at in (self.constraints[k] for k in used):
+            rows = [row for row, x in enumerate(at.delta) if x]
+            columns = [column for column, z in enumerate(self.queries.rows[at.query]) if z]
+            equations.update((row, column) for row in rows for column in columns)
+        entries = sorted(equations)
+        inverse = Matrix.read(self.witness["inverse"], len(entries), len(used))
         images = [self._adjoint(dict(zip(used, row, strict=True)), inverse.unit) for row in inverse.rows]
-        product = [[image.rows[a][b] * image.unit for image in images] for a, b in equations]
-        largest = _coefficients(product, [M.rows[a][b] * M.unit for a, b in equations])
+        product = [[image.rows[a][b] * image.unit for image in images] for a, b in entries]
+        largest = _coefficients(product, [adjoint.rows[a][b] * adjoint.unit for a, b in entries])
         for k, column in zip(used, inverse.T.rows, strict=True):
             change = sum(map(abs, column)) * inverse.unit * largest
             _require(self.constraints[k].tied or change < values[k] * unit, "the multipliers do not nearly cancel")
 
-    def _multipliers(self, value: Any, top: list[Fraction] | None) -> tuple[list[int], Fraction, Matrix]:
-        """Read integers, their unit, and sum them times delta z^T: from zero to `top` of the query, any on ties."""
-        dual = Matrix.read(value, len(self.Z.rows), len(value[0]))
+    def _multipliers(self, table: Any, top: list[Fraction] | None) -> tuple[list[int], Fraction, Matrix]:
+        """Read multipliers: from zero to ``top`` of the query on rejected tokens, of any sign on tied ones.
+
+        Returns integers, their unit, and the sum of the multipliers times delta z^T.
+        """
+        dual = Matrix.read(table, len(self.queries.rows), len(table[0]))
         values = [dual.rows[at.query][at.token] for at in self.constraints]
-        is_asked = sum(a != 0 for row in dual.rows for a in row) == sum(a != 0 for a in values)
-        _require(is_asked, "a multiplier is of a token of which nothing is asked")
-        inner = [(a * dual.unit, at.query) for a, at in zip(values, self.constraints, strict=True) if not at.tied]
-        _require(all(a >= 0 for a, _ in inner), "a multiplier is negative")
-        _require(top is None or all(a <= top[i] for a, i in inner), "a multiplier is larger than C")
+        is_constrained = sum(x != 0 for row in dual.rows for x in row) == sum(x != 0 for x in values)
+        _require(is_constrained, "a multiplier is of a token of which nothing is asked")
+        pairs = zip(values, self.constraints, strict=True)
+        inequalities = [(value * dual.unit, at.query) for value, at in pairs if not at.tied]
+        _require(all(value >= 0 for value, _ in inequalities), "a multiplier is negative")
+        is_below = top is None or all(value <= top[i] for value, i in inequalities)
+        _require(is_below, "a multiplier is larger than C")
         return values, dual.unit, self._adjoint(dict(enumerate(values)), dual.unit)
 
     def _adjoint(self, values: dict[int, int], unit: Fraction) -> Matrix:
-        """Sum multipliers, by index of the constraint, times delta z^T."""
-        sums = [[0] * self.shape[0] for _ in self.Z.rows]
-        for k, a in values.items():
-            if a:
+        """Sum multipliers, by the constraint's index, times delta z^T."""
+        sums = [[0] * self.shape[0] for _ in self.queries.rows]
+        for k, value in values.items():
+            if value:
                 at = self.constraints[k]
-                sums[at.query] = [x + a * y for x, y in zip(sums[at.query], at.delta, strict=True)]
-        return Matrix(sums, unit * self.X.unit).T @ self.Z
+                sums[at.query] = [total + value * x for total, x in zip(sums[at.query], at.delta, strict=True)]
+        return Matrix(sums, unit * self.tokens.unit).T @ self.queries
 
     def _margins(self, W: Matrix) -> list[Fraction]:
-        images, unit = (self.Z @ W.T).rows, self.X.unit * self.Z.unit * W.unit
+        images = (self.queries @ W.T).rows
+        unit = self.tokens.unit * self.queries.unit * W.unit
         return [sum(map(mul, at.delta, images[at.query])) * unit for at in self.constraints]
 
     def lower(self) -> tuple[Fraction, Matrix]:
-        """Bound of the multipliers, and A^T of them, scaled until admissible."""
+        """Return the bound that the multipliers prove, and A^T dual, scaled until admissible."""
         top = self.C if self.loss == "hinge" else None
-        values, unit, M = self._multipliers(self.witness["dual"], top)
-        size = norm_above(self.norm, M, self.witness["vectors"]["adjoint"], dual=True)
+        values, unit, adjoint = self._multipliers(self.witness["dual"], top)
+        size = norm_above(self.norm, adjoint, self.witness["vectors"]["adjoint"], dual=True)
         gain = price = ZERO
-        for a, at, margin in zip(values, self.constraints, self._margins(self.prior), strict=True):
-            gain += unit * a * ((not at.tied) - margin)
+        for value, at, margin in zip(values, self.constraints, self._margins(self.prior), strict=True):
+            gain += unit * value * ((not at.tied) - margin)
             if not at.tied and self.C is not None and top is None:
-                price += (unit * a) ** 2 / (4 * self.C[at.query])
+                price += (unit * value) ** 2 / (4 * self.C[at.query])
         if not self.squared:
             scale = ZERO
             if gain > 0 and (size > 0 or self.C is not None):
                 scale = 1 / size if self.C is None else 1 / max(size, ONE)
-            M, gain, price, size = M * scale, scale * gain, scale**2 * price, ZERO
-        return max(gain - size**2 / 2 - price, ZERO), M
+            adjoint, gain, price, size = adjoint * scale, scale * gain, scale**2 * price, ZERO
+        return max(gain - size**2 / 2 - price, ZERO), adjoint
 
     def upper(self) -> tuple[Fraction, Matrix, Fraction]:
-        """Objective at W; W, scaled to margin one where the margin is hard, and how far a W that ties exactly is."""
+        """Bound the objective at W, rescaled to margin one if the margin is hard.
+
+        Returns the bound, W, and a radius around W (Frobenius norm) that holds a matrix whose ties are exact.
+        """
         _require(self.witness["W"] is not None, "there is no W")
         W = Matrix.read(self.witness["W"], *self.shape)
         if self.witness["move"] is not None:
             W = W + Matrix.read(self.witness["move"], *self.shape)
         margins = self._margins(W)
-        radius = self._reach(margins)
-        inner, prices = [], []
-        for margin, at in zip(margins, self.constraints, strict=True):
-            if not at.tied:
-                square = sum(x * x for x in at.delta) * sum(z * z for z in self.Z.rows[at.query]) if radius else 0
-                inner.append(margin - radius * root_above(square * (self.X.unit * self.Z.unit) ** 2))
-                prices.append(ZERO if self.C is None else self.C[at.query])
+        radius = self._tie_radius(margins)
+        inner, prices = self._safe_margins(margins, radius)
         least, bounds = min(inner, default=ONE), []
-        if self.C is not None:
-            power = 1 if self.loss == "hinge" else 2
-            loss = sum((C * (1 - m) ** power for m, C in zip(inner, prices, strict=True) if m < 1), ZERO)
-            bounds = [loss + self._size(W, radius)]
-        else:
+        if self.C is None:
             _require(least > 0, "a margin of W is not positive")
+        else:
+            power = 1 if self.loss == "hinge" else 2
+            losses = (C * (1 - margin) ** power for margin, C in zip(inner, prices, strict=True) if margin < 1)
+            bounds = [sum(losses, ZERO) + self._size(W, radius)]
         if self.C is None or 1 - SMALL_LOSS < least < 1:
-            # Without a rejected token the zero matrix is as good as W.
-            scale = ZERO if self.plain and not inner else 1 / least if self.plain or least < 1 else ONE
+            if self.plain and not inner:
+                scale = ZERO  # without a rejected token the zero matrix is as good as W
+            else:
+                scale = 1 / least if self.plain or least < 1 else ONE
             bounds.append(self._size(W, radius, scale))
-            W, radius = (W * scale, radius * scale) if self.C is None else (W, radius)
+            if self.C is None:
+                W, radius = W * scale, radius * scale
         return min(bounds), W, radius
 
+    def _safe_margins(self, margins: list[Fraction], radius: Fraction) -> tuple[list[Fraction], list[Fraction]]:
+        """Bound margins of rejected tokens from below for all W within the radius; returns them and C of each."""
+        inner, prices = [], []
+        unit = (self.tokens.unit * self.queries.unit) ** 2
+        for margin, at in zip(margins, self.constraints, strict=True):
+            if not at.tied:
+                square = sum(x * x for x in at.delta) * sum(z * z for z in self.queries.rows[at.query]) if radius else 0
+                inner.append(margin - radius * root_above(square * unit))
+                prices.append(ZERO if self.C is None else self.C[at.query])
+        return inner, prices
+
     def _size(self, W: Matrix, radius: Fraction, scale: Fraction = ONE) -> Fraction:
-        """Norm of a multiple of W less the prior, or half its square, from above."""
-        V, proof = W if self.plain else W * scale - self.prior, self.witness["vectors"]["V"]
-        inside = radius if self.plain else radius * scale
-        size = norm_above(self.norm, V, proof, radius=inside) * (scale if self.plain else 1)
+        """Bound the norm of a multiple of W minus the prior, or half its square, from above."""
+        proof = self.witness["vectors"]["V"]
+        if self.plain:
+            size = norm_above(self.norm, W, proof, radius=radius) * scale
+        else:
+            size = norm_above(self.norm, W * scale - self.prior, proof, radius=radius * scale)
         return size**2 / 2 if self.squared else size
 
-    def _reach(self, margins: list[Fraction]) -> Fraction:
-        """How far, in the Frobenius norm, a matrix is at most whose ties are exact; zero when these of W are.
+    def _tie_radius(self, margins: list[Fraction]) -> Fraction:
+        """Bound the distance (Frobenius norm) from W to a matrix whose ties are exact; zero if W's are.
 
-        The witness names ties, with a matrix each that nearly has margin one there and zero at the others.
+        The witness names ties, each with a matrix that has a margin near one at this tie and near zero at the others.
         """
         ties = [k for k, at in enumerate(self.constraints) if at.tied]
         if not any(margins[k] for k in ties):
             return ZERO
         _require(self.witness["ties"] is not None, "tied tokens do not score the same")
-        places, matrices = zip(*self.witness["ties"], strict=True)
-        keys = {k: (*self.constraints[k].delta, *self.Z.rows[self.constraints[k].query]) for k in ties}
-        chosen = {keys[k] for k in places}
-        is_asked = [any(keys[k][: self.shape[0]]) and any(keys[k][self.shape[0] :]) for k in ties]
-        is_named = [keys[k] in chosen for k in ties]
-        _require(all(named or not asked for named, asked in zip(is_named, is_asked, strict=True)), "a tie is left out")
+        named, matrices = zip(*self.witness["ties"], strict=True)
+        keys = {
+            k: (tuple(self.constraints[k].delta), tuple(self.queries.rows[self.constraints[k].query])) for k in ties
+        }
+        named_keys = {keys[k] for k in named}
+        is_covered = all(keys[k] in named_keys or not all(map(any, keys[k])) for k in ties)
+        _require(is_covered, "a tie is left out")
         inverse = [Matrix.read(table, *self.shape) for table in matrices]
         columns = [self._margins(matrix) for matrix in inverse]
-        largest = _coefficients([[column[k] for column in columns] for k in places], [margins[k] for k in places])
+        product = [[column[k] for column in columns] for k in named]
+        largest = _coefficients(product, [margins[k] for k in named])
         return _above(sum((matrix.length() for matrix in inverse), ZERO) * largest)
 
-    def near(self, low: Fraction, high: Fraction, W: Matrix, radius: Fraction, M: Matrix) -> dict[str, Any]:
-        """How near W and an optimum are: the other CLAIMS."""
-        (name, *powers), places, vectors = self.kind, range(min(self.shape)), self.witness["vectors"]
-        out = dict[str, Any](rank_at_least=int(self.plain and self.C is None and low > 0), rank_at_most=len(places))
-        exponent = Fraction(2) if name == "frobenius" else ZERO
-        if name in ("entrywise", "schatten"):
-            exponent = powers[0] or ZERO
-        if self.squared:  # strong convexity, in this case and the next
-            out["distance"] = self.stretch * root_above(2 * (high - low))
-        elif self.C is None and 1 < exponent <= 2:
-            out["distance"] = self.stretch * root_above((high**2 - low**2) / (exponent - 1))
-        elif self.C is None and exponent > 2 and high > 0:  # Clarkson's inequality at the midpoint
-            entries = math.prod(self.shape) if name == "entrywise" else len(places)
-            separation = _power((1 - _power(low / high, exponent, above=False)) / 2, 1 / exponent)
-            longest = _power(Fraction(entries), Fraction(1, 2) - 1 / exponent)
-            out["distance"] = self.stretch * 2 * high * longest * separation
-        if "distance" in out:
-            out["distance"] += radius
+    def near(self, low: Fraction, high: Fraction, W: Matrix, radius: Fraction, adjoint: Matrix) -> dict[str, Any]:
+        """Bound the distance from W to the optimum, its rank and its spectrum: the other CLAIMS."""
+        hard, vectors, largest_rank = self.C is None, self.witness["vectors"], min(self.shape)
+        out: dict[str, Any] = {
+            "rank_at_least": int(self.plain and hard and low > 0),
+            "rank_at_most": largest_rank,
+        }
+        distance = self._distance(low, high)
+        if distance is not None:
+            out["distance"] = distance + radius
             spectrum = Spectrum(W, vectors["W"])  # and Weyl's inequality
             least = [(value - spectrum.length) / spectrum.shrink for value in spectrum.diagonal]
             out["rank_at_least"] = sum(value > out["distance"] for value in least)
-        if self.plain and exponent and name != "entrywise":  # every optimum lies in the span of the queries
-            out["rank_at_most"] = min(len(places), len({tuple(self.Z.rows[at.query]) for at in self.constraints}))
-        if self.plain and self.C is None and self.norm == ("schatten", ONE):  # <M, W> >= low, nuclear norm <= high
-            spectrum = Spectrum(M, vectors["adjoint"])
+        if self.plain and self._exponent() and self.kind[0] != "entrywise":  # every optimum lies in the queries' span
+            queries = {tuple(self.queries.rows[at.query]) for at in self.constraints}
+            out["rank_at_most"] = min(largest_rank, len(queries))
+        if self.plain and hard and self.norm == ("schatten", ONE):  # <adjoint, W> >= low, and the nuclear norm <= high
+            spectrum = Spectrum(adjoint, vectors["adjoint"])
             sizes = [spectrum.stretch * (value + spectrum.length) for value in spectrum.diagonal]
-            out["face"] = face = sum(size > 1 - FLAT for size in sizes)
+            out["face"] = face = sum(size > 1 - FACE_WIDTH for size in sizes)
             out["tail"] = (high - low) / (1 - sizes[face]) if face < len(sizes) else ZERO
         return out
 
+    def _exponent(self) -> Fraction:
+        """Return the finite p of a norm l_p or Schatten-p, 2 for Frobenius, zero for other norms."""
+        name, *powers = self.kind
+        if name == "frobenius":
+            return Fraction(2)
+        return (powers[0] or ZERO) if name in ("entrywise", "schatten") else ZERO
+
+    def _distance(self, low: Fraction, high: Fraction) -> Fraction | None:
+        """Bound the Frobenius distance between two W whose objectives lie in the interval; None without a bound."""
+        exponent = self._exponent()
+        if self.squared:  # strong convexity, in this case and the next
+            return self.stretch * root_above(2 * (high - low))
+        if self.C is None and 1 < exponent <= 2:
+            return self.stretch * root_above((high**2 - low**2) / (exponent - 1))
+        if self.C is None and exponent > 2 and high > 0:  # Clarkson's inequality at the midpoint
+            entries = math.prod(self.shape) if self.kind[0] == "entrywise" else min(self.shape)
+            separation = _power((1 - _power(low / high, exponent, above=False)) / 2, 1 / exponent)
+            longest = _power(Fraction(entries), Fraction(1, 2) - 1 / exponent)
+            return self.stretch * 2 * high * longest * separation
+        return None
+
     def proven(self) -> dict[str, Any]:
-        """Find what the witnesses prove of each of CLAIMS."""
-        low, M = self.lower()
+        """Return what the witnesses prove of each of CLAIMS."""
+        low, adjoint = self.lower()
         if self.witness["W"] is None:
             return {"lower": low}
         high, W, radius = self.upper()
-        return {"lower": low, "upper": high, **self.near(low, high, W, radius, M)}
+        return {"lower": low, "upper": high, **self.near(low, high, W, radius, adjoint)}
 
 
 def digest(content: dict[str, Any]) -> str:
-    """Hash everything but the digest itself, in one canonical spelling."""
+    """Compute the digest of a certificate: a hash of its canonical JSON without the digest itself."""
     rest = json.dumps(content | {"digest": None}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(rest.encode()).hexdigest()
 
 
 def check(content: Any) -> dict[str, Any]:
-    """Return the status and the numbers that a certificate, as read from JSON, claims; Rejected when not proven."""
+    """Check a certificate as read from JSON.
+
+    Returns
+    -------
+    dict
+        The status and the numbers that it claims, all proven.
+
+    Raises
+    ------
+    Rejected
+        If a claim is not proven or the certificate is malformed.
+    """
     try:
         found = content.get("format") if isinstance(content, dict) else None
         is_intact = found == FORMAT and content.get("digest") == digest(content)
@@ -532,13 +647,13 @@ def check(content: Any) -> dict[str, Any]:
 
 
 def _check(data: Any, question: Any, witness: Any, claim: Any) -> dict[str, Any]:
-    """Compare every claim with what is proven."""
+    """Compare every claim with the proven number."""
     status = claim["status"]
     _require(set(claim) <= {"status", "tolerance", *CLAIMS} and status in STATUSES, "an unknown claim")
     claims = {name: _rational(claim[name]) for name in CLAIMS if name in claim}
     tolerance = _rational(claim["tolerance"])
     _require(tolerance >= 0, "the tolerance is negative")
-    for name in WHOLE:
+    for name in COUNTS:
         is_count = name not in claims or (claims[name].denominator == 1 and claims[name] >= 0)
         _require(is_count, f"{name} is {str(claims.get(name))[:40]}; a whole number from 0 was expected")
     _require("tail" not in claims or "face" in claims, "tail is claimed without face")
@@ -562,7 +677,7 @@ def _check(data: Any, question: Any, witness: Any, claim: Any) -> dict[str, Any]
 
 
 def gap(claims: dict[str, Any]) -> Fraction | None:
-    """Relative width of the interval; None where nothing bounds it."""
+    """Relative width of the interval; None if it has no bound."""
     low, high = claims.get("lower"), claims.get("upper")
     if low is None or high is None or (low <= 0 < high):
         return None
@@ -570,7 +685,7 @@ def gap(claims: dict[str, Any]) -> Fraction | None:
 
 
 def refusal(claims: dict[str, Any], tolerance: Fraction) -> str | None:
-    """Say why a claim is no answer to a reader who asks for this tolerance; None where it is."""
+    """Say why a claim does not meet a reader's tolerance; None if it does."""
     if claims["status"] == "INFEASIBLE":
         return None
     width = gap(claims)
@@ -580,7 +695,7 @@ def refusal(claims: dict[str, Any], tolerance: Fraction) -> str | None:
 
 
 def _shown(value: Fraction | int | None, digits: int = 2, rounding: str = ROUND_CEILING) -> str:
-    """Write a number of any size with a few digits; None stands for one that nothing bounds."""
+    """Write a number of any size with a few digits; None is a number without a bound."""
     if value is None:
         return "infinitely"
     x = Fraction(value)
@@ -590,7 +705,7 @@ def _shown(value: Fraction | int | None, digits: int = 2, rounding: str = ROUND_
 
 
 def statements(content: dict[str, Any], claims: dict[str, Any]) -> list[tuple[str, str]]:
-    """Word what was proven and of what problem, a name and a sentence each."""
+    """Describe the problem and the proven claims, with a name and a sentence for each."""
     question, prior = content["problem"], content["problem"]["prior"]
     C, tolerance = question["C"], _rational(content["claim"]["tolerance"])
     prices = [] if C is None else sorted(map(_rational, C if isinstance(C, list) else [C]))
@@ -631,7 +746,7 @@ def read_tolerance(text: str) -> Fraction:
     Raises
     ------
     ValueError
-        If it is none.
+        If the text is not a nonnegative number.
     """
     value = Fraction(text)
     if value < 0:
@@ -640,7 +755,7 @@ def read_tolerance(text: str) -> Fraction:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the one file named and print what it proves."""
+    """Check the file named in the arguments and print what it proves; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m attsvm.check", description="Check a certificate of attsvm.")
     parser.add_argument("file", help="the certificate, a JSON file")
     parser.add_argument("--tol", type=read_tolerance, default=Fraction(TOLERANCE), help="relative width, default 1e-6")

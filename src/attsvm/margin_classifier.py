@@ -19,7 +19,7 @@ from attsvm.core.types import AnyNorm, Shortfall
 from attsvm.solvers.solving import solve
 
 # Singular values of sparse inputs below this part of the largest are lost in their Gram matrix.
-RESOLUTION = 1e-7
+GRAM_RESOLUTION = 1e-7
 
 
 class MarginClassifier(ClassifierMixin, BaseEstimator):
@@ -201,7 +201,7 @@ def _written_out(X: Any, norm: Norm, count: int) -> tuple[np.ndarray, Any]:
     used = np.unique(X.indices)
     if norm.invariant and norm.transform == (None, None) and len(used) > X.shape[0]:
         squares, vectors = np.linalg.eigh((X @ X.T).toarray())
-        keep = squares > RESOLUTION**2 * max(float(squares[-1]), 0.0)
+        keep = squares > GRAM_RESOLUTION**2 * max(float(squares[-1]), 0.0)
         sigma, vectors = np.sqrt(squares[keep]), vectors[:, keep]
         return vectors * sigma, aslinearoperator((vectors / sigma).T) @ aslinearoperator(X)
     if not len(used) or norm.mismatch((count, len(used))) is not None:

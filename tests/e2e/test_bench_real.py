@@ -18,7 +18,7 @@ import attsvm.cli.bench
 from attsvm import SelectionProblem, solve
 from attsvm.cli import main
 from attsvm.core.types import AnyNorm
-from attsvm.proofs.objective import PLAIN, Regularisation
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 NAMES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -124,7 +124,7 @@ def many_documents(rng: np.random.Generator) -> SelectionProblem:
 def test_a_statement_is_of_the_same_problem(make: Any, C: float | None, modules: dict[str, ModuleType]) -> None:
     sparse = modules["peers_sparse"]
     problem = make(np.random.default_rng(4))
-    regularisation = PLAIN if C is None else Regularisation(C, "squared_hinge", None)
+    regularisation = HARD_MARGIN if C is None else Regularisation(C, "squared_hinge", None)
     feasible = C is not None or make is not many_documents
     pairs: tuple[tuple[AnyNorm, str], ...] = (("frobenius", "PIQP"), ("frobenius", "CLARABEL"), ("nuclear", "CLARABEL"))
     for norm, solver in pairs:
@@ -145,7 +145,7 @@ def test_few_constraints_are_stated_by_the_dual(modules: dict[str, ModuleType]) 
     rng = np.random.default_rng(0)
     problem = SelectionProblem(rng.standard_normal((3, 4, 8)), rng.standard_normal((3, 8)), [0, 1, 2])
     for C, loss in ((None, "hinge"), (0.01, "hinge"), (0.01, "squared_hinge")):
-        regularisation = PLAIN if C is None else Regularisation(C, loss, None)
+        regularisation = HARD_MARGIN if C is None else Regularisation(C, loss, None)
         peer = sparse.Statement(sparse.Task(problem, "frobenius", regularisation), "OSQP")
         assert peer.by_dual
         assert sparse.first_accurate(peer)[1] <= sparse.TOL

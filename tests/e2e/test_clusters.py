@@ -72,7 +72,7 @@ def by_hand(tmp_path: Path) -> Iterator[ByHand]:
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> ShardedProblem:
     """A problem of several rounds."""
-    monkeypatch.setattr(rounds, "ROOM", 1)
+    monkeypatch.setattr(rounds, "SET_RATIO", 1)
     problem = FAMILIES["planted"].make(np.random.default_rng(5), 200, 8, 6)
     return ShardedProblem.from_arrays(problem.tokens, problem.queries, problem.reference, chunk=20)
 

@@ -23,7 +23,7 @@ from attsvm import SelectionProblem, solve
 pytest.importorskip("starlette", reason="the extra playground is not installed")
 
 from attsvm.playground.picture import answer
-from attsvm.playground.plane import Memory
+from attsvm.playground.plane import PageMemory
 from attsvm.playground.presets import PRESETS
 from attsvm.playground.state import TRAINERS
 
@@ -384,7 +384,7 @@ def test_an_interrupt_ends_the_server_quietly() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_script_prints_the_numbers_of_the_page(name: str) -> None:
     state = PRESETS[name]["state"]
-    picture = answer({"seq": 1, "state": {**state, "steps": min(state["steps"], 300)}}, Memory())
+    picture = answer({"seq": 1, "state": {**state, "steps": min(state["steps"], 300)}}, PageMemory())
     stream = io.StringIO()
     with contextlib.redirect_stdout(stream):
         exec(picture["script"], {})

@@ -19,14 +19,16 @@ from numba.core import config
 from attsvm.core.environment import COMPILE
 
 MARK = "attsvm-compiling"
-NOTICE = (
+BACKGROUND_NOTICE = (
     "attsvm: machine code is made in the background, once on this machine; until then calls are slower "
     f"({COMPILE}=later leaves it to each script)."
 )
 # Seconds before another start: the last process still runs, or has failed and would fail again.
 PAUSE = 300.0
 SHELL = ["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh"]
-SCRIPT = "import sys; sys.path[:] = sys.argv[1:]; from attsvm.compile import run_in_background; run_in_background()"
+COMPILE_SCRIPT = (
+    "import sys; sys.path[:] = sys.argv[1:]; from attsvm.compile import run_in_background; run_in_background()"
+)
 
 
 def start(folder: Path) -> bool:
@@ -36,7 +38,7 @@ def start(folder: Path) -> bool:
     chosen = getattr(config, "CACHE_DIR", "")  # set by a program perhaps, not by the environment
     environment = os.environ | {COMPILE: "later"} | ({"NUMBA_CACHE_DIR": chosen} if chosen else {})
     # The process must import the same modules as this one.
-    command = [*SHELL, sys.executable, "-c", SCRIPT, *map(os.path.abspath, sys.path)]
+    command = [*SHELL, sys.executable, "-c", COMPILE_SCRIPT, *map(os.path.abspath, sys.path)]
     mark = folder / MARK
     try:
         if mark.exists() and abs(time.time() - mark.stat().st_mtime) < PAUSE:

@@ -15,7 +15,7 @@ RIDGES = (1e-16, 1e-15, 1e-13)
 PROXIMAL = (1e-15, 1e-13, 1e-11, 1e-9)
 # Number of rows above which a matrix is factored in panels, and columns per panel. A panel takes at most half a second;
 # Ctrl-C cannot interrupt LAPACK within one.
-LARGE, PANEL = 4000, 256
+PANELLED_ROWS, PANEL = 4000, 256
 # Largest number of refinements of a solution.
 REFINEMENTS = 10
 
@@ -29,7 +29,7 @@ def lower_factor(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
         If the matrix is not positive definite to rounding.
     """
     size = len(matrix)
-    if size <= LARGE:
+    if size <= PANELLED_ROWS:
         # LAPACK orders entries by columns: passing the transpose, which is the same matrix, saves a copy.
         return cho_factor(matrix.T, lower=True, overwrite_a=True, check_finite=False)
     for start in range(0, size, PANEL):

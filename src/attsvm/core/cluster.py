@@ -126,7 +126,7 @@ def gathered(client: Any, futures: Sequence[Any], tasks: Sequence[Any]) -> list[
         If the scheduler is gone, no worker has been there for :data:`ALONE_SECONDS`, or a task killed several workers.
     """
     distributed = _distributed()
-    watch = Watch(client)
+    watch = ClusterWatch(client)
     try:
         pending = set(futures)
         with losses_told(), client.as_current():
@@ -149,7 +149,7 @@ def cancel(client: Any, futures: Iterable[Any]) -> None:
         client.cancel(list(futures))
 
 
-def wait_for_result(future: Any, watch: Watch) -> Any:
+def wait_for_result(future: Any, watch: ClusterWatch) -> Any:
     """Return a future's result; if its worker is lost, wait while other workers exist.
 
     Raises
@@ -192,7 +192,7 @@ def _comm_error() -> type[Exception]:
     return import_module("distributed.client").ClosedClientError
 
 
-class Watch:
+class ClusterWatch:
     """Detects that a cluster has lost its scheduler or its last worker.
 
     Parameters

@@ -25,7 +25,7 @@ from attsvm.core.problem import SelectionProblem
 # orthogonal factor. The certificate accounts for the difference.
 ROUNDING = 128 * UNIT
 # Number of queries compared first: random queries are recognised as not orthogonal at almost no cost.
-FIRST = 8
+FIRST_QUERIES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class Columns:
     def of(cls, problem: SelectionProblem) -> Columns | None:
         """Find the columns of a problem; None if it does not separate."""
         asking = np.flatnonzero(problem.constrained.any(axis=1))
-        if not len(asking) or not _may_be_orthogonal(problem.queries[asking[:FIRST]]):
+        if not len(asking) or not _may_be_orthogonal(problem.queries[asking[:FIRST_QUERIES]]):
             return None
         tokens = _shared_tokens(problem)
         factors = None if tokens is None else _orthonormal(tokens)

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 SPLITTER = 134217729.0  # 2^27 + 1
+# Largest relative error of one rounding, and distance from 1 to the next float.
 UNIT = 2.0**-53
+EPS = 2.0 * UNIT
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,7 @@ RATE = 3e6
 # Number of operations that a kernel call costs at least: about .2 ms in the interpreter, however small the arrays.
 LEAST = 600.0
 # Seconds between two checks of the cache for a kernel that another process may have compiled.
-LOOK = 0.5
+CHECK_SECONDS = 0.5
 
 _STAMPS: dict[str, str] = {}  # of each kernel's module, keyed by its file
 
@@ -180,7 +180,7 @@ def at_hand(function: Any) -> bool:
         return True
     if (now := time.monotonic()) < _NEXT_LOOK[function]:
         return False
-    _NEXT_LOOK[function] = now + LOOK
+    _NEXT_LOOK[function] = now + CHECK_SECONDS
     if is_kept(function):
         _FOUND.add(function)
         return True
@@ -217,7 +217,7 @@ def _start_background() -> None:
     """Start the compiling process, once; say so on a terminal."""
     folder = cache_folder()
     if folder is not None and background.start(folder) and _terminal():
-        print(background.NOTICE, file=sys.stderr, flush=True)
+        print(background.BACKGROUND_NOTICE, file=sys.stderr, flush=True)
 
 
 class _Moment:

@@ -12,7 +12,7 @@ import numpy as np
 from attsvm.core.reduction import Reduced
 
 # Queries per chunk: number of entries of their products, and smallest number that keeps adding to the matrix cheap.
-CHUNK_ENTRIES, CHUNK_ROWS = 1 << 18, 128
+PRODUCT_ENTRIES, LEAST_PRODUCT_ROWS = 1 << 18, 128
 
 
 class NormalMatrix:
@@ -28,7 +28,7 @@ class NormalMatrix:
         self._delta, self._queries = reduced.delta, reduced.queries
         self._token_pairs, self._left = _packing(p)
         self._query_pairs, self._right = _packing(r)
-        self._step = max(CHUNK_ROWS, CHUNK_ENTRIES // (p * p + r * r))
+        self._step = max(LEAST_PRODUCT_ROWS, PRODUCT_ENTRIES // (p * p + r * r))
 
     def form(self, theta: np.ndarray) -> np.ndarray:
         """Return the (p r, p r) matrix for weights ``theta`` (n, T); W is flattened row by row."""

@@ -21,16 +21,15 @@ from attsvm.core.error_free import UNIT, Pair, error_of, gamma, sum_pairs, two_p
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.norms.exponents import conjugate
 
-EPS = 2.0 * UNIT
 SUBNORMAL = 2.0**-1074
 SAFE_SQUARE = 1e-100
 UNDERFLOW = 1e-200
 # Largest number of additions per term in numpy's pairwise sum of a contiguous array, in blocks of 128.
 PAIRWISE = 200
 # Rounding of a root, a division or a power: library functions are accurate to a few units in the last place.
-FEW = 4 * UNIT
+FUNCTION_ROUNDING = 4 * UNIT
 # Number of products up to which the orthogonality of singular vectors is bounded in twice the precision.
-SHARP_ENTRIES = 1_000_000
+SHARP_PRODUCTS = 1_000_000
 # At the ends of the floating-point range squares overflow; an infinite bound claims nothing.
 LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore", "under": "ignore"}
 
@@ -110,7 +109,7 @@ def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, s
         inner, pair, error = image
         measure = inner.dual if dual else inner.value
         above = norm_above(inner, pair.high, measure(pair.high), dual=dual, sharp=True)
-        return (above + growth(inner, M.shape, dual) * (frobenius(pair.low) + error)) * (1.0 + FEW)
+        return (above + growth(inner, M.shape, dual) * (frobenius(pair.low) + error)) * (1.0 + FUNCTION_ROUNDING)
     profile = norm.profile
     if profile is None or profile is norm:
         if sharp and profile is norm:
@@ -125,7 +124,7 @@ def _frobenius_sharp(M: np.ndarray) -> float:
     top = math.ldexp(1.0, math.frexp(float(np.abs(M).max(initial=0.0)))[1] - 1)
     if not 0.0 < top < math.inf:
         return top
-    return top * math.sqrt(math.fsum(((M / top) ** 2).ravel().tolist())) * (1.0 + FEW)
+    return top * math.sqrt(math.fsum(((M / top) ** 2).ravel().tolist())) * (1.0 + FUNCTION_ROUNDING)
 
 
 def _frobenius_above(M: np.ndarray) -> float:
@@ -140,7 +139,7 @@ def _nuclear_above(M: np.ndarray, *, sharp: bool) -> float:
     root = np.sqrt(s)
     K, Q = U * root, root[:, None] * Vt
     squares = _frobenius_sharp(K) ** 2 + _frobenius_sharp(Q) ** 2 if sharp else _squares_above(K) + _squares_above(Q)
-    return (0.5 * squares + math.sqrt(len(s)) * _miss_above(M, K, Q, sharp=sharp)) * (1 + FEW)
+    return (0.5 * squares + math.sqrt(len(s)) * _miss_above(M, K, Q, sharp=sharp)) * (1 + FUNCTION_ROUNDING)
 
 
 def _invariant_above(norm: Norm, M: np.ndarray, dual: bool, *, sharp: bool) -> float:
@@ -153,7 +152,7 @@ def _invariant_above(norm: Norm, M: np.ndarray, dual: bool, *, sharp: bool) -> f
     size = (profile.dual if dual else profile.value)(s[None]) * (1 + gamma(profile.roundings((1, len(s)), dual)))
     # Rounding U diag(s) changes the product by one unit of its terms.
     miss = _miss_above(M, U * s, Vt, sharp=sharp) + UNIT * _frobenius_above(U * s) * _frobenius_above(Vt)
-    return (size * stretch + growth(norm, M.shape, dual) * miss) * (1 + FEW)
+    return (size * stretch + growth(norm, M.shape, dual) * miss) * (1 + FUNCTION_ROUNDING)
 
 
 def _singular_vectors(M: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
@@ -175,24 +174,24 @@ def _miss_above(M: np.ndarray, K: np.ndarray, Q: np.ndarray, *, sharp: bool) -> 
     """Bound ||M - K Q||_F for factors (d, r) and (r, dz)."""
     r = K.shape[1]
     size = _frobenius_above(K) * _frobenius_above(Q)
-    if sharp and K.size * Q.shape[1] <= SHARP_ENTRIES:
+    if sharp and K.size * Q.shape[1] <= SHARP_PRODUCTS:
         total = sum_pairs(Pair(*two_product(K[:, :, None], Q[None, :, :])), 1)
         difference = (M - total.high) - total.low
-        return _frobenius_above(difference) * (1 + FEW) + error_of(r, 4) * size
+        return _frobenius_above(difference) * (1 + FUNCTION_ROUNDING) + error_of(r, 4) * size
     # An entry of the product is exact to r roundings of the sum of |K||Q|, whose Frobenius norm is at most |K|_F |Q|_F.
-    return _frobenius_above(M - K @ Q) * (1 + FEW) + gamma(r + 2) * size * (1 + FEW)
+    return _frobenius_above(M - K @ Q) * (1 + FUNCTION_ROUNDING) + gamma(r + 2) * size * (1 + FUNCTION_ROUNDING)
 
 
 def _orthonormal_above(rows: np.ndarray, *, sharp: bool) -> float:
     """Bound the spectral norm of a matrix (r, k) with nearly orthonormal rows: ||Q||^2 <= 1 + ||Q Q^T - I||_F."""
     r, k = rows.shape
-    if sharp and r * r * k <= SHARP_ENTRIES:
+    if sharp and r * r * k <= SHARP_PRODUCTS:
         high, low = two_product(rows[:, None, :], rows[None, :, :])
         total = sum_pairs(Pair(high, low), 2)
         gram = (total.high - np.eye(r)) + total.low
-        rounding = error_of(k, 4) * _frobenius_above(rows) ** 2 + FEW * _frobenius_above(gram)
+        rounding = error_of(k, 4) * _frobenius_above(rows) ** 2 + FUNCTION_ROUNDING * _frobenius_above(gram)
     else:
         gram = rows @ rows.T
         gram[np.diag_indices(r)] -= 1.0
         rounding = gamma(k + 2) * _frobenius_above(rows) ** 2
-    return math.sqrt(1.0 + _frobenius_above(gram) + rounding) * (1 + FEW)
+    return math.sqrt(1.0 + _frobenius_above(gram) + rounding) * (1 + FUNCTION_ROUNDING)

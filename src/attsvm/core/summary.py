@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 GOOD, BAD, UNSURE = "#2f8f5b", "#c0392b", "#b7791f"
-MARKED, PLAIN = "#3b82c4", "currentColor"
+MARKED, TEXT_COLOUR = "#3b82c4", "currentColor"
 WIDTH, HEIGHT = 260, 44
-BINS = 26
+HISTOGRAM_BINS = 26
 LONGEST_LINE = 200
 
 
@@ -189,12 +189,12 @@ def histogram(values: np.ndarray, highlights: np.ndarray) -> str:
         return ""
     logs, highlights = np.log10(values[usable]), highlights[usable]
     low, high = float(logs.min()), float(logs.max())
-    edges = np.linspace(low, max(high, low + 1e-3), BINS + 1)
+    edges = np.linspace(low, max(high, low + 1e-3), HISTOGRAM_BINS + 1)
     every, some = np.histogram(logs, edges)[0], np.histogram(logs[highlights], edges)[0]
-    wide = WIDTH / BINS
+    wide = WIDTH / HISTOGRAM_BINS
     shapes = []
     for k, (total, part) in enumerate(zip(every, some, strict=True)):
-        for number, colour in ((total, PLAIN), (part, MARKED)):
+        for number, colour in ((total, TEXT_COLOUR), (part, MARKED)):
             if number:
                 tall = max((HEIGHT - 2) * number / every.max(), 1.0)
                 opacity = 1 if colour == MARKED else 0.35
@@ -253,7 +253,7 @@ def bars(labels: Sequence[str], shares: Sequence[float], highlight: int) -> str:
     shapes = []
     for k, (label, share) in enumerate(zip(labels, shares, strict=True)):
         wide = (WIDTH - left - 48) * min(max(share, 0.0), 1.0) if np.isfinite(share) else 0.0
-        colour, opacity = (MARKED, 1) if k == highlight else (PLAIN, 0.35)
+        colour, opacity = (MARKED, 1) if k == highlight else (TEXT_COLOUR, 0.35)
         shapes.append(
             f'<text x="0" y="{k * row + 12}" font-size="11" fill="currentColor">{escape(label)}</text>'
             f'<rect x="{left}" y="{k * row + 3}" width="{wide:.1f}" height="{row - 6}" fill="{colour}" '

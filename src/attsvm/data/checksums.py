@@ -23,7 +23,7 @@ _POLYNOMIAL, _ONE, _BYTE = 0xEDB88320, 1 << 31, 1 << 23
 
 
 @dataclass(frozen=True)
-class Record:
+class ShardRecord:
     """Result of the first pass over a shard.
 
     Attributes
@@ -38,7 +38,7 @@ class Record:
     parts: Mapping[str, tuple[int, int]]
 
 
-def record_of(arrays: Mapping[str, Any]) -> Record:
+def record_of(arrays: Mapping[str, Any]) -> ShardRecord:
     """Read the arrays of a shard once, and compute their checksums."""
     parts, text = {}, []
     for name, array in sorted(arrays.items()):
@@ -48,16 +48,16 @@ def record_of(arrays: Mapping[str, Any]) -> Record:
         size = prod(array.shape) * array.dtype.itemsize
         parts[name] = (size, value)
         text.append(f"{name} {array.dtype.str} {tuple(array.shape)} {value:08x}")
-    return Record(f"{zlib.crc32(' '.join(text).encode()):08x}", parts)
+    return ShardRecord(f"{zlib.crc32(' '.join(text).encode()):08x}", parts)
 
 
-def check_files(shards: Sequence[Any], records: Mapping[int, Record]) -> None:
+def check_files(shards: Sequence[Any], records: Mapping[int, ShardRecord]) -> None:
     """Compare the checksums stated in files with the checksums of the data that were read.
 
     Parameters
     ----------
     shards : sequence of ShardFile or ShardArrays
-    records : mapping of int to Record
+    records : mapping of int to ShardRecord
         Records of all shards, keyed by shard number.
 
     Raises

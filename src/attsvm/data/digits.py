@@ -32,8 +32,8 @@ from attsvm.data.token_data import TokenData
 Positions = Literal["place", "append"]
 Query = Literal["mean", "patch", "prompt"]
 
-SIDE, PATCH = 8, 2
-GRID = SIDE // PATCH
+IMAGE_SIDE, PATCH = 8, 2
+GRID = IMAGE_SIDE // PATCH
 TOKENS = GRID * GRID
 
 
@@ -107,7 +107,7 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
 
     pixels, digit = load_digits(return_X_y=True)
     keep = np.isin(digit, positive + negative)
-    images = pixels[keep].reshape(-1, SIDE, SIDE) / 16.0
+    images = pixels[keep].reshape(-1, IMAGE_SIDE, IMAGE_SIDE) / 16.0
     labels = np.where(np.isin(digit[keep], positive), 1.0, -1.0)
     tokens = patch_tokens(images, positions)
     queries, query_text = _queries(tokens, query, patch)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 # Numbers of channels that are shown as colours, with opacity last of four; for other numbers the mean is shown.
-COLOURS = (3, 4)
-CHANNELS = (1, *COLOURS)
+COLOUR_CHANNELS = (3, 4)
+CHANNELS = (1, *COLOUR_CHANNELS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ def _channels_last(images: np.ndarray) -> np.ndarray:
         return images
     if images.shape[1] in CHANNELS and images.shape[3] not in CHANNELS:
         images = np.moveaxis(images, 1, 3)
-    if images.shape[3] in COLOURS:
+    if images.shape[3] in COLOUR_CHANNELS:
         return images
     return images[..., 0] if images.shape[3] == 1 else images.mean(axis=3)
 

@@ -16,8 +16,8 @@ from attsvm.core.correlation import correlation
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.types import NormName, OptimizerName
 from attsvm.data.token_data import TokenData
-from attsvm.playground.plane import DRAFT_STEPS, Memory, Supersession, interruptible, plain
-from attsvm.playground.state import CLASSES, Classes
+from attsvm.playground.plane import DRAFT_STEPS, PageMemory, Supersession, interruptible, plain
+from attsvm.playground.state import CLASS_COUNT, Classes
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.training import train
@@ -34,8 +34,8 @@ RACES: tuple[tuple[OptimizerName, NormName], ...] = (
 def training_data(state: Classes) -> TokenData:
     """Pose classification as attention: the value of a token is one if it is the input's class, otherwise zero."""
     n = len(state.points)
-    tokens = np.broadcast_to(np.eye(CLASSES), (n, CLASSES, CLASSES))
-    values = (np.arange(CLASSES) == state.classes[:, None]).astype(float)[..., None]
+    tokens = np.broadcast_to(np.eye(CLASS_COUNT), (n, CLASS_COUNT, CLASS_COUNT))
+    values = (np.arange(CLASS_COUNT) == state.classes[:, None]).astype(float)[..., None]
     return TokenData(tokens, with_intercept(state.points), np.ones(n), values=values)
 
 
@@ -45,7 +45,7 @@ def with_intercept(points: np.ndarray) -> np.ndarray:
 
 
 def classes_picture(
-    state: Classes, *, draft: bool = False, memory: Memory | None = None, stale: Callable[[], bool] = lambda: False
+    state: Classes, *, draft: bool = False, memory: PageMemory | None = None, stale: Callable[[], bool] = lambda: False
 ) -> dict[str, Any]:
     """Train three optimisers and compare each with the SVMs of three norms.
 
@@ -54,7 +54,7 @@ def classes_picture(
     state : Classes
     draft : bool
         True during a drag: training outside the compiled loop stops early.
-    memory : Memory, optional
+    memory : PageMemory, optional
         Solutions that a draft starts from.
     stale : callable
         Called a hundred times per training; returns whether a newer state waits.
@@ -69,8 +69,8 @@ def classes_picture(
     Supersession
         If `stale` returned True.
     """
-    memory = Memory() if memory is None else memory
-    problem = SelectionProblem.from_classes(with_intercept(state.points), state.classes, classes=CLASSES)
+    memory = PageMemory() if memory is None else memory
+    problem = SelectionProblem.from_classes(with_intercept(state.points), state.classes, classes=CLASS_COUNT)
     solutions: dict[str, Solution] = {}
     for _, norm in RACES:
         solutions[norm] = solve(problem, norm, warm_start=memory.recall(norm, problem, norm) if draft else None)

@@ -35,7 +35,7 @@ def host_script() -> str:
     return _text("host.js")
 
 
-PAGE = """\
+PAGE_HTML = """\
 <!doctype html>
 <html lang="en">
 <meta charset="utf-8">

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from attsvm.playground.classes import classes_picture
-from attsvm.playground.plane import Memory, plane_picture
+from attsvm.playground.plane import PageMemory, plane_picture
 from attsvm.playground.script import script
 from attsvm.playground.state import Classes, read_state
 
@@ -14,14 +14,14 @@ from attsvm.playground.state import Classes, read_state
 LARGEST_SEQ = 2**53 - 1
 
 
-def answer(message: Any, memory: Memory, stale: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+def answer(message: Any, memory: PageMemory, stale: Callable[[], bool] = lambda: False) -> dict[str, Any]:
     """Answer one message.
 
     Parameters
     ----------
     message : dict
         `seq`, a number that is returned; `draft`, whether something is being dragged; `state`.
-    memory : Memory
+    memory : PageMemory
         Memory of this page.
     stale : callable
         Returns whether a newer message waits.

@@ -16,19 +16,19 @@ import numpy as np
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.types import AnyNorm, OptimizerName
 from attsvm.data.token_data import TokenData
-from attsvm.playground.runs import Run, attention_of, correlations
+from attsvm.playground.runs import PlaygroundRun, attention_of, correlations
 from attsvm.playground.state import Plane
 from attsvm.playground.verdict import plane_verdict
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.theory.basins import map_basins
-from attsvm.theory.equivalence import SELECTED, EquivalenceStatus, svm_equivalent
+from attsvm.theory.equivalence import SELECTED_SHARE, EquivalenceStatus, svm_equivalent
 from attsvm.theory.tokens import Trial
 from attsvm.training import Trace, train
 from attsvm.training.compiled import W_RULES
 
 # Number of records: each costs the same as a hundred compiled steps, and so does each check for a newer state.
-RECORDS, DRAFT_RECORDS = 64, 24
+PLANE_RECORDS, DRAFT_RECORDS = 64, 24
 DRAFT_STEPS = 24
 # Number of starts per side of the coloured square, and distance of its sides from the origin.
 BASIN_STARTS = 49
@@ -41,7 +41,7 @@ class Supersession(Exception):
 
 
 @dataclass
-class Memory:
+class PageMemory:
     """Reusable results of one page: the last solutions by name, as warm starts, and the last basins."""
 
     solutions: dict[str, Solution] = field(default_factory=dict)
@@ -98,11 +98,11 @@ def interruptible(draft: bool, stale: Callable[[], bool]) -> dict[str, Any]:
 
 def record_steps(steps: int, draft: bool) -> list[int]:
     """Return the steps to draw, densest at the start."""
-    return np.unique(np.geomspace(1, steps, DRAFT_RECORDS if draft else RECORDS).round().astype(int)).tolist()
+    return np.unique(np.geomspace(1, steps, DRAFT_RECORDS if draft else PLANE_RECORDS).round().astype(int)).tolist()
 
 
 def plane_picture(
-    state: Plane, *, draft: bool = False, memory: Memory | None = None, stale: Callable[[], bool] = lambda: False
+    state: Plane, *, draft: bool = False, memory: PageMemory | None = None, stale: Callable[[], bool] = lambda: False
 ) -> dict[str, Any]:
     """Compute all data of the page.
 
@@ -111,7 +111,7 @@ def plane_picture(
     state : Plane
     draft : bool
         True during a drag.
-    memory : Memory, optional
+    memory : PageMemory, optional
         Read by drafts, and written.
     stale : callable
         Called a hundred times per training; returns whether a newer state waits.
@@ -126,7 +126,7 @@ def plane_picture(
     Supersession
         If `stale` returned True.
     """
-    memory = Memory() if memory is None else memory
+    memory = PageMemory() if memory is None else memory
     data, head = TokenData(state.tokens, state.queries, state.labels), head_of(state)
     trial = Trial.of(data, head)
 
@@ -161,7 +161,7 @@ def plane_picture(
     return picture | {"verdict": plane_verdict(state, trial, main, runs.get("exact"))}
 
 
-def _compare(state: Plane, trial: Trial, trace: Trace, name: str, draft: bool, memory: Memory) -> Run:
+def _compare(state: Plane, trial: Trial, trace: Trace, name: str, draft: bool, memory: PageMemory) -> PlaygroundRun:
     """Solve the SVM of the selected tokens and correlate the trained matrices with it."""
     norm: AnyNorm = "nuclear" if name == "KQ" else state.norm
     equivalence = None
@@ -170,12 +170,14 @@ def _compare(state: Plane, trial: Trial, trace: Trace, name: str, draft: bool, m
         attention = attention_of(trial, np.asarray(trace.W, dtype=np.float64)[-1:])[0]
         # One threshold for both: on this page no token is undecided.
         equivalence = svm_equivalent(
-            trial.data, attention, trace.W[-1], "nuclear" if name == "KQ" else "frobenius", masked_below=SELECTED
+            trial.data, attention, trace.W[-1], "nuclear" if name == "KQ" else "frobenius", masked_below=SELECTED_SHARE
         )
         if equivalence.status is EquivalenceStatus.FOUND and equivalence.solution is not None:
             target = np.asarray(equivalence.W)
             selected = equivalence.solution.problem.reference
-            return Run(trace, selected, equivalence.solution, target, correlations(trace, target), equivalence)
+            return PlaygroundRun(
+                trace, selected, equivalence.solution, target, correlations(trace, target), equivalence
+            )
     if state.head == "relu" and not moved:  # every token keeps the attention it had
         selected = np.ones(trial.tokens.shape[:2], dtype=bool)
     elif state.keep == "trained" or state.head == "relu":
@@ -187,7 +189,7 @@ def _compare(state: Plane, trial: Trial, trace: Trace, name: str, draft: bool, m
     problem = trial.problem(selected)
     solution = solve(problem, norm, warm_start=memory.recall(name, problem, norm) if draft else None)
     memory.solutions[name] = solution
-    return Run(trace, problem.reference, solution, solution.W, correlations(trace, solution.W), equivalence)
+    return PlaygroundRun(trace, problem.reference, solution, solution.W, correlations(trace, solution.W), equivalence)
 
 
 def _risk(trial: Trial, state_head: Any, attention: np.ndarray) -> np.ndarray:
@@ -202,7 +204,7 @@ def _risk(trial: Trial, state_head: Any, attention: np.ndarray) -> np.ndarray:
     return np.logaddexp(0.0, -margin).mean(axis=1)
 
 
-def _picture(trial: Trial, run: Run) -> dict[str, Any]:
+def _picture(trial: Trial, run: PlaygroundRun) -> dict[str, Any]:
     """Convert a run to numbers for drawing."""
     W = np.asarray(run.trace.W, dtype=np.float64)
     attention = attention_of(trial, W)

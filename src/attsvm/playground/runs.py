@@ -14,7 +14,7 @@ from attsvm.training import Trace
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class PlaygroundRun:
     """A training and its SVM.
 
     Attributes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attsvm.playground.classes import RACES
 from attsvm.playground.plane import factor_optimizer
-from attsvm.playground.state import CLASSES, Classes, Plane
+from attsvm.playground.state import CLASS_COUNT, Classes, Plane
 
 _PLANE = """\
 import numpy as np
@@ -118,5 +118,5 @@ def _plane_script(state: Plane) -> str:
 
 def _classes_script(state: Classes) -> str:
     return _CLASSES.format(
-        points=state.points.tolist(), classes=state.classes.tolist(), count=CLASSES, races=RACES, steps=state.steps
+        points=state.points.tolist(), classes=state.classes.tolist(), count=CLASS_COUNT, races=RACES, steps=state.steps
     )

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from attsvm.playground.frontend import PAGE, host_script, module, style
+from attsvm.playground.frontend import PAGE_HTML, host_script, module, style
 
 ADDRESS = "127.0.0.1"
 PORT = 8377
@@ -47,7 +47,7 @@ def application(announce: Callable[[], None] = lambda: None) -> Starlette:
         yield
 
     routes = [
-        Route("/", _file("text/html", lambda: PAGE)),
+        Route("/", _file("text/html", lambda: PAGE_HTML)),
         Route("/playground.js", _file("text/javascript", module)),
         Route("/host.js", _file("text/javascript", host_script)),
         Route("/playground.css", _file("text/css", style)),
@@ -59,11 +59,11 @@ def application(announce: Callable[[], None] = lambda: None) -> Starlette:
 def warm_up() -> None:
     """Compute one picture, so that everything is imported and compiled before the first drag."""
     from attsvm.playground.picture import answer
-    from attsvm.playground.plane import Memory
+    from attsvm.playground.plane import PageMemory
     from attsvm.playground.presets import PRESETS
 
     first = next(iter(PRESETS.values()))["state"]
-    answer({"seq": 0, "draft": True, "state": first}, Memory())
+    answer({"seq": 0, "draft": True, "state": first}, PageMemory())
 
 
 def is_local(headers: Headers) -> bool:
@@ -87,7 +87,7 @@ def _file(kind: str, content: Callable[[], str]) -> Callable[[Request], Response
 async def _converse(socket: WebSocket) -> None:
     """Answer the newest message of one page repeatedly, until the page closes."""
     from attsvm.playground.picture import answer
-    from attsvm.playground.plane import Memory, Supersession
+    from attsvm.playground.plane import PageMemory, Supersession
 
     if not is_local(socket.headers):
         await socket.close(code=1008)
@@ -105,7 +105,7 @@ async def _converse(socket: WebSocket) -> None:
             arrival.set()
 
     async def compute() -> None:
-        memory = Memory()
+        memory = PageMemory()
         while True:
             await arrival.wait()
             arrival.clear()

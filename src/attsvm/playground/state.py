@@ -11,21 +11,21 @@ import numpy as np
 from attsvm.core.types import AnyNorm, OptimizerName
 
 MOST_SEQUENCES = 3
-MOST_TOKENS = 8
+TOKEN_LIMIT = 8
 MOST_STEPS = 5000
 MOST_POINTS = 60
 # Largest coordinate: beyond it nothing in the plane is visible, and squares still cannot overflow.
-FARTHEST = 1e3
-NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 3)
+LARGEST_COORDINATE = 1e3
+NORM_CHOICES = ("frobenius", "nuclear", "spectral", "max", 1, 3)
 NUMERICS = ("exact", "float32")
-HEADS = ("linear", "relu")
+HEAD_NAMES = ("linear", "relu")
 KEEPS = ("trained", "best")
 # Optimisers of `train` with cheap steps: a gradient flow to its end would take minutes.
 TRAINERS = (
     *("normalized_gd", "gd", "momentum", "polyak", "mirror", "sign"),
     *("signum", "lion", "adam", "muon", "spectral"),
 )
-CLASSES = 3
+CLASS_COUNT = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,14 +108,14 @@ def read_state(raw: Any) -> Plane | Classes:
 def _read_plane(raw: Mapping[str, Any]) -> Plane:
     tokens = _array(raw, "tokens", (None, None, 2))
     n, T = tokens.shape[:2]
-    if not (1 <= n <= MOST_SEQUENCES and 2 <= T <= MOST_TOKENS):
+    if not (1 <= n <= MOST_SEQUENCES and 2 <= T <= TOKEN_LIMIT):
         raise ValueError(
-            f"tokens has shape {tokens.shape}; one to {MOST_SEQUENCES} sequences of two to {MOST_TOKENS} tokens in the "
+            f"tokens has shape {tokens.shape}; one to {MOST_SEQUENCES} sequences of two to {TOKEN_LIMIT} tokens in the "
             "plane were expected."
         )
     queries = _array(raw, "queries", (n, None))
-    if not 1 <= queries.shape[1] <= MOST_TOKENS or not queries.any(axis=1).all():
-        raise ValueError(f"queries has shape {queries.shape}; nonzero rows of 1 to {MOST_TOKENS} were expected.")
+    if not 1 <= queries.shape[1] <= TOKEN_LIMIT or not queries.any(axis=1).all():
+        raise ValueError(f"queries has shape {queries.shape}; nonzero rows of 1 to {TOKEN_LIMIT} were expected.")
     labels = _array(raw, "labels", (n,))
     if not (np.abs(labels) == 1).all():
         raise ValueError(f"labels is {labels.tolist()}; -1 and +1 were expected.")
@@ -125,9 +125,9 @@ def _read_plane(raw: Mapping[str, Any]) -> Plane:
         queries,
         labels,
         _array(raw, "v", (2,)),
-        _one_of(raw, "head", HEADS, "linear"),
+        _one_of(raw, "head", HEAD_NAMES, "linear"),
         _one_of(raw, "optimizer", TRAINERS, "normalized_gd"),
-        _one_of(raw, "norm", NORMS, "frobenius"),
+        _one_of(raw, "norm", NORM_CHOICES, "frobenius"),
         _steps(raw),
         _one_of(raw, "numerics", NUMERICS, "exact"),
         _read_keep(raw.get("keep", "trained"), n, T),
@@ -141,8 +141,8 @@ def _read_classes(raw: Mapping[str, Any]) -> Classes:
     if not 1 <= len(points) <= MOST_POINTS:
         raise ValueError(f"points has shape {points.shape}; one to {MOST_POINTS} points were expected.")
     classes = _array(raw, "classes", (len(points),))
-    if not np.isin(classes, range(CLASSES)).all():
-        raise ValueError(f"classes is {classes.tolist()}; numbers from 0 to {CLASSES - 1} were expected.")
+    if not np.isin(classes, range(CLASS_COUNT)).all():
+        raise ValueError(f"classes is {classes.tolist()}; numbers from 0 to {CLASS_COUNT - 1} were expected.")
     return Classes(points, classes.astype(int), _steps(raw))
 
 
@@ -181,8 +181,10 @@ def _array(raw: Mapping[str, Any], name: str, shape: tuple[int | None, ...]) -> 
     )
     if not fits:
         raise ValueError(f"{name} has shape {array.shape}; {_shape_text(shape)} was expected.")
-    if not (np.abs(array) <= FARTHEST).all():  # also false for NaN
-        raise ValueError(f"{name} of shape {array.shape} leaves the plane; numbers up to {FARTHEST:g} were expected.")
+    if not (np.abs(array) <= LARGEST_COORDINATE).all():  # also false for NaN
+        raise ValueError(
+            f"{name} of shape {array.shape} leaves the plane; numbers up to {LARGEST_COORDINATE:g} were expected."
+        )
     return array
 
 

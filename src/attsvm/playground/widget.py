@@ -11,9 +11,9 @@ import traitlets
 from attsvm.core.problem import SelectionProblem
 from attsvm.playground.frontend import module, style
 from attsvm.playground.picture import answer
-from attsvm.playground.plane import Memory
+from attsvm.playground.plane import PageMemory
 from attsvm.playground.presets import PRESETS, plane_state
-from attsvm.playground.state import MOST_SEQUENCES, MOST_TOKENS, read_state
+from attsvm.playground.state import MOST_SEQUENCES, TOKEN_LIMIT, read_state
 from attsvm.solvers.solving import solve
 
 
@@ -69,7 +69,7 @@ class Playground(anywidget.AnyWidget):
         self._first = PRESETS[name]["state"] if initial is None else initial["state"]
         if preset is not None:
             initial = {"name": name, "title": PRESETS[name]["title"], "state": self._first}
-        self._memory = Memory()
+        self._memory = PageMemory()
         super().__init__(initial=initial)
 
     @property
@@ -81,7 +81,7 @@ class Playground(anywidget.AnyWidget):
     def picture(self) -> dict[str, Any]:
         """The last answer, computed if the page has not requested one yet."""
         if self.answer is None:
-            return answer({"state": self.state}, Memory())
+            return answer({"state": self.state}, PageMemory())
         return self.answer
 
     @traitlets.observe("request")
@@ -102,9 +102,9 @@ def problem_state(problem: SelectionProblem) -> dict[str, Any]:
         raise ValueError(f"problem has type {type(problem).__name__}; a SelectionProblem was expected.")
     tokens = np.asarray(problem.tokens, dtype=float)[problem.sequence]
     n, T, d = tokens.shape
-    if d != 2 or not 1 <= n <= MOST_SEQUENCES or not 2 <= T <= MOST_TOKENS:
+    if d != 2 or not 1 <= n <= MOST_SEQUENCES or not 2 <= T <= TOKEN_LIMIT:
         raise ValueError(
-            f"problem has tokens (n, T, d) = {tokens.shape}; one to {MOST_SEQUENCES} queries, two to {MOST_TOKENS} "
+            f"problem has tokens (n, T, d) = {tokens.shape}; one to {MOST_SEQUENCES} queries, two to {TOKEN_LIMIT} "
             "tokens and d = 2 were expected."
         )
     if problem.has_ties or not problem.mask.all():

@@ -1,13 +1,13 @@
-r"""Whether a head's top token flips when a component is scaled by what its attribution predicts, run in the model.
+r"""Test of an attribution in the model: whether the top token flips if a component is scaled by the predicted factor.
 
-A component that brings :math:`e_t` to the logit of token t brings :math:`s\,e_t` when it is scaled by s, so the chosen
-token j is level with token t at :math:`s = 1 - (a_j - a_t) / (e_j - e_t)`. The model is run with the hidden state that
-the head projects changed accordingly, at the query or at the two keys and for this head alone. With the norm before
-the projection frozen that is exact; with the norm live its denominator follows, and how far the prediction carries is a
-measurement. Two controls are held to the same test:
+A component that contributes :math:`e_t` to the logit of token t contributes :math:`s\,e_t` when scaled by s. The logits
+of the chosen token j and of token t are then equal at :math:`s = 1 - (a_j - a_t) / (e_j - e_t)`. The model runs with
+the hidden state that the head projects changed accordingly, at the query or at the two keys, for this head alone. The
+prediction is exact if the norm before the projection is frozen. If the norm is live, its denominator changes, and the
+test measures how far the prediction holds. Two controls take the same test:
 
-* *gradient*: gradient times input, e from the derivative of the live norm. It is the better predictor of small changes
-  under a live norm, since it knows how the denominator begins to move;
+* *gradient*: gradient times input, e from the derivative of the live norm. It predicts small changes under a live norm
+  better, since it includes the first change of the denominator;
 * *random*: the e of another component, drawn at random.
 """
 
@@ -28,16 +28,16 @@ from attsvm.pretrained.activations.image import Side, holding, rereading
 from attsvm.pretrained.activations.recording import AttentionCall, Enough, recording
 from attsvm.pretrained.activations.residual import Component
 from attsvm.pretrained.activations.tracing import tracing
-from attsvm.pretrained.readings import Reading, Source
+from attsvm.pretrained.readings import Source, VectorReading
 
 Norms = Literal["frozen", "live"]
-METHODS = ("attribution", "gradient", "random")
+RANKINGS = ("attribution", "gradient", "random")
 BATCH = 32
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttributionCheck(Worded):
-    """What became of predicted flips in the model.
+    """The result of predicted flips in the model.
 
     Attributes
     ----------
@@ -46,12 +46,12 @@ class AttributionCheck(Worded):
     components : tuple of Component
     tolerance : float
     factors : dict of str to ndarray, shape (C,)
-        Predicted by "attribution", "gradient" and "random"; infinite where no flip was.
+        Factors predicted by "attribution", "gradient" and "random"; infinite without a predicted flip.
     flipped : dict of str to dict of str to ndarray of bool, shape (C,)
-        By norms, "frozen" or "live", and method: whether the chosen token was still on top at the predicted change less
-        the tolerance, and not any more at the predicted change with the tolerance on top.
+        By norms, "frozen" or "live", and method: whether the chosen token was on top at the predicted change minus the
+        tolerance, and no longer at the predicted change plus the tolerance.
     left : dict of str to dict of str to ndarray, shape (C,)
-        Distance from level at the predicted change, as a share of the lead that the chosen token had; 1 without one.
+        Lead of the chosen token at the predicted change, over its lead before; 1 without a prediction.
 
     Examples
     --------
@@ -72,9 +72,9 @@ class AttributionCheck(Worded):
 
     @property
     def sentence(self) -> str:
-        """Say it in two sentences."""
+        """State the result in two sentences."""
         shares = {
-            norms: ", ".join(f"{name} {100 * of_method[name].mean():.0f} %" for name in METHODS)
+            norms: ", ".join(f"{name} {100 * of_method[name].mean():.0f} %" for name in RANKINGS)
             for norms, of_method in self.flipped.items()
         }
         components = counted(len(self.components), "component")
@@ -84,12 +84,12 @@ class AttributionCheck(Worded):
         )
 
     def to_frame(self) -> Any:
-        """List predictions: a row a component, method and state of the norms.
+        """List predictions: one row per component, method and state of the norms.
 
         Returns
         -------
         pandas.DataFrame
-            With columns name, method, norms, factor, flipped and left.
+            Columns name, method, norms, factor, flipped and left.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class AttributionCheck(Worded):
         rows = [
             (component.name, method, norms, self.factors[method][c], of[method][c], self.left[norms][method][c])
             for norms, of in self.flipped.items()
-            for method in METHODS
+            for method in RANKINGS
             for c, component in enumerate(self.components)
         ]
         names = ("name", "method", "norms", "factor", "flipped", "left")
@@ -115,7 +115,7 @@ class AttributionCheck(Worded):
 
 
 def flips(scores: np.ndarray, effect: np.ndarray, choice: int) -> tuple[float, int]:
-    """Return the factor nearest to 1 of a part `effect` of the scores at which another token is level with the chosen.
+    """Return the factor nearest to 1 of a part `effect` of the scores at which another token reaches the chosen one.
 
     Parameters
     ----------
@@ -125,9 +125,9 @@ def flips(scores: np.ndarray, effect: np.ndarray, choice: int) -> tuple[float, i
     Returns
     -------
     factor : float
-        Infinite where there is none.
+        Infinite if there is none.
     token : int
-        -1 then.
+        The other token; -1 if there is none.
     """
     relative, lead = effect[choice] - effect, scores[choice] - scores
     possible = np.isfinite(scores) & (relative != 0)
@@ -148,14 +148,14 @@ def check(
     *,
     tolerance: float,
 ) -> AttributionCheck:
-    """Run the model with every component scaled as predicted; the door is :meth:`Attribution.check`."""
+    """Run the model with every component scaled as predicted; users call :meth:`Attribution.check`."""
     readings = [source.query] if side == "query" else [source.chosen, source.rival]
     parts = [ComponentChange(reading, components, source.model) for reading in readings]
     effects = {
         "attribution": source.effects([one.vectors for one in parts], side),
         "gradient": source.effects([one.derivatives for one in parts], side, live=True),
     }
-    effects["random"] = np.roll(effects["attribution"], 1, axis=0)  # each has that of another; they come in any order
+    effects["random"] = np.roll(effects["attribution"], 1, axis=0)  # effects of other components
     factors = {
         name: np.array([flips(scores, effect, chosen)[0] for effect in of_method])
         for name, of_method in effects.items()
@@ -178,9 +178,9 @@ def check(
 
 
 class ComponentChange:
-    """Components of what a head reads at a place, and how the state changes with them."""
+    """Components of the hidden state that a head reads, and the state's change with them."""
 
-    def __init__(self, reading: Reading, components: Sequence[Component], model: Any) -> None:
+    def __init__(self, reading: VectorReading, components: Sequence[Component], model: Any) -> None:
         self.reading = reading
         self.vectors = reading.vectors(components)  # (C, d)
         self.before = [
@@ -251,7 +251,7 @@ def _logits_after(source: Source, changes: Mapping[int, np.ndarray], side: Side,
         for module, calls in (origin.norms if norms == "frozen" else {}).items()
     }
     call = _call(source, inputs, lambda: (rereading(origin.readers, change), holding(denominators)))
-    if side == "query":  # the tokens' keys, that of the query's own token among them, stay as they are
+    if side == "query":  # the tokens' keys, including the key of the query's token, do not change
         return np.array([question.logits(question.query(call, r), source.keys) for r in range(count)])
     keys = np.array([source.keys] * count)
     for reading in source.readings(side):

@@ -1,19 +1,19 @@
-r"""Why a head attends to this token rather than that: its margin, split over the residual stream.
+r"""The margin of one token over another, split over the residual stream: why a head attends to the first.
 
 The margin of a chosen key j over a rival k for query i is the difference of the model's logits,
-:math:`(x_j - x_k)^\top W z_i` with keys and query turned by position where they are, plus the difference of an additive
-bias. It is linear in each of the hidden states :math:`x_j - x_k` and :math:`z_i`, and these are sums of components
-(:mod:`attsvm.pretrained.activations.residual`), so it is split three ways, each of them exact at this input:
+:math:`(x_j - x_k)^\top W z_i` with keys and query rotated by position if the head is rotary, plus the difference of an
+additive bias. It is linear in each of the hidden states :math:`x_j - x_k` and :math:`z_i`, which are sums of components
+(:mod:`attsvm.pretrained.activations.residual`). It is therefore split in three ways, each exact at this input:
 
-* by the components of the keys, the query kept whole;
-* by the components of the query, the keys kept whole;
+* by the components of the keys, with the whole query;
+* by the components of the query, with the whole keys;
 * by pairs of both, which is bilinear.
 
-The division by a norm's denominator is the one step that is not linear. It is *frozen* at its value in the pass, as
-direct logit attribution does (Elhage et al., A Mathematical Framework for Transformer Circuits, 2021): the sum is
-exact, and what is said of a component that is changed holds exactly where the denominator stays and approximately where
-it follows. :meth:`Attribution.check` measures both in the model. Norms of queries and keys, and of the latents that
-they are made from, are frozen in the same way (:mod:`attsvm.pretrained.activations.image`).
+The division by a norm's denominator is the only nonlinear step. The denominator is *frozen* at its value in the pass,
+as in direct logit attribution (Elhage et al., A Mathematical Framework for Transformer Circuits, 2021). The sum is
+exact. The predicted effect of changing a component is exact with a frozen denominator and approximate with a live one;
+:meth:`Attribution.check` measures both in the model. Norms of queries, keys and latents are frozen in the same way
+(:mod:`attsvm.pretrained.activations.image`).
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ class Attribution(Summarised):
     ----------
     layer, head : int
     query, chosen, rival : int
-        Places in their texts; under cross-attention the query's is another than that of the tokens. A null token, where
-        there is one, is place 0.
+        Places in their texts; under cross-attention the query's text differs from the tokens'. A null token has
+        place 0.
     texts : tuple of str
-        Of query, chosen and rival; empty where the head has no text, and of the query under cross-attention.
+        Texts of query, chosen and rival; empty if the head has no text, and for the query under cross-attention.
     margin : float
-        The model's logit of the chosen token less that of the rival.
+        The model's logit of the chosen token minus the rival's logit.
     bias : float
-        Part of it that an additive bias of the scores brings (ALiBi, T5), or the score of a null token, and no vector.
+        Part of the margin from an additive bias of the scores (ALiBi, T5) or the score of a null token.
     components : tuple of Component
-        C of them.
+        C components.
     keys : ndarray, shape (C, T)
-        Parts of the keys, by the place in the text that they come from: what a head brings counts where it read it.
-        They add up to margin - bias.
+        Parts of the keys, by the place in the text that they come from: the output of a head counts where the head read
+        it. The sum is margin - bias.
     queries : ndarray, shape (C, Tq)
         Parts of the query, in the same way; the same sum.
     pairs : ndarray, shape (C, C)
-        Of a component of the keys (row) and one of the query (column); the same sum.
+        Parts of a component of the keys (row) and a component of the query (column); the same sum.
     scores : ndarray, shape (T,)
-        The model's logits of this query, -inf for tokens it does not see.
+        The model's logits of this query, -inf for hidden tokens.
     error : float
         Largest difference of the three sums from margin - bias.
 
@@ -88,13 +88,13 @@ class Attribution(Summarised):
     source: Source = field(repr=False)
 
     def effects(self, side: Side = "query") -> np.ndarray:
-        """Return what every component adds to the logit of every token, (C, T).
+        """Return the contribution of every component to the logit of every token, (C, T).
 
         Parameters
         ----------
         side : {"query", "keys"}
-            Of the query, to the logits of all tokens that it sees; or of the keys, to those of the chosen token and the
-            rival, and zero elsewhere.
+            The query's components contribute to the logits of all visible tokens, the keys' components to the logits of
+            the chosen token and the rival.
 
         Examples
         --------
@@ -107,7 +107,7 @@ class Attribution(Summarised):
         return self.source.effects([one.vectors(self.components) for one in self.source.readings(side)], side)
 
     def flip(self, component: int, side: Side = "query") -> tuple[float, int]:
-        """Predict by what factor a component is to be scaled so that another token has the largest logit.
+        """Predict the factor of a component at which another token gets the largest logit.
 
         Parameters
         ----------
@@ -147,9 +147,9 @@ class Attribution(Summarised):
         ----------
         side : {"query", "keys"}
         most : int
-            How many components, drawn at random; those that are biases of the projection itself are left out.
+            Number of components, drawn at random; biases of the projection itself are omitted.
         tolerance : float
-            Part of the predicted change within which the flip is to be.
+            Share of the predicted change within which the flip must occur.
         seed : int
 
         Returns

@@ -1,11 +1,11 @@
-r"""Whether a trained head is near the max-margin selector of what it selects.
+r"""Comparison of a trained head with the max-margin selector of the tokens that it selects.
 
-The attention SVM of the tokens that a head attends to most has the largest margin a W of its norm can have. The audit
-asks how much of that margin the trained W has, and whether it points the same way, both inside the span of the data. A
-cosine means nothing by itself: the selection is W's own, so every W is near its SVM to some degree. It is held against
-heads with re-drawn weights and the selections that those make (:mod:`attsvm.pretrained.null`), and against the Hebbian
-direction, the sum of (selected token - mean of the others) z^T, which needs no optimisation. SVMs of what other heads
-of the layer select from the same tokens say whether the direction is that of this head's selection in particular.
+The attention SVM of the tokens that a head attends to most has the largest margin among all W of its norm. The audit
+measures the trained W's share of that margin and its cosine with the SVM, both inside the span of the data. A cosine
+alone means nothing: W made the selection itself, so every W has a positive cosine with its own SVM. It is compared with
+heads with re-drawn weights and their own selections (:mod:`attsvm.pretrained.null`), and with the Hebbian direction,
+the sum of (selected token - mean of the others) z^T, which needs no optimisation. SVMs of the selections of other heads
+of the layer, on the same tokens, show whether the direction belongs to this head's selection.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from attsvm.pretrained.selectivity import MASS, has_choice
 from attsvm.pretrained.span import Direction, Space, span
 from attsvm.pretrained.thinning import choices, drawn_tokens, thin
 
-NORMS = ("frobenius", "nuclear", "gen")
-# Constraints of one SVM. Where the queries drawn see more tokens than the first, each chooses among some of them, so
-# many that the constraints are about the second: every head of the null costs an SVM, whose time grows with its cube.
+AUDIT_NORMS = ("frobenius", "nuclear", "gen")
+# Number of constraints of an SVM above which each query chooses among some of its tokens, and number that is then drawn
+# in all: every head of the null needs an SVM, whose time grows with the cube of this number.
 MOST_CONSTRAINTS, DRAWN_CONSTRAINTS = 2048, 1024
-NUMBERS = ("cosine", "efficiency", "hebbian", "top1")
+MEASURES = ("cosine", "efficiency", "hebbian", "top1")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MarginAudit(Worded):
-    """A trained W beside the SVM of its selection.
+    """A trained W compared with the SVM of its selection.
 
     Attributes
     ----------
     queries : int
     among : int or None
-        How many tokens, drawn at random, each query chooses among here; None for all that it sees.
+        Number of tokens, drawn at random, among which each query chooses; None for all visible tokens.
     efficiency : float or None
-        Trained margin over the largest possible at the same norm, at most 1; None where no W makes the selection.
-        Negative where W does not make it: rounding decides a near tie.
+        Trained margin over the largest margin at the same norm, at most 1. None if no W makes the selection; negative
+        if the trained W does not make it because rounding decides a near tie.
     directions : dict of str to Direction
-        "frobenius", "nuclear", and "gen": the Gen-SVM of the smallest sets with 99 % of the attention. For rotary heads
-        the first only.
+        "frobenius", "nuclear", and "gen": the Gen-SVM of the smallest sets with 99 % of the attention. Rotary heads
+        have the first only.
     null : dict of str to Standing
-        Where the trained head stands among heads with re-drawn weights, by "cosine", "efficiency", "hebbian" (cosine
-        with the Hebbian direction) and "top1" (median of the largest probability).
+        Rank of the trained head among heads with re-drawn weights, by "cosine", "efficiency", "hebbian" (cosine with
+        the Hebbian direction) and "top1" (median of the largest probability).
     others : tuple of Direction
-        Frobenius SVMs of what other heads select.
+        Frobenius SVMs of the selections of other heads.
     hebbian : float
         Cosine with the Hebbian direction.
 
@@ -73,17 +73,17 @@ class MarginAudit(Worded):
 
     @property
     def cosine(self) -> float:
-        """With the Frobenius SVM of its own selection."""
+        """Cosine with the Frobenius SVM of the head's selection."""
         return self.directions["frobenius"].cosine
 
     @property
     def better_than_null(self) -> bool:
-        """Whether the trained W is nearer its SVM than every re-drawn W is to its own, by more than those vary."""
+        """Whether the cosine exceeds every re-drawn head's, by more than these vary."""
         return self.null["cosine"].outstanding
 
     @property
     def sentence(self) -> str:
-        """Say it in a sentence or two."""
+        """State the result in one or two sentences."""
         own = self.directions["frobenius"]
         if own.soft:
             opening = "No one W makes this selection for all queries (or none was found in time). "
@@ -111,12 +111,12 @@ class MarginAudit(Worded):
         )
 
     def to_frame(self) -> Any:
-        """List the directions that the trained W is compared with, and heads of the null with the SVMs of theirs.
+        """List cosines of the trained W with other directions, and cosines of the null's heads with their own SVMs.
 
         Returns
         -------
         pandas.DataFrame
-            With columns direction and cosine.
+            Columns direction and cosine.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class MarginAudit(Worded):
         return frame("MarginAudit.to_frame", columns)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the cosines with the SVM of its own selection and with the controls; see :func:`attsvm.plots.controls`.
+        """Draw the cosines with the head's own SVM and with the controls; see :func:`attsvm.plots.controls`.
 
         Parameters
         ----------
@@ -174,31 +174,30 @@ def margin_audit(
     head: AttentionHead,
     *,
     queries: int = 96,
-    norms: Sequence[str] = NORMS,
+    norms: Sequence[str] = AUDIT_NORMS,
     others: Sequence[AttentionHead] = (),
     draws: int = 40,
     seed: int = 0,
     time_limit: float | None = 10.0,
 ) -> MarginAudit:
-    """Hold a trained head against the SVM of its selection.
+    """Compare a trained head with the SVM of its selection.
 
     Parameters
     ----------
     head : AttentionHead
     queries : int
-        How many are drawn at random from those that see at least two tokens. Where they see more than 2048 tokens
-        together, each chooses among some of them, drawn at random without regard to attention, about 1024 together:
-        the time does not grow with the length of the texts. All numbers, those of the null too, are then of these
-        choices.
+        Number of queries, drawn at random among those that see at least two tokens. If they see more than 2048 tokens
+        together, each chooses among some of them, drawn at random without regard to attention, about 1024 in all; the
+        time then does not grow with the length of the texts. All numbers, including the null's, refer to these choices.
     norms : sequence of {"frobenius", "nuclear", "gen"}
-        Directions besides the Frobenius SVM, which is always solved; of a rotary head there is no other.
+        Directions in addition to the Frobenius SVM, which is always solved; a rotary head has no other.
     others : sequence of AttentionHead
-        Heads with the same tokens and queries (of the same layer and inputs), for the SVMs of their selections.
+        Heads with the same tokens and queries (same layer and inputs), for the SVMs of their selections.
     draws : int
-        Heads with re-drawn weights in the null, an SVM each.
+        Number of heads with re-drawn weights in the null; each needs an SVM.
     seed : int
     time_limit : float, optional
-        Seconds that one SVM may take.
+        Time limit of one SVM, in seconds.
 
     Returns
     -------
@@ -207,7 +206,7 @@ def margin_audit(
     Raises
     ------
     ValueError
-        If no query sees two tokens, an option is unknown, or another head has other queries.
+        If no query sees two tokens, an option is unknown, or another head has different queries.
 
     Examples
     --------
@@ -217,10 +216,10 @@ def margin_audit(
     >>> audit.queries, sorted(audit.directions)
     (8, ['frobenius'])
     """
-    strangers = set(norms) - set(NORMS)
+    strangers = set(norms) - set(AUDIT_NORMS)
     if strangers:
         raise ValueError(
-            f"norms has {', '.join(map(repr, sorted(strangers)))}; names among {', '.join(NORMS)} were expected."
+            f"norms has {', '.join(map(repr, sorted(strangers)))}; names among {', '.join(AUDIT_NORMS)} were expected."
         )
     rng = np.random.default_rng(seed)
     several = has_choice(head)
@@ -254,7 +253,7 @@ def margin_audit(
 
 
 def _numbers(space: Space, direction: Direction) -> dict[str, float]:
-    """Return the numbers in which a head is compared with its null."""
+    """Return the numbers by which a head is compared with its null."""
     head = space.head
     return {
         "cosine": direction.cosine,
@@ -267,19 +266,19 @@ def _numbers(space: Space, direction: Direction) -> dict[str, float]:
 def _null(
     space: Space, trained: dict[str, float], draws: int, rng: np.random.Generator, time_limit: float | None
 ) -> dict[str, Standing]:
-    """Draw the null and place the trained numbers in it."""
+    """Draw the null and compare the trained numbers with it."""
     numbers: dict[str, list[dict[str, float]]] = {"rotated": [], "permuted": []}
     for kind, head in redrawn(space.head, draws, rng):
         fresh = space.redrawn(head)
         numbers[kind].append(_numbers(fresh, fresh.svm(head.selected, "frobenius", time_limit)))
     return {
         name: Standing(trained[name], *(np.array([one[name] for one in draw]) for draw in numbers.values()))
-        for name in NUMBERS
+        for name in MEASURES
     }
 
 
 def holding(head: AttentionHead, mass: float) -> np.ndarray:
-    """Mark the smallest set of tokens of each query that holds that share of its attention, bool (n, T)."""
+    """Mark each query's smallest set of tokens with a given share of its attention, bool (n, T)."""
     probability = np.where(head.mask, head.probabilities, 0.0)
     order = np.argsort(-probability, axis=1, kind="stable")
     falling = np.cumsum(np.take_along_axis(probability, order, axis=1), axis=1)

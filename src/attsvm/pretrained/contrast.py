@@ -1,7 +1,7 @@
-"""From a model and a text to the margin of one token over another, split over the residual stream.
+"""The margin of one token over another, split over the residual stream, from a model and a text.
 
-The forward pass is put on tape, the query and the two keys are read off it (:mod:`attsvm.pretrained.readings`), and
-their parts are put side by side in an :class:`attsvm.pretrained.attribution.Attribution`.
+The forward pass is recorded on a tape, and the query and the two keys are read from it
+(:mod:`attsvm.pretrained.readings`). An :class:`attsvm.pretrained.attribution.Attribution` combines their parts.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def attribute(
         raise ValueError(f"sequence is {sequence}; a number from 0 to {len(own.tokens) - 1} was expected.")
     rows = np.flatnonzero(own.text_place[sequence] >= 0)
     queries = np.flatnonzero(own.sequence == sequence)
-    # A query is a token of the text, of which a null token is the first; under cross-attention it is one of its own.
+    # A query is a token of the text, whose first may be a null token; under cross-attention it is a token of another
+    # text.
     first = own.first_place if own.self_attention else 0
     asking = rows if own.self_attention else own.position[queries]
     i = _row(asking, query, "query", first)

@@ -46,7 +46,7 @@ def example_model(architecture: Literal["bert", "gpt2", "llama"] = "bert") -> tu
     library = transformers()
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     ids = torch.arange(24).reshape(4, 6)
-    # Weights of its own, which leave the caller's random numbers as they are.
+    # A separate generator, so that the caller's random numbers do not change.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if architecture == "bert":

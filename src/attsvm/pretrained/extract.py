@@ -1,4 +1,4 @@
-"""From a model and inputs to an attention head: record a forward pass, explain the head, check it against the model."""
+"""Extraction of an attention head from a model: record a forward pass, explain the head, check it against the model."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _examine(reader: HeadReader, heads: list[int] | None) -> Iterator[AttentionH
 
 
 def _repetitions(readers: list[HeadReader], further: Iterator[HeadReader]) -> Iterator[HeadReader]:
-    """Go through the repetitions that other heads asked for, and then further ones."""
+    """Iterate over the repetitions made for other heads, then over new ones."""
     yield from tuple(readers)
     for reader in further:
         readers.append(reader)

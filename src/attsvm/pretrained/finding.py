@@ -1,4 +1,4 @@
-"""What an inspection says about one head."""
+"""The findings of an inspection about one head."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from attsvm.pretrained.selectivity import QueryNumbers, SelectionReport, has_cho
 from attsvm.pretrained.types import HeadTypes, head_types
 
 EXAMPLES = 6
-# Seconds for one SVM; what is not solved by then is said to be undecided.
+# Time limit of one SVM in seconds; an unsolved SVM is reported as undecided.
 TIME_LIMIT = 4.0
-# Heads with re-drawn weights, an SVM each.
+# Number of heads with re-drawn weights; each needs an SVM.
 DRAWS = 12
 
 
 @dataclass(frozen=True)
 class Example:
-    """One query with the attention it pays.
+    """One query with its attention.
 
     Attributes
     ----------
     tokens : tuple of str
     attention : tuple of float
     query : int or None
-        Its place among the tokens; None for cross-attention.
+        Place of the query among the tokens; None for cross-attention.
     sequence : int
-        The text, image or sound.
+        Number of the text, image or sound.
     """
 
     tokens: tuple[str, ...]
@@ -45,10 +45,10 @@ class Example:
 
 @dataclass(frozen=True, eq=False)
 class HeadFinding:
-    """What was found about one head.
+    """The findings about one head.
 
-    Its `shows` are queries that show the type it is named by, its `examples` are drawn at random; `parts` says where
-    its tokens are in an image or a sound.
+    `shows` are queries that show the type that names the head; `examples` are drawn at random; `parts` locates its
+    tokens in an image or a sound.
     """
 
     layer: int
@@ -123,7 +123,7 @@ class Reports:
 
 
 def _null_weights(head: AttentionHead, seed: int) -> np.ndarray:
-    """Draw queries of different sequences, special tokens apart where there are others."""
+    """Draw queries of different sequences, without special tokens if there are others."""
     asking = head.mask.sum(axis=1) > 1
     if head.special is not None and head.self_attention:
         ordinary = asking & ~head.special[head.sequence, head.position]
@@ -135,7 +135,7 @@ def _null_weights(head: AttentionHead, seed: int) -> np.ndarray:
 
 
 def _examples(head: AttentionHead, rows: np.ndarray) -> tuple[Example, ...]:
-    """Put queries into words; none where the head has no text."""
+    """Put queries into words; none if the head has no text."""
     examples = []
     for i in rows if head.texts is not None else ():
         words = text_of(head, int(head.sequence[i]))

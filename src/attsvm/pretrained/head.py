@@ -4,27 +4,27 @@ Whatever the architecture, the score that query :math:`z_i` gives token :math:`x
 
 .. math:: a_{it} = x_t^\top W z_i + c_{it}, \qquad W = K Q^\top,
 
-with the scale inside Q. The query bias enters as a last coordinate 1 of z. The key bias adds the same number to all
-tokens of a query and is dropped, except under rotary positions, where it is not the same number and x gets a last
-coordinate 1 too. Under rotary positions K and Q are turned by position between the two factors, see
-:mod:`attsvm.pretrained.rope`. Where a norm stands between projection and score (query/key norm), x and z are the
-normalised vectors and K, Q diagonal gains. Under multi-head latent attention (DeepSeek) x is the normalised latent
-beside the hidden state, and W the matrix that its authors call absorbed.
+with the scale inside Q. The query bias enters through a last coordinate 1 of z. The key bias adds the same number to
+all tokens of a query and is omitted. Under rotary positions the number differs between tokens, so x also gets a last
+coordinate 1. Rotary positions rotate K and Q by position between the two factors (:mod:`attsvm.pretrained.rope`). If a
+norm stands between projection and score (query/key norm), x and z are the normalised vectors, and K and Q are diagonal
+gains. Under multi-head latent attention (DeepSeek) x is the normalised latent together with the hidden state, and W is
+the matrix that its authors call absorbed.
 
-c is an additive term: a position bias (T5, ALiBi), or what the model computes from content and relative position
-(DeBERTa, :mod:`attsvm.pretrained.activations.relative`). A margin is then :math:`(x_s - x_t)^\top W z + c_s - c_t`,
-whose offset does not grow with W. In a selection problem c is one more coordinate of the token, which meets a constant
-1 of the query:
+c is an additive term: a position bias (T5, ALiBi), or a function of content and relative position (DeBERTa,
+:mod:`attsvm.pretrained.activations.relative`). A margin is then :math:`(x_s - x_t)^\top W z + c_s - c_t`, whose offset
+does not grow with W. In a selection problem c is one more coordinate of the token, multiplied by a constant 1 of the
+query:
 
 .. math:: \tilde x_{it} = (x_t, c_{it}),\quad \tilde z_i = (z_i, 1),\quad
-    \tilde W = \begin{pmatrix} W & 0\\ 0 & 1\end{pmatrix},
+    \tilde W = \begin{pmatrix} W & 0\\ 0 & 1\end{pmatrix}.
 
-so that the trained scores are bilinear again, exactly, and every constraint of the SVM holds the offset; the SVM
-may give it another weight than 1 (:meth:`AttentionHead.problem`).
+The trained scores are then bilinear again, exactly, and every constraint of the SVM contains the offset; the SVM may
+give it another weight than 1 (:meth:`AttentionHead.problem`).
 
-A null token (an attention sink, gpt-oss) is a token before the text, of vector 0, whose score is c alone. A soft cap
-(Gemma 2) turns a into s tanh(a/s) before the softmax, which is strictly increasing: it changes probabilities and
-neither the order of the scores nor the sign of a margin.
+A null token (an attention sink, gpt-oss) is a token before the text, with vector 0 and score c. A soft cap (Gemma 2)
+turns a into s tanh(a/s) before the softmax. It is strictly increasing: it changes probabilities, but neither the order
+of the scores nor the sign of a margin.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from attsvm.pretrained.sequences import by_sequence, tokens_with_bias
 
 @dataclass(frozen=True, eq=False)
 class AttentionHead(Summarised):
-    """A head of a model on given inputs; padding neither asks nor is seen.
+    """A head of a model on given inputs, without padding.
 
     Attributes
     ----------
@@ -56,14 +56,14 @@ class AttentionHead(Summarised):
     name : str
         Path of the attention module in the model.
     layer, head : int
-        Number of the layer, the model's own where it has one stack of layers and otherwise that of the attention call
-        in the forward pass; and of the head in it.
+        Numbers of the layer and of the head in it. The layer's number is the model's own if the model has one stack of
+        layers, otherwise the number of the attention call in the forward pass.
     tokens : ndarray, shape (b, T, d)
-        What keys are made from; with a last coordinate 1 under rotary positions with a key bias.
+        Vectors from which keys are made; with a last coordinate 1 under rotary positions with a key bias.
     queries : ndarray, shape (n, dz)
-        What queries are made from; with a last coordinate 1 when the query map has a bias.
+        Vectors from which queries are made; with a last coordinate 1 if the query map has a bias.
     sequence, position : ndarray of int, shape (n,)
-        Which sequence a query reads, and its own row in its sequence, padding counted.
+        Sequence that a query reads, and row of the query in its sequence, including padding.
     text_place : ndarray of int, shape (b, T)
         Place of each token in its text, counted from 0 without padding; -1 for padding.
     mask : ndarray of bool, shape (n, T)
@@ -79,28 +79,28 @@ class AttentionHead(Summarised):
     probabilities : ndarray, shape (n, T)
         The model's own attention.
     scale : float
-        What the model multiplies query-key products by; it is part of Q.
+        Factor of the query-key products in the model; it is part of Q.
     error : float
-        Largest difference between it and what tokens, queries and factors give.
+        Largest difference between `probabilities` and the attention from tokens, queries and factors.
     places : tuple of Place
-        Where the key map and the query map are written in the model.
+        Locations of the key map and the query map in the model.
     self_attention : bool
-        Whether queries are tokens of the same sequence, so that offsets mean something.
+        Whether queries are tokens of the same sequence, so that offsets have a meaning.
     ids : ndarray of int, shape (b, T), or None
-        Token ids, where the model was given any.
+        Token ids, if the model was given any.
     texts : tuple of tuple of str, or None
-        The tokens' text, sequence by sequence.
+        The tokens' text, by sequence.
     special : ndarray of bool, shape (b, T), or None
         Tokens that the tokenizer adds, such as [CLS] and [SEP].
     relative : tuple of RelativeForm
-        What the additive term is made of, where that is content and relative position.
+        Parts of the additive term that depend on content and relative position.
     softcap : float or None
         s of a soft cap s tanh(a/s) on the scores.
     sink : float or None
-        Score of the null token, which then stands first in every sequence: place 0, of which `tokens` holds zeros.
+        Score of the null token, which is then the first of every sequence: place 0, where `tokens` is zero.
     rounding : float
-        Where `probabilities` are those of the layer in float64 on the model's own hidden states, because the model's
-        dtype is short or its logits are large: largest difference of the model's own attention from them. Otherwise 0.
+        Largest difference of the model's own attention from `probabilities`, if these were computed in float64 from the
+        model's hidden states because its dtype is short or its logits are large. Otherwise 0.
 
     Examples
     --------
@@ -139,22 +139,22 @@ class AttentionHead(Summarised):
 
     @property
     def rotary(self) -> bool:
-        """Whether keys and queries are turned by position."""
+        """Whether positions rotate keys and queries."""
         return self.turns is not None
 
     @property
     def first_place(self) -> int:
-        """Place of the first token of each text: 1 where a null token stands before it."""
+        """Place of the first token of each text: 1 after a null token, otherwise 0."""
         return 0 if self.sink is None else 1
 
     @property
     def normed(self) -> bool:
-        """Whether a norm of queries and keys makes x and z normalised vectors and W a product of gains."""
+        """Whether x and z are normalised by a query/key norm, and W is a product of gains."""
         return self.places[0].kind == "norm"
 
     @property
     def W(self) -> np.ndarray:
-        """K Q^T, (d, dz): the matrix of :meth:`problem`, with a row for the additive term where the head has one.
+        """K Q^T, (d, dz): the matrix of :meth:`problem`, with a row for the additive term if the head has one.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class AttentionHead(Summarised):
 
     @property
     def query_place(self) -> np.ndarray:
-        """Place of each query in its text, int (n,); of self-attention, whose queries are tokens."""
+        """Place of each query in its text, int (n,); for self-attention, whose queries are tokens."""
         return self.text_place[self.sequence, self.position]
 
     def scores(self) -> np.ndarray:
@@ -206,7 +206,7 @@ class AttentionHead(Summarised):
         return np.where(self.mask, out, -np.inf)
 
     def attention(self) -> np.ndarray:
-        """Softmax of :meth:`scores`, through the soft cap where there is one, (n, T).
+        """Softmax of :meth:`scores`, with the soft cap if there is one, (n, T).
 
         Examples
         --------
@@ -221,7 +221,7 @@ class AttentionHead(Summarised):
         return softmax(scores, axis=1)
 
     def problem(self, selected: np.ndarray | None = None) -> SelectionProblem:
-        """Pose the selection problem of a head that is not rotary; by default of the tokens it attends to most.
+        """Pose the selection problem of a head that is not rotary, by default with the tokens it attends to most.
 
         An additive term is the last coordinate of the tokens, in logits, and meets a last coordinate 1 of the queries,
         so that ``problem().scores(head.W)`` are the head's scores, up to one number a query where that spares a copy
@@ -266,7 +266,7 @@ class AttentionHead(Summarised):
         return np.concatenate([self.queries, np.ones((len(self.queries), 1))], axis=1)
 
     def with_bias_row(self, W: np.ndarray) -> np.ndarray:
-        """Extend a trained matrix over tokens and queries by the weight 1 of the additive term, where there is one.
+        """Extend a trained matrix over tokens and queries by the weight 1 of the additive term, if there is one.
 
         Examples
         --------
@@ -353,7 +353,7 @@ class AttentionHead(Summarised):
         return drawing("AttentionHead.plot").head(self, sequence, ax)
 
     def _kinds(self) -> list[str]:
-        """List what there is to the head beside a bilinear form."""
+        """List the parts of the head in addition to its bilinear form."""
         kinds = {
             "rotary": self.rotary,
             "query/key norm": self.normed,
@@ -386,7 +386,7 @@ class AttentionHead(Summarised):
 
 
 def text_of(head: AttentionHead, sequence: int) -> tuple[str, ...]:
-    """Return the text of a sequence's tokens, padding left out; empty where the head has no text."""
+    """Return the text of a sequence's tokens without padding; empty if the head has no text."""
     if head.texts is None:
         return ()
     return tuple(head.texts[sequence][t] for t in np.flatnonzero(head.text_place[sequence] >= 0))

@@ -1,9 +1,9 @@
-r"""Inner products of lifted tokens, and the scores they give, without the lifted vectors themselves.
+r"""Inner products of lifted tokens, and their scores, without the lifted vectors.
 
-The scores that W gives are summed query by query, :math:`\sum_j \langle z_i,z_j\rangle\langle\phi_{it},v_j\rangle`
-with :math:`v_j` the part of W that query j holds: n^2 F d + n T F d multiplications for n queries that see T tokens of
-width d with F positional features, however many constraints support W. Where many selections of the same few tokens are
-solved for, :class:`TokenProducts` holds all inner products, and scores cost one product with a matrix.
+The scores under W are summed query by query, :math:`\sum_j \langle z_i,z_j\rangle\langle\phi_{it},v_j\rangle` with
+:math:`v_j` the part of W that query j contributes. n queries that see T tokens of width d with F positional features
+need n^2 F d + n T F d multiplications, for any number of constraints that support W. If many selections of the same few
+tokens are solved, :class:`TokenProducts` stores all inner products, and scores cost one product with a matrix.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.rope import position_features
 
-# Entries of what the queries hold of W that are kept at once, and of other arrays that are made block by block: 16 MB
-# the allocator hands out again, more it gets from the system and clears each time.
-HELD_ENTRIES, CHUNK_ENTRIES = 32_000_000, 2_000_000
+# Largest number of entries of the queries' parts of W that are stored, and of temporary arrays: the allocator reuses up
+# to 16 MB, and gets more from the system and clears it each time.
+HELD_ENTRIES, TEMPORARY_ENTRIES = 32_000_000, 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Factors of feature vectors, and the query each is seen by: phi = (rho kron x, c).
+    """Factors of feature vectors phi = (rho kron x, c), and the query that sees each.
 
-    Shapes are (S, F), (S, d), (S, dz) and (S,); c is None where the head has no additive term.
+    Shapes are (S, F), (S, d), (S, dz) and (S,); c is None if the head has no additive term.
     """
 
     rho: np.ndarray
@@ -36,7 +36,7 @@ class Features:
 
 
 class Kernel(Protocol):
-    """Inner products of what the queries of a head see."""
+    """Inner products of the tokens that the queries of a head see."""
 
     def gram(self, rows: np.ndarray, winners: np.ndarray, losers: np.ndarray) -> np.ndarray:
         """Inner products of the constraints (phi_winner - phi_loser) z^T of some queries, (S, S)."""
@@ -48,7 +48,7 @@ class Kernel(Protocol):
 
 
 class Factored:
-    """Inner products computed when they are asked for."""
+    """Inner products computed on request."""
 
     def __init__(self, head: AttentionHead) -> None:
         self._head = head
@@ -65,20 +65,20 @@ class Factored:
 
 
 class TokenProducts:
-    """All inner products of the M tokens that the queries see, for problems small enough; they depend on no weights.
+    """All inner products of the M tokens that the queries see, for small problems; they do not depend on the weights.
 
     Parameters
     ----------
     head : AttentionHead
     unweighted : bool
-        Whether ``tokens`` is kept; without it half the memory does.
+        Whether to store ``tokens``; without it the memory halves.
 
     Attributes
     ----------
     rows, columns : ndarray of int, shape (M,)
-        The query and the token.
+        Query and token of each.
     tokens : ndarray, shape (M, M)
-        Inner products of lifted tokens, without those of the queries.
+        Inner products of the lifted tokens, not multiplied by the queries' inner products.
     """
 
     def __init__(self, head: AttentionHead, *, unweighted: bool = True) -> None:
@@ -105,12 +105,12 @@ class TokenProducts:
         return products
 
     def turn(self, head: AttentionHead) -> None:
-        """Turn the weighted products of tokens without positions, and no additive term, into those of a rotary head."""
+        """Turn the weighted products of tokens without positions or additive term into those for a rotary head."""
         rho = position_features(head, self.rows, self.columns)
         _multiply(self._whole, rho, rho)
 
     def at(self, columns: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        """Places among the M of one token each of the queries, or of some of them."""
+        """Return the indices among the M of one token per query, or per some queries."""
         return self._place[np.arange(len(self._place)) if rows is None else rows, columns]
 
     def gram(self, rows: np.ndarray, winners: np.ndarray, losers: np.ndarray) -> np.ndarray:
@@ -145,7 +145,7 @@ def features(head: AttentionHead, rows: np.ndarray, columns: np.ndarray) -> Feat
 
 
 def _between(a: Features, b: Features) -> np.ndarray:
-    """Inner products of lifted tokens, without those of the queries."""
+    """Inner products of lifted tokens, not multiplied by the queries'."""
     products = a.x @ b.x.T
     if a.rho.shape[1] > 1:  # a single feature is 1
         _multiply(products, a.rho, b.rho)
@@ -154,7 +154,7 @@ def _between(a: Features, b: Features) -> np.ndarray:
 
 def _multiply(products: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
     """Multiply by the inner products of two sets of rows, in place and a block at a time."""
-    step = max(1, CHUNK_ENTRIES // len(b))
+    step = max(1, TEMPORARY_ENTRIES // len(b))
     for start in range(0, len(a), step):
         products[start : start + step] *= a[start : start + step] @ b.T
 
@@ -173,7 +173,7 @@ def scores_under(head: AttentionHead, source: AttentionHead, signed: np.ndarray)
     if not len(holders):
         return out
     size = position_features(source, np.zeros(1, int), np.zeros(1, int)).shape[1] * source.tokens.shape[2]
-    step, most = max(1, CHUNK_ENTRIES // size), max(1, HELD_ENTRIES // size)
+    step, most = max(1, TEMPORARY_ENTRIES // size), max(1, HELD_ENTRIES // size)
     chunks = [holders[start : start + most] for start in range(0, len(holders), most)]
     first = _part_of(source, signed, chunks[0])
     products = head.asking_vectors() @ source.asking_vectors().T

@@ -1,4 +1,4 @@
-"""What a model is given: texts as tokens, on the device where it is."""
+"""Inputs of a model: texts as tokens, on the model's device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def on_device(batch: Mapping[str, Any], model: Any) -> dict[str, Any]:
-    """Move keyword arguments to where the model is."""
+    """Move keyword arguments to the model's device."""
     device = getattr(model, "device", None)
     return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
 
@@ -47,7 +47,7 @@ def longest(tokenizer: Any) -> int:
 
 
 def model_inputs(model: Any, texts: Sequence[str], tokenizer: Any) -> dict[str, Any]:
-    """Tokenize texts for a model, where it is.
+    """Tokenize texts for a model, on its device.
 
     The decoder of an encoder-decoder that makes no inputs by itself reads the text too, shifted by one.
     """

@@ -1,18 +1,18 @@
-r"""Everything that `attsvm inspect` says about the heads of a model, in bounded memory.
+r"""The inspection of all heads of a model by `attsvm inspect`, in bounded memory.
 
-Attention of H heads to T tokens takes 4 H T^2 bytes a text and layer in float32, and a few copies of that while it is
-computed. As many texts are **kept** as `memory` has room for, drawn at random, at least two: of these every report is
-made, layer by layer. The forward pass of each layer's turn ends at that layer, and as many layers share a pass as there
-is room for. The **other** texts are read once before that, in batches that fit too (:mod:`attsvm.pretrained.survey`);
-of their attention only what the selection report counts is noted. Images and sounds are read like texts. So the peak is
+Attention of H heads to T tokens takes 4 H T^2 bytes per text and layer in float32, and a few copies while it is
+computed. The **kept** texts are drawn at random, at least two, and fill `memory`; all reports refer to them and are
+made layer by layer. The forward pass of each layer ends at that layer, and layers share a pass if memory permits. The
+**other** texts are read once before that, in batches of the same size (:mod:`attsvm.pretrained.survey`); only the
+numbers of the selection report are stored of their attention. Images and sounds are read like texts. The peak is
 
 .. math:: \text{weights} + M + 8 B_k T d + 40 c B_k T^2 + 56 H L \min(n, 8192) \text{ bytes,}
 
-with M the `memory`, B_k texts kept, width d, c heads inspected at once (one a core), L layers and n queries of the
-other texts, and 340 MB a core for the probes of rotary heads: it does not grow with the number of texts.
+with M the `memory`, B_k kept texts, width d, c heads inspected at once (one per core), L layers and n queries of the
+other texts, plus 340 MB per core for the probes of rotary heads. It does not grow with the number of texts.
 
-Heads that are done are written down as they come (:mod:`attsvm.pretrained.unfinished`), and the same inspection goes on
-from there.
+Finished heads are written to disk (:mod:`attsvm.pretrained.unfinished`), and an interrupted inspection continues from
+them.
 """
 
 from __future__ import annotations
@@ -46,37 +46,37 @@ from attsvm.pretrained.survey import Survey
 from attsvm.pretrained.unfinished import ResumeFile, fingerprint
 
 Progress = Callable[[str, float], object]
-# Bytes of attention patterns, and of their copies while they are computed.
-MEMORY = 2 << 30
-# Copies of a pattern in a forward pass: scores, with the mask, probabilities, and one being read.
+# Default number of bytes of attention patterns, including their copies while they are computed.
+PATTERN_BYTES = 2 << 30
+# Number of copies of a pattern in a forward pass: scores, masked scores, probabilities, and one being read.
 COPIES = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """Heads of a model on a text.
+    """The inspected heads of a model on texts, images or sounds.
 
     Attributes
     ----------
     model : str
-        As it was named.
+        Name of the model.
     kind : str
         Class of the model.
     texts : int
     kept : int
-        Texts, images or sounds whose attention was kept: of these are the SVMs, probes, types, ranks and examples. Of
-        the others the hardness and the places are noted, of a random sample of queries.
+        Number of texts, images or sounds whose attention was stored. SVMs, probes, types, ranks and examples refer to
+        them; hardness and places of the others are recorded for a random sample of queries.
     heads : tuple of HeadFinding
     refused : tuple of RefusedHead
-        Heads that could not be extracted or inspected, and why.
+        Heads that could not be extracted or inspected, with the reason.
     absent : tuple of AbsentLayer
-        Layers without attention, of a hybrid.
+        Layers without attention, in a hybrid model.
     queries, seed : int
     complete : bool
-        False when stopped early.
+        False if stopped early.
     seconds : float
     media : Media or None
-        The images or sounds that were kept, where those were read in place of texts.
+        The kept images or sounds, if they were read instead of texts.
     """
 
     model: str
@@ -95,7 +95,7 @@ class Inspection:
 
 @dataclass(frozen=True, eq=False)
 class _Calls:
-    """Attention calls of a forward pass: modules, layers, heads, tokens, and the bytes of an entry of a pattern."""
+    """Attention calls of a forward pass: modules, layers, heads, tokens, and bytes per entry of a pattern."""
 
     paths: list[str]
     numbers: list[int]
@@ -118,7 +118,7 @@ def inspect_model(
     layers: Sequence[int] | None = None,
     queries: int = 64,
     seed: int = 0,
-    memory: int = MEMORY,
+    memory: int = PATTERN_BYTES,
     resume: Path | None = None,
     progress: Progress | None = None,
     interval: float = 1.0,
@@ -131,24 +131,25 @@ def inspect_model(
     model, tokenizer
         The model in any dtype, on any device.
     texts : sequence of str
-        Not read where there are media.
+        Ignored if there are media.
     name : str
-        For the report. Default: the model's class.
+        Name for the report. Default: the model's class.
     layers : sequence of int, optional
         Default: all.
     queries : int
-        Queries each head's SVM is solved for; twice as many fit the probe.
+        Number of queries for each head's SVM; the probe uses twice this number.
     seed : int
     memory : int
-        Bytes for attention patterns, beside the model and what a head takes.
+        Bytes for attention patterns, in addition to the model and the memory of a head.
     resume : Path, optional
-        Where finished heads are written, and read if an inspection with the same arguments left any.
+        Folder to which finished heads are written. Heads of an inspection with the same arguments are read from it.
     progress : callable, optional
-        Called with a sentence and the share done; a true result stops, and the heads done so far are returned.
+        Called with a sentence and the finished share; if it returns True, the inspection stops and returns the finished
+        heads.
     interval : float
         Seconds between two new sentences.
     media : Media, optional
-        Images or sounds, for a model that reads those.
+        Images or sounds, for a model that reads them.
 
     Returns
     -------
@@ -216,7 +217,7 @@ def inspect_model(
 
 
 class _Inputs:
-    """What a model reads: texts, or images or sounds."""
+    """The inputs of a model: texts, images or sounds."""
 
     def __init__(self, model: Any, tokenizer: Any, texts: Sequence[str], media: Media | None) -> None:
         self._model, self._tokenizer, self._texts, self._media = model, tokenizer, texts, media
@@ -224,7 +225,7 @@ class _Inputs:
 
     @property
     def names(self) -> Sequence[str]:
-        """What tells one reading from another."""
+        """Names that identify the inputs."""
         if self._media is None:
             return self._texts
         return [f"{item.name} {item.digest}" for item in self._media.items]
@@ -249,7 +250,7 @@ class _Inputs:
             dtypes.add(call.query.dtype)
 
         recorder = record(self._model, batch, keep=keep)
-        # Of a short dtype each layer is repeated in float64.
+        # Each layer of a short dtype is repeated in float64.
         entry = 4 if dtypes <= {torch.float32} else 8
         return _Calls(recorder.paths, layer_numbers(recorder.paths), heads, max(lengths), entry)
 
@@ -262,7 +263,7 @@ class _Inputs:
 
 
 def _partition(count: int, most: int, seed: int) -> tuple[list[int], list[int]]:
-    """Divide texts into those whose attention is kept, and the others."""
+    """Divide texts into kept texts, whose attention is stored, and the others."""
     if count <= max(2, most):
         return list(range(count)), []
     order = np.random.default_rng((seed, 3)).permutation(count).tolist()
@@ -272,7 +273,7 @@ def _partition(count: int, most: int, seed: int) -> tuple[list[int], list[int]]:
 def _heads(
     model: Any, batch: dict[str, Any], calls: _Calls, indices: Sequence[int], together: int, tokenizer: Any
 ) -> Iterator[AttentionHead | RefusedHead]:
-    """Extract the heads of some attention calls, as many calls in a forward pass as there is memory for."""
+    """Extract the heads of some attention calls; memory limits the number of calls per forward pass."""
     for start in range(0, len(indices), together):
         yield from examine_calls(model, batch, calls.numbers, indices[start : start + together], tokenizer)
 
@@ -280,7 +281,7 @@ def _heads(
 def _inspect(
     pool: ThreadPoolExecutor, heads: Iterable[AttentionHead | RefusedHead], reports: Reports, survey: Survey
 ) -> Iterator[HeadFinding | RefusedHead]:
-    """Inspect heads on every core, in order; no more are extracted than are under way."""
+    """Inspect heads on every core, in order; only heads under way are extracted."""
     under_way: deque[Future[HeadFinding | RefusedHead]] = deque()
     for head in heads:
         under_way.append(pool.submit(reports.of, head, survey.numbers_of(head.layer, head.head)))

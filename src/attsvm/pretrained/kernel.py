@@ -1,14 +1,14 @@
 r"""The attention SVM of a head by inner products alone.
 
-The Frobenius solution is :math:`W = \sum_k \lambda_k \delta_k z_k^\top` over constraints :math:`k = (i, t)`, and all
-that its dual asks of the data are the products :math:`\langle\delta_k,\delta_l\rangle\langle z_k,z_l\rangle`. For
-lifted tokens :math:`\phi = \rho\otimes x` these are products of products (:mod:`attsvm.pretrained.rope`), so neither
-:math:`\phi` nor W is formed and the width of a model does not matter.
+The Frobenius solution is :math:`W = \sum_k \lambda_k \delta_k z_k^\top` over constraints :math:`k = (i, t)`. Its dual
+needs only the products :math:`\langle\delta_k,\delta_l\rangle\langle z_k,z_l\rangle` of the data. For lifted tokens
+:math:`\phi = \rho\otimes x` these are products of products (:mod:`attsvm.pretrained.rope`), so neither :math:`\phi` nor
+W is formed, and the width of a model does not matter.
 
-Few constraints support W. The dual is solved on a working set by projected Newton from a few coordinate passes
-(:mod:`attsvm.solvers.frobenius.newton`) or, where that does not end, by one exchange at a time
-(:mod:`attsvm.solvers.frobenius.active_set`); then the margins of all constraints are computed from the supports, the
-worst violators join, and the round repeats until the gap, computed over *all* constraints, is closed. With ``C`` the
+Few constraints support W. Projected Newton solves the dual on a working set, after a few coordinate passes
+(:mod:`attsvm.solvers.frobenius.newton`) or, if that does not converge, by active-set updates
+(:mod:`attsvm.solvers.frobenius.active_set`). The margins of all constraints are then computed from the supports, the
+largest violations join, and the round repeats until the gap, computed over *all* constraints, is closed. With ``C`` the
 squared hinge replaces the hard margin: its dual differs by 1/(2C) on the diagonal.
 """
 
@@ -29,15 +29,15 @@ from attsvm.solvers.frobenius.active_set import SOLVED, by_gram, least_multiplie
 from attsvm.solvers.frobenius.newton import ascend
 from attsvm.solvers.schedule import finish
 
-# Constraints of each query in the first working set, and how many join in a round at least; where the multipliers are
-# more, as many as they.
-FIRST, JOIN = 3, 400
+# Number of constraints per query in the first working set, and smallest number that may join per round; if there are
+# more multipliers, their number may join.
+FIRST_TOKENS, JOIN = 3, 400
 MAX_ROUNDS = 60
-# A squared norm so many times what the guess says of it needs another attempt, from there.
-FURTHER, ATTEMPTS = 1e3, 4
-# Margins may fall short by this on a working set; where the squared norm, in parts of the shortest that one constraint
-# asks for, is larger, rounding decides whether there is a W at all, and one exchange at a time tells.
-SLOPE, LONG = 1e-12, 1e8
+# Squared norm over its guess from which another attempt starts at the result, and largest number of attempts.
+WEIGHT_RATIO, WEIGHT_ATTEMPTS = 1e3, 4
+# Shortfall of margins at which a working set counts as solved, and squared norm, over the shortest that one constraint
+# needs, above which rounding may hide that no W exists: active-set updates decide.
+SLOPE, DOUBTFUL_NORM = 1e-12, 1e8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -152,14 +152,14 @@ def solve_kernel(
     C : float, optional
         Soft margin with squared hinge, as in :func:`attsvm.solve`.
     tol : float
-        Relative gap asked for.
+        Requested relative gap.
     time_limit : float, optional
         In seconds.
 
     Returns
     -------
     KernelSolution
-        UNDECIDED when no W was found: the lower bound then says how long one would have to be.
+        UNDECIDED if no W was found; the lower bound is then a bound on the norm of any W.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def solve_kernel(
 def solve_selection(
     head: AttentionHead, selection: np.ndarray, kernel: Kernel, C: float | None, tol: float, time_limit: float | None
 ) -> KernelSolution:
-    """Solve as :func:`solve_kernel`, with inner products that may be shared by several selections."""
+    """Solve as :func:`solve_kernel`, with inner products that several selections may share."""
     start = time.perf_counter()
     n, T = head.mask.shape
     rejected = head.mask.copy()
@@ -239,12 +239,12 @@ def _read_selected(head: AttentionHead, selected: np.ndarray | None) -> np.ndarr
 def _first(rejected: np.ndarray) -> np.ndarray:
     """Spread the first working set evenly over each query's rejected tokens."""
     order = np.cumsum(rejected, axis=1)
-    step = np.maximum(1, order[:, -1:] // FIRST)
+    step = np.maximum(1, order[:, -1:] // FIRST_TOKENS)
     return rejected & (order % step == 0)
 
 
 def _solve_working_set(gram: np.ndarray, guess: np.ndarray, C: float | None) -> np.ndarray | None:
-    """Maximise 1.lam - lam.G.lam/2 over lam >= 0; None when it is unbounded to rounding."""
+    """Maximise 1.lam - lam.G.lam/2 over lam >= 0; None if it is unbounded to rounding."""
     size = float(np.diag(gram).max())
     if size == 0:
         return None
@@ -255,22 +255,22 @@ def _solve_working_set(gram: np.ndarray, guess: np.ndarray, C: float | None) -> 
     start = call(guess_by_gram, 2.0 * PASSES * scaled.size, scaled, no_ties, PASSES)
     values = finish(ascend(scaled, 1.0 - scaled @ start, start, no_ties, np.inf, SLOPE))
     slope = 1.0 - scaled @ values
-    if np.abs(np.where(values > 0, slope, np.maximum(slope, 0.0))).max() <= SLOPE and values.sum() < LONG:
+    if np.abs(np.where(values > 0, slope, np.maximum(slope, 0.0))).max() <= SLOPE and values.sum() < DOUBTFUL_NORM:
         return values / size
     constraints, start = call(by_gram, float(len(scaled)), scaled, no_ties), guess * size
-    work = float(len(scaled)) ** 3  # a step for most constraints, at the cost of their square
-    for _ in range(ATTEMPTS):
+    work = float(len(scaled)) ** 3  # one step per constraint, at the cost of the square of their number
+    for _ in range(WEIGHT_ATTEMPTS):
         state, values = call(least_multipliers, work, constraints, start, len(scaled), np.empty((0, 0)))
         if state != SOLVED:
             return None
-        if values.sum() < FURTHER * max(1.0, start.sum()):
+        if values.sum() < WEIGHT_RATIO * max(1.0, start.sum()):
             break
         start = values
     return np.asarray(values) / size
 
 
 def _measure(dual: np.ndarray, margins: np.ndarray, rejected: np.ndarray, C: float | None) -> tuple[float, float]:
-    """Objective of W and the bound that its multipliers prove."""
+    """Compute the objective of W and the bound that its multipliers prove."""
     own = dual > 0
     squared, total = float(dual[own] @ margins[own]), float(dual.sum())
     if C is not None:

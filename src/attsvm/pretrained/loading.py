@@ -22,10 +22,10 @@ def load(
     ----------
     name : str
     reads : {"images", "audio"}, optional
-        Default: text. There is no tokenizer then where the model has none; of a model of text and images the tower of
+        Default: text. The tokenizer is None if the model has none; of a model of text and images the tower of
         images is returned.
     dtype : {"float32", "auto", "bfloat16", "float16", "float64"}
-        "auto" is what the weights are stored in.
+        "auto" is the dtype of the stored weights.
     device : str, optional
         Such as "cuda". Default: the CPU.
 

@@ -1,6 +1,6 @@
-"""Numbers of a layer's attention while it trains: of some rows of its scores, and of its weights.
+"""Numbers of a layer's attention during training, from some rows of its scores and from its weights.
 
-:mod:`attsvm.pretrained.monitor` says what each of them means.
+:mod:`attsvm.pretrained.monitor` explains them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from attsvm.pretrained.activations.maps import Place
 from attsvm.pretrained.activations.recording import AttentionCall
 from attsvm.pretrained.activations.sources import explain
 
-# Rows of queries looked at: these many sequences, and about these many rows of each.
+# Number of sequences examined, and approximate number of query rows in each.
 SEQUENCES, ROWS = 4, 32
-# Squarings of K^T K Q^T Q before a power step: its largest eigenvalue stands out by the 32nd power.
+# Number of squarings of K^T K Q^T Q before a power step: the 32nd power separates its largest eigenvalue.
 SQUARINGS = 5
 Factors = list[tuple[Place, Place, float]]
 
@@ -23,7 +23,7 @@ Factors = list[tuple[Place, Place, float]]
 def measure(
     query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, scaling: float, *, causal: bool
 ) -> dict[str, torch.Tensor]:
-    """Look at some rows of a layer's scores; (H,) each."""
+    """Measure some rows of a layer's scores; (H,) each."""
     count, length = min(SEQUENCES, len(query)), query.shape[2]
     rows = torch.arange(0, length, max(1, length // ROWS), device=query.device)
     q, k = query[:count, :, rows].float(), key[:count].float()
@@ -61,7 +61,7 @@ def measure(
 
 
 def factors_of(call: AttentionCall) -> Factors:
-    """Find where each head's key and query maps are written; nothing where a head has no linear maps of its own."""
+    """Locate each head's key and query maps; empty if a head has no separate linear maps."""
     places: Factors = []
     try:
         for head in range(call.query.shape[1]):

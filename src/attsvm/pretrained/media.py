@@ -1,4 +1,4 @@
-"""Images and sounds as what a model reads, and where in them its tokens are: patches, or stretches of time."""
+"""Images and sounds as inputs of a model, and the location of its tokens in them: patches, or intervals of time."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from attsvm.pretrained.head import AttentionHead
 MediaKind = Literal["images", "audio"]
 INPUTS: dict[str, MediaKind] = {"pixel_values": "images", "input_features": "audio", "input_values": "audio"}
 ENDINGS = {"images": (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"), "audio": (".wav",)}
-# Longer side of an image on a page, points of a drawn sound, samples a second that models of speech read.
-THUMBNAIL, POINTS, RATE = 192, 240, 16_000
+# Longer side of an image on a page, points of a drawn sound, and samples per second that models of speech read.
+THUMBNAIL, POINTS, SAMPLE_RATE = 192, 240, 16_000
 
 
 @dataclass(frozen=True, eq=False)
 class Medium:
-    """An image or a sound, as it is drawn.
+    """An image or a sound, as drawn on a page.
 
     Attributes
     ----------
     name : str
-        Of its file.
+        Name of its file.
     picture : bytes or None
         A small PNG of an image.
     envelope : ndarray, shape (points,), or None
-        Largest amplitude of a sound, stretch by stretch, relative to the loudest.
+        Largest amplitude of a sound per interval, over its largest amplitude.
     seconds : float or None
-        What all of the time axis is long, silence that the model is given included.
+        Length of the time axis, including silence that the model is given.
     digest : str
-        Of the file's bytes.
+        Digest of the file's bytes.
     """
 
     name: str
@@ -52,13 +52,13 @@ class Medium:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Where the tokens of a medium are.
+    """Locations of the tokens of a medium.
 
     Attributes
     ----------
     labels : tuple of str
     boxes : tuple
-        Left, top, width and height of each token, in shares of the whole; None for one that is no part of it.
+        Left, top, width and height of each token, as shares of the whole; None for a token outside the medium.
     """
 
     labels: tuple[str, ...]
@@ -67,7 +67,7 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Media:
-    """What a model of images or sound is run on; of the files, only what is drawn of them is in memory.
+    """The images or sounds that a model reads; only their drawings are held in memory.
 
     Attributes
     ----------
@@ -95,13 +95,13 @@ class Media:
         return replace(self, items=items, read=lambda some: self.read([which[i] for i in some]))
 
     def parts(self, count: int) -> Parts | None:
-        """Say where that many tokens are; None where they are no grid of the image."""
+        """Say where that many tokens are; None if they are not a grid of the image."""
         if self.sides is None:
             return _stretches(count, self.items[0].seconds or 0.0)
         return _patches(count, *self.sides)
 
     def parts_of(self, head: AttentionHead) -> Parts | None:
-        """Say where the tokens of a head are; None for one that reads something else."""
+        """Locate the tokens of a head; None for one that reads something else."""
         reads = head.ids is None and len(head.tokens) == len(self.items)
         return self.parts(head.tokens.shape[1]) if reads else None
 
@@ -133,7 +133,7 @@ def _stretches(count: int, seconds: float) -> Parts:
 
 
 def media_kind(model: Any) -> MediaKind | None:
-    """Tell what a model, or its class, reads: images, sound, or neither."""
+    """Determine the inputs of a model or its class: images, sound, or neither."""
     return INPUTS.get(getattr(model, "main_input_name", "input_ids"))
 
 
@@ -165,7 +165,7 @@ def read_media(folder: Path, kind: MediaKind, model: Any, source: str, most: int
 
 
 def _images(paths: Sequence[Path], model: Any, source: str) -> Media:
-    """Resize images to what the model reads, and scale their colours as its preprocessor says."""
+    """Resize images to the model's input size, and scale their colours as its preprocessor does."""
     image_module = _pillow()
     config = getattr(model.config, "vision_config", model.config)
     height, width = _two(config.image_size)
@@ -197,17 +197,17 @@ def _images(paths: Sequence[Path], model: Any, source: str) -> Media:
 
 
 def _sounds(paths: Sequence[Path], model: Any, source: str) -> Media:
-    """Bring sounds to 16,000 samples a second and to equal length; make features of them where the model reads any."""
+    """Bring sounds to 16,000 samples a second and to equal length; compute features if the model reads features."""
     longest = max(len(_wave(path)) for path in paths)
     has_features = getattr(model, "main_input_name", "") == "input_features"
     extractor = _extractor(source, model) if has_features else None
-    seconds = float(getattr(extractor, "n_samples", longest)) / RATE
+    seconds = float(getattr(extractor, "n_samples", longest)) / SAMPLE_RATE
 
     def read_sounds(which: Sequence[int]) -> dict[str, Any]:
         waves = [_wave(paths[i]) for i in which]
         return _padded(waves, longest) if extractor is None else _features(waves, extractor, model)
 
-    whole = round(seconds * RATE)
+    whole = round(seconds * SAMPLE_RATE)
     items = tuple(
         Medium(path.name, envelope=_envelope(_wave(path), whole), seconds=seconds, digest=_digest(path))
         for path in paths
@@ -217,7 +217,7 @@ def _sounds(paths: Sequence[Path], model: Any, source: str) -> Media:
 
 def _features(waves: Sequence[np.ndarray], extractor: Any, model: Any) -> dict[str, Any]:
     """Make features, and the token that starts a decoder."""
-    features = extractor(waves, sampling_rate=RATE, return_tensors="pt")["input_features"].float()
+    features = extractor(waves, sampling_rate=SAMPLE_RATE, return_tensors="pt")["input_features"].float()
     if not getattr(model.config, "is_encoder_decoder", False):
         return {"input_features": features}
     start = torch.full((len(waves), 1), model.config.decoder_start_token_id, dtype=torch.long)
@@ -250,8 +250,8 @@ def _wave(path: Path) -> np.ndarray:
     if np.issubdtype(samples.dtype, np.integer):
         samples = samples / float(np.iinfo(samples.dtype).max)
     mono = samples.mean(axis=1) if samples.ndim == 2 else samples
-    common = gcd(rate, RATE)
-    return np.asarray(resample_poly(mono.astype(np.float64), RATE // common, rate // common))
+    common = gcd(rate, SAMPLE_RATE)
+    return np.asarray(resample_poly(mono.astype(np.float64), SAMPLE_RATE // common, rate // common))
 
 
 def _envelope(wave: np.ndarray, whole: int) -> np.ndarray:
@@ -267,7 +267,7 @@ def _two(size: Any) -> tuple[int, int]:
 
 
 def _settings(source: str) -> dict[str, Any]:
-    """Read what the model's folder says of preprocessing; nothing where it says nothing."""
+    """Read the preprocessing settings in the model's folder; empty if there are none."""
     path = Path(source).expanduser() / "preprocessor_config.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 

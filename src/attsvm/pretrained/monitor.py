@@ -1,20 +1,21 @@
-r"""What training leaves in attention, head by head, while it runs.
+r"""The effects of training on attention, head by head, while it runs.
 
-Every k steps, in the training forward pass itself, a function of ours stands in for transformers' attention function:
-it looks at some query rows of a few sequences, then calls the function the model uses. On other steps the model is as
-it was. Noted of every head, on those rows:
+Every k steps, in the training forward pass itself, the monitor's function replaces transformers' attention function: it
+examines some query rows of a few sequences, then calls the model's own function. On other steps the model is unchanged.
+The numbers of every head, on those rows, are:
 
 * the largest logit, and the factor by which QK-clip (Kimi K2, arXiv 2507.20534) would shrink query-key products above
   its threshold;
 * the median margin of the top logit over the second, and the mean entropy in nats;
-* *saturated*: the share of rows whose largest probability is 1 in the dtype of the queries. Its own gradient entry,
-  p (g - <p, g>), is a difference of equal numbers then;
+* *saturated*: the share of rows whose largest probability is 1 in the dtype of the queries. Its gradient entry,
+  p (g - <p, g>), is then a difference of equal numbers;
 * *lost*: the mean over rows of the relative distance, at most 1, of the computed :math:`p_\top(1 - p_\top)` from the
-  exact :math:`p_\top\sum_{t\neq\top}p_t`: the share of a top entry's gradient that cancellation takes and
-  :func:`attsvm.functional.exact_softmax` keeps. Rows whose other probabilities underflow have nothing to keep;
+  exact :math:`p_\top\sum_{t\neq\top}p_t`. Cancellation removes this share of a top entry's gradient;
+  :func:`attsvm.functional.exact_softmax` preserves it. Rows whose other probabilities underflow have nothing to lose.
 
-and of its weights: norm and stable rank of :math:`W = s K Q^\top`, and :math:`\|K^\top K - Q^\top Q\|_F`, which
-gradient flow without weight decay leaves as it was. Nothing of transformers is imported before a step is measured.
+The numbers of its weights are the norm and the stable rank of :math:`W = s K Q^\top`, and
+:math:`\|K^\top K - Q^\top Q\|_F`, which gradient flow without weight decay does not change. Nothing of transformers is
+imported before a step is measured.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ _COUNTER = itertools.count()
 class AttentionMonitor:
     """Watch the attention of a transformers model during training.
 
-    It is a callback for transformers' Trainer (``Trainer(callbacks=[monitor])``), and in a loop of your own a context
-    around the forward and backward pass of each step.
+    It is a callback for transformers' Trainer (``Trainer(callbacks=[monitor])``). In a training loop without Trainer it
+    is a context around the forward and backward pass of each step.
 
     Parameters
     ----------
     model : PreTrainedModel, optional
-        Trainer passes its own; a loop must give one.
+        Trainer passes its own; required without Trainer.
     every : int
         Steps between measurements; step 0 is measured.
     path : path, optional
@@ -60,14 +61,14 @@ class AttentionMonitor:
     clip : float
         Threshold of QK-clip.
     svm_inputs : mapping or sequence of str, optional
-        Inputs on which each head is also held against the SVM of its selection, when measured. For small models.
+        Inputs on which each measurement also compares each head with the SVM of its selection. For small models.
     tokenizer : optional
         For `svm_inputs` that are texts.
 
     Attributes
     ----------
     records : list of dict
-        A record a measurement: "step", and "heads", a dict of numbers each.
+        One record per measurement: "step", and "heads", a dict of numbers each.
 
     Raises
     ------
@@ -229,7 +230,7 @@ class AttentionMonitor:
                 lambda name=name: ALL_MASK_ATTENTION_FUNCTIONS._global_mapping.pop(name, None),
             ]
             config._attn_implementation_internal = name
-        if not self._places_known:  # the first time, hooks show where the weights of each head are
+        if not self._places_known:  # the first time, hooks locate the weights of each head
             for module in self.model.modules():
                 handles = (
                     module.register_forward_pre_hook(recorder.enter, with_kwargs=True),

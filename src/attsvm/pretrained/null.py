@@ -1,18 +1,18 @@
-r"""Heads with re-drawn weights: what a number says of an untrained head on the same tokens.
+r"""Heads with re-drawn weights: the value of a number for an untrained head on the same tokens.
 
-What a head attends to is chosen by its own W, so any W, trained or not, points towards the SVM of its own selection,
-and a permuted selection is no null for that. The null here is a *model*: the same tokens, mask and additive bias, and
-weights drawn anew, each draw with the selection that *it* makes. Two kinds of draws alternate.
+A head's W determines its attention, so any W, trained or not, points towards the SVM of its own selection;
+a permuted selection is no null for this. The null here is a *model*: the same tokens, mask and additive bias, with
+weights drawn anew, and each draw with its *own* selection. Two kinds of draws alternate.
 
-* **rotated**: :math:`K \to U K,\; Q \to V Q` with U and V Haar-distributed: the spectra and norms of K, Q and W are the
-  trained ones (and, of a rotary head, those of the product for every distance), the directions are not.
-* **permuted**: the entries of K are permuted, and those of Q: the norms and the distribution of entries are the trained
-  ones, the spectrum is that of noise.
+* **rotated**: :math:`K \to U K,\; Q \to V Q` with U and V Haar-distributed. The spectra and norms of K, Q and W are the
+  trained ones (in a rotary head, also the product's for every distance); the directions are random.
+* **permuted**: the entries of K are permuted, and the entries of Q. The norms and the distribution of the entries are
+  the trained ones; the spectrum is random.
 
-The bias of a query or key map, which is the last row of its factor, becomes a random direction of the same length, or
-is permuted by itself. Behind a query/key norm the factors are diagonal gains, and what is drawn anew is a rotation of
-the normalised vectors, or the order of the gains; the projection before the norm stays trained. The weights of an
-untrained model are draws of the null themselves, up to the law of their entries.
+The bias of a query or key map is the last row of its factor. It becomes a random direction of the same length, or is
+permuted by itself. After a query/key norm the factors are diagonal gains: a draw rotates the normalised vectors or
+permutes the gains, and the projection before the norm stays trained. The weights of an untrained model are draws of the
+null themselves, up to the law of their entries.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ import numpy as np
 from attsvm.core.summary import Listed
 from attsvm.pretrained.head import AttentionHead
 
-# A trained number stands out above all draws when it is also this many of their standard deviations above their mean:
-# of N heads a share 1/(draws + 1) exceeds all draws by luck alone.
+# Number of the draws' standard deviations by which a trained number must exceed their mean, in addition to exceeding
+# all draws: by luck alone a share 1/(draws + 1) of heads exceeds all draws.
 OUTSTANDING = 3.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Standing(Listed):
-    """A number of the trained head among the same number of heads with re-drawn weights.
+    """A number of the trained head, and of heads with re-drawn weights.
 
     Attributes
     ----------
     trained : float
     rotated, permuted : ndarray
-        Of the draws of each kind; nan where a draw has no such number.
+        Numbers of the draws of each kind; nan if a draw has none.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Standing(Listed):
 
     @property
     def draws(self) -> np.ndarray:
-        """Numbers of the draws of both kinds that have one."""
+        """Numbers of the draws of both kinds, without nan."""
         both = np.concatenate([self.rotated, self.permuted])
         return both[np.isfinite(both)]
 
@@ -66,7 +66,7 @@ class Standing(Listed):
 
     @property
     def added(self) -> float:
-        """What training added to the median of the draws."""
+        """Difference of the trained number and the median of the draws."""
         return self.trained - self.median
 
     @property
@@ -76,7 +76,7 @@ class Standing(Listed):
 
     @property
     def outstanding(self) -> bool:
-        """Whether the trained number is above all draws, and by more than they vary."""
+        """Whether the trained number exceeds all draws, and by more than they vary."""
         draws = self.draws
         if len(draws) < 2:
             return False
@@ -84,7 +84,7 @@ class Standing(Listed):
 
 
 def redrawn(head: AttentionHead, count: int, rng: np.random.Generator) -> Iterator[tuple[str, AttentionHead]]:
-    """Draw heads with weights anew, on the same tokens.
+    """Draw heads with new weights on the same tokens.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def redrawn(head: AttentionHead, count: int, rng: np.random.Generator) -> Iterat
     ------
     kind : str
     head : AttentionHead
-        With its own attention, and thereby its own selection.
+        A head with its own attention, and hence its own selection.
     """
     for number in range(count):
         kind, draw = ("permuted", _permuted) if number % 2 else ("rotated", _rotated)
@@ -108,7 +108,7 @@ def redrawn(head: AttentionHead, count: int, rng: np.random.Generator) -> Iterat
 
 
 def _bias_rows(head: AttentionHead) -> tuple[bool, bool]:
-    """Tell which factors end in the row of a bias: those whose vectors end in a coordinate that is always 1."""
+    """Tell which factors end in the row of a bias: the last coordinate of their vectors is always 1."""
     tokens = head.tokens[:, 0 if head.sink is None else 1 :]  # a null token is zero in every coordinate
     return bool((tokens[..., -1] == 1).all()), bool((head.queries[:, -1] == 1).all())
 

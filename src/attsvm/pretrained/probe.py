@@ -1,13 +1,15 @@
-r"""Whether a selection can be learnt from a few hundred queries: a probe of it, with its controls.
+r"""A probe that learns a head's selection from a few hundred queries, with its controls.
 
-A W is fitted to the tokens that a head attends to most on some sequences, by the attention SVM (with a soft margin so
-steep that it is nearly the hard one where there is one) or by logistic regression (softmax cross-entropy, in which the
-head's own softmax is the model), and asked for the token attended to most on sequences it has not seen. Of queries with
-the same context (the tokens they see, and their place among them) one is kept, so that a prefix that all texts share,
-as that of a chat template, is not in both halves. The agreement means something only beside what needs no fit, the best
-rule of place (one offset, or one place in the text), and beside a probe of permuted selections, the Hebbian direction,
-and a guess. Of a rotary head the probe sees distance as well as content; a probe of each alone says which it was. The
-SVM's multipliers single out support tokens: the rejected tokens that came closest, which hold the solution in place.
+The probe is a W fitted to the tokens that a head attends to most on some sequences. It is fitted by the attention SVM,
+with a soft margin so steep that it is nearly the hard margin if there is one, or by logistic regression, the softmax
+cross-entropy of the head's own model. The test compares its choice with the token attended to most on other sequences.
+A context is the tokens that a query sees and its place among them; one query per context is used, so that a prefix
+shared by all texts, such as a chat template, is not in both halves.
+
+The agreement means something only next to controls: the best rule of place, which needs no fit (one offset, or one
+place in the text), a probe of permuted selections, the Hebbian direction, and a guess. The probe of a rotary head sees
+distance as well as content, so probes of content alone and of distance alone are added. The SVM's multipliers determine
+support tokens: the rejected tokens of smallest margin.
 """
 
 from __future__ import annotations
@@ -35,14 +37,14 @@ from attsvm.study.controls import PRICE, hebbian, shuffle
 
 Method = Literal["svm", "logistic"]
 Scores = Callable[[AttentionHead], np.ndarray]
-# Weight of half the squared norm against the mean cross-entropy, for tokens and queries of mean length one.
+# Weight of half the squared norm in the mean cross-entropy, for tokens and queries of mean length one.
 LOGISTIC_PENALTY = 1e-4
-FIT = 1e-3  # relative gap of a fit; a probe's agreement does not see more
-# Rejected tokens of a fit. Where the training queries see more than the first, each is fitted against some of them, so
-# many that they are about the second together.
+FIT = 1e-3  # relative gap of a fit; a smaller one does not change a probe's agreement
+# Number of rejected tokens of the training queries above which each query is fitted against some of them, and number of
+# rejected tokens that are then drawn in all.
 MOST_REJECTED, DRAWN_REJECTED = 8192, 4096
-# Tokens all of whose inner products are formed, once for all selections of a rotary head: 170 MB.
-MOST_TOKENS = 4608
+# Number of tokens up to which all inner products are formed, once for all selections of a rotary head: 170 MB.
+GRAM_TOKENS = 4608
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,24 +57,23 @@ class SelectionProbe(Worded):
     agreement : float
         Share of held-out queries whose token it finds.
     train_agreement : float
-        The same on the queries it was fitted to.
+        Share of training queries whose token it finds.
     rule : float
         Held-out agreement of the best rule of place, chosen on the training queries.
     rule_name : str
     hebbian, shuffled, guess : float
         Held-out agreement of the Hebbian direction, of a probe of permuted selections, and of a blind guess.
     content, distance : float or None
-        Of a rotary head: held-out agreement of a probe that is not told distances, and of one that is told nothing
-        else.
+        Held-out agreement of a probe without distances and of a probe with distances alone, for a rotary head.
     train, held_out : int
         Numbers of queries.
     repeated : int
-        Queries left out because another has the same context.
+        Number of queries omitted because another has the same context.
     among : int or None
-        How many tokens each training query was fitted on, the one attended to most and others drawn at random; None for
-        all that it sees.
+        Number of tokens that each training query was fitted on: the one attended to most and others drawn at random.
+        None for all visible tokens.
     support : tuple of SupportToken
-        With the largest multipliers, the largest first; empty for the logistic probe.
+        Tokens with the largest multipliers, in descending order; empty for the logistic probe.
 
     Examples
     --------
@@ -101,19 +102,19 @@ class SelectionProbe(Worded):
 
     @property
     def noise(self) -> float:
-        """Two standard deviations of a difference of two shares of the held-out queries."""
+        """Two standard deviations of the difference of two shares of the held-out queries."""
         p = 0.5 * (self.agreement + self.rule)
         return 2.0 * float(np.sqrt(2.0 * max(p * (1 - p), 0.25 / self.held_out) / self.held_out))
 
     @property
     def better_than_rule(self) -> bool:
-        """Whether it finds more than every control does, by more than sampling noise."""
+        """Whether the probe's agreement exceeds every control's by more than sampling noise."""
         controls = max(self.rule, self.shuffled, self.guess, 0.0 if self.distance is None else self.distance)
         return self.agreement > controls + self.noise
 
     @property
     def sentence(self) -> str:
-        """Say it in one sentence."""
+        """State the result in one sentence."""
         share = f"{100 * self.agreement:.0f} % of {self.held_out}"
         finding = f"A probe fitted to {self.train} queries finds the token of {share} others"
         rule = f"{self.rule_name} finds {100 * self.rule:.0f} %"
@@ -138,18 +139,18 @@ def fit_selection(
     Parameters
     ----------
     head : AttentionHead
-        On at least two sequences.
+        A head with at least two sequences.
     method : {"svm", "logistic"}
-        For rotary heads the SVM, by its kernel.
+        A rotary head needs "svm", which uses its kernel.
     queries : int
-        Most training queries, drawn at random from the training sequences; as many again at most are tested. Where the
-        training queries see more than 8192 tokens together, each is fitted on the token it attends to most and others
-        drawn at random, about 4096 together; tested are all that a query sees.
+        Largest number of training queries, and of test queries, drawn at random. If the training queries see more than
+        8192 tokens together, each is fitted on the token it attends to most and on others drawn at random, about 4096
+        in all. The test uses all visible tokens.
     held_out : float
-        Share of the sequences that are kept for the test.
+        Share of the sequences reserved for the test.
     seed : int
     time_limit : float, optional
-        Seconds that one SVM may take.
+        Time limit of one SVM, in seconds.
 
     Returns
     -------
@@ -158,7 +159,7 @@ def fit_selection(
     Raises
     ------
     ValueError
-        If there is one sequence only, an option is out of range, or a rotary head is to have a logistic probe.
+        If there is only one sequence, an option is out of range, or the method of a rotary head is "logistic".
 
     Examples
     --------
@@ -235,8 +236,8 @@ def fit_selection(
 def distinct_contexts(head: AttentionHead, rows: np.ndarray) -> np.ndarray:
     """Return one query of each context among some queries, ascending.
 
-    A context is the place of a query and the tokens it sees. These are told apart by their ids, or by their vectors
-    where the head has no ids.
+    A context is the place of a query and the tokens it sees. Contexts are compared by token ids, or by vectors if the
+    head has no ids.
     """
     ids = head.ids
     if ids is None:
@@ -254,12 +255,12 @@ def distinct_contexts(head: AttentionHead, rows: np.ndarray) -> np.ndarray:
 
 
 def _content(head: AttentionHead) -> AttentionHead:
-    """Hide distances."""
+    """Remove the distances."""
     return replace(head, turns=None)
 
 
 def _distance(head: AttentionHead) -> AttentionHead:
-    """Hide everything but distances: tokens are their positional features, and all queries are one."""
+    """Remove everything but distances: tokens become positional features, and all queries are equal."""
     return replace(
         head,
         tokens=position_features(head),
@@ -282,7 +283,7 @@ def _agreement(scores: np.ndarray, selected: np.ndarray) -> float:
 
 
 def _fitted(train: AttentionHead, permuted: np.ndarray, rng: np.random.Generator) -> tuple[AttentionHead, np.ndarray]:
-    """Leave the training queries few enough tokens; return them and which columns these are, (n, count)."""
+    """Thin the tokens of the training queries; returns the head and the remaining columns, (n, count)."""
     among = choices(train.mask, MOST_REJECTED, DRAWN_REJECTED)
     if among is None:
         return train, np.broadcast_to(np.arange(train.mask.shape[1]), train.mask.shape)
@@ -291,13 +292,13 @@ def _fitted(train: AttentionHead, permuted: np.ndarray, rng: np.random.Generator
 
 
 def _products(train: AttentionHead) -> Kernel:
-    return TokenProducts(train, unweighted=False) if train.mask.sum() <= MOST_TOKENS else Factored(train)
+    return TokenProducts(train, unweighted=False) if train.mask.sum() <= GRAM_TOKENS else Factored(train)
 
 
 def _svm(
     train: AttentionHead, selected: np.ndarray, time_limit: float | None, products: Kernel | None = None
 ) -> tuple[Scores, np.ndarray]:
-    """Fit the soft-margin SVM, from inner products where given; return what scores queries, and the multipliers."""
+    """Fit the soft-margin SVM, from inner products if given; returns a scoring function and multipliers."""
     price = PRICE / _length(train, selected) ** 2
     if products is not None:
         fit = solve_selection(train, selected, products, price, FIT, time_limit)
@@ -308,7 +309,7 @@ def _svm(
 
 
 def _logistic(train: AttentionHead, selected: np.ndarray, time_limit: float | None) -> tuple[Scores, None]:
-    """Fit by softmax cross-entropy in W; return what scores queries, and no multipliers."""
+    """Fit by softmax cross-entropy in W; returns a scoring function, and None for the multipliers."""
     problem = train.problem(selected)
     _, _, d, dz = problem.shape
     length, rows = _length(train, selected), np.arange(len(selected))
@@ -339,7 +340,7 @@ def _hebbian(train: AttentionHead, test: AttentionHead) -> np.ndarray:
 
 
 def _length(head: AttentionHead, selected: np.ndarray) -> float:
-    """Root mean square length of a constraint, |token difference| |query| (lifted, when the head is rotary)."""
+    """Root mean square length of a constraint, |token difference| |query| (lifted for a rotary head)."""
     total, count = 0.0, 0
     size = np.square(head.queries).sum(axis=1)
     rho = position_features(head)

@@ -1,11 +1,11 @@
-r"""How many query-key coordinates the heads of a model use.
+r"""The number of query-key coordinates that the heads of a model use.
 
-Of the singular values of a head's W, and of its scores' :math:`C_x^{1/2} W C_z^{1/2}`, with C_x the covariance of
-tokens around the mean of what their query sees (a constant added to a query's scores changes nothing) and C_z the
-second moment of queries: the effective rank, the exponential of the entropy of the normalised singular values (Roy and
-Vetterli, EUSIPCO 2007), and the number that carry 99 % of their squared sum. The second spectrum is the one that
-counts: directions that no token takes need no coordinate. For rotary heads, whose pairs may not be mixed, the spectrum
-is that of the coordinates' energies.
+Two spectra of a head are measured: the singular values of W, and of its scores' :math:`C_x^{1/2} W C_z^{1/2}`. C_x is
+the covariance of tokens around the mean of the tokens that their query sees, since a constant added to a query's scores
+changes nothing; C_z is the second moment of queries. The effective rank is the exponential of the entropy of the
+normalised singular values (Roy and Vetterli, EUSIPCO 2007). The second number is how many singular values carry 99 % of
+the squared sum. The spectrum of the scores is the relevant one: a direction that no token takes needs no coordinate.
+For rotary heads, whose pairs may not be mixed, the spectrum consists of the coordinates' energies.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class HeadRank(Listed):
     layer, head, width : int
         Width is the number of query-key coordinates.
     weights, scores : float
-        Effective rank of W, and of the scores on the inputs.
     weights99, scores99 : int
+        Numbers of singular values with 99 % of the squared sum.
         Singular values with 99 % of the squared sum.
 
     Examples
@@ -133,7 +133,7 @@ def effective_rank(values: np.ndarray) -> float:
 
 
 def token_root(head: AttentionHead) -> np.ndarray:
-    """Return a matrix A (m, d) with A^T A the mean covariance of tokens around the mean of what their query sees."""
+    """Return A (m, d) with A^T A the mean covariance of tokens around the mean of their query's visible tokens."""
     total = np.zeros((head.tokens.shape[2],) * 2)
     for j, rows in by_sequence(head.sequence):
         weight = head.mask[rows].astype(float)  # (queries, T)

@@ -18,12 +18,13 @@ from attsvm.pretrained.activations.sources import explain
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.rotary import Turns
 
-# Float32 probabilities of the models supported differ from the factors' by 1e-7 to 1e-6.
-TOLERANCE = 1e-5
-# A score q.k is wrong by the rounding of q, k and their product, less than ROUNDINGS eps |q||k| in all models tried;
-# half of that reaches a probability. Beyond LOOSEST that says nothing any more and the model is run again in float64.
-ROUNDINGS, LOOSEST = 8.0, 1e-3
-# Arguments of an attention function that a head has a place for: a soft cap, and the scores of null tokens.
+# Largest difference of probabilities from the factors'; float32 probabilities of supported models differ by 1e-7 to
+# 1e-6.
+PROBABILITY_TOLERANCE = 1e-5
+# Largest error of a score q.k in eps |q||k|, from the rounding of q, k and their product, in all models tried; half of
+# it reaches a probability. Above LOOSEST it decides nothing, and the model is run again in float64.
+SCORE_ROUNDINGS, LOOSEST = 8.0, 1e-3
+# Arguments of an attention function that a head stores: a soft cap, and the scores of null tokens.
 _SOFT_CAP, SINKS = "softcap", "s_aux"
 NULL_TOKEN = "[null]"
 
@@ -45,7 +46,7 @@ class HeadReader:
         self._shared = tokens.Shared()
 
     def heads(self, numbers: list[int] | None) -> list[int]:
-        """Check numbers of heads; from the end they are negative."""
+        """Check numbers of heads; negative numbers count from the end."""
         count = self.call.query.shape[1]
         for head in numbers or ():
             if not -count <= head < count:
@@ -85,7 +86,7 @@ class HeadReader:
         ids = tokens.identifiers(stream, (call.key.shape[0], call.key.shape[2]))
         texts, special = tokens.token_texts(ids, self._tokenizer)
         asks = query.bias is not None
-        # A key bias adds one number to all scores of a query, but for what depends on place.
+        # A key bias adds one number to all scores of a query, except under rotary positions.
         reads = key.bias is not None and (rotation is not None or bool(call.relative))
         turns = None
         if rotation is not None:
@@ -141,8 +142,8 @@ def _tolerance(call: AttentionCall, h: int) -> float:
     query, key = call.query[:, h].double(), call.key[:, h * call.key.shape[1] // call.query.shape[1]].double()
     lengths = query.norm(dim=-1).amax(dim=1) * key.norm(dim=-1).amax(dim=1) * abs(call.scaling)
     largest = ((query @ key.mT).abs().amax() * abs(call.scaling)).item()
-    of_scores = ROUNDINGS * torch.finfo(call.query.dtype).eps * float(lengths.max())
-    return max(TOLERANCE, 0.5 * (of_scores + torch.finfo(torch.float32).eps * largest))
+    of_scores = SCORE_ROUNDINGS * torch.finfo(call.query.dtype).eps * float(lengths.max())
+    return max(PROBABILITY_TOLERANCE, 0.5 * (of_scores + torch.finfo(torch.float32).eps * largest))
 
 
 def _refuse_extras(call: AttentionCall) -> None:

@@ -1,4 +1,4 @@
-"""What a head reads at a place of a text: a hidden state in parts, and the factor that makes a query or key of it."""
+"""The hidden state that a head reads at a row of a text, in parts, and the factor that maps it to a query or key."""
 
 from __future__ import annotations
 
@@ -13,48 +13,49 @@ from attsvm.pretrained.activations.image import Origin, Side, image, origin
 from attsvm.pretrained.activations.layers import own_number
 from attsvm.pretrained.activations.recording import AttentionCall
 from attsvm.pretrained.activations.residual import Component, Part, parts
-from attsvm.pretrained.activations.tape import Row, Tape
+from attsvm.pretrained.activations.tape import Tape, VectorIndex
 from attsvm.pretrained.head import AttentionHead
 from attsvm.pretrained.rotary import rotate
 
-# A sum of n numbers is wrong by less than n roundings of their absolute sum, and a stream of 100 layers has 300 or so.
-ROUNDINGS = 300.0
+# Number of roundings of the absolute sum by which a sum of n < 300 numbers may err; a stream of 100 layers has about
+# 300.
+STREAM_ROUNDINGS = 300.0
 
 
 def rounding(dtype: torch.dtype) -> float:
-    """Return what rounding explains, relative to what is summed; most norms compute in float32 in a float64 model too.
+    """Return the relative rounding of a sum; most norms compute in float32 even in a float64 model.
 
     Parameters
     ----------
     dtype : torch.dtype
-        Of the model.
+        The model's dtype.
     """
-    return ROUNDINGS * max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
+    return STREAM_ROUNDINGS * max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """What a head reads at one place.
+class VectorReading:
+    """The hidden state that a head reads at one row.
 
     Attributes
     ----------
     row : int
-        In its sequence, padding counted, and a null token.
+        Row in its sequence, including padding and a null token.
     width : int
         d.
     length : int
-        Rows of the sequence, T.
+        Number of rows of the sequence, T.
     state : ndarray, shape (d,)
-        The hidden state that is projected; with a last coordinate 1 where constants are added to the projection.
+        The hidden state that is projected; with a last coordinate 1 if constants are added to the projection.
     factor : ndarray, shape (d, dh)
-        K, or Q with the scale, turned by the position of the place; where norms of queries and keys or latents stand
-        between, with their gain and over their denominator.
+        K, or Q with the scale, rotated by the position. It includes the gains and denominators of norms of queries,
+        keys and latents.
     live : ndarray, shape (d, dh)
-        Derivative of the query or key by the state with these norms live; the factor itself where there are none.
+        Derivative of the query or key by the state with these norms live; equal to the factor if there are none.
     parts : dict of Component to Part
-        Of the state.
+        Parts of the state.
     norm : tuple of (str, ndarray of shape (d,)), or None
-        Path of the norm that put the state out, and what it read.
+        Path and input of the norm whose output the state is.
     """
 
     row: int
@@ -72,7 +73,7 @@ class Reading:
         return self.state @ self.factor
 
     def vectors(self, components: Sequence[Component]) -> np.ndarray:
-        """Return the parts of components, (C, d); zero where one has none."""
+        """Return the parts of components, (C, d); zero for a component without a part."""
         out = np.zeros((len(components), len(self.state)))
         for c, component in enumerate(components):
             if component in self.parts:
@@ -80,7 +81,7 @@ class Reading:
         return out
 
     def places(self, components: Sequence[Component]) -> np.ndarray:
-        """Return the parts of components, multiplied by the other side, by the rows they come from, (C, T)."""
+        """Return the parts of components, times the other side, by the rows they come from, (C, T)."""
         out = np.zeros((len(components), self.length))
         for c, component in enumerate(components):
             if component in self.parts:
@@ -98,7 +99,7 @@ class Question:
     head : AttentionHead
     sequence : int
     number : int
-        Number of the query among those of the head: its place, what it sees and its additive bias.
+        Number of the query among the head's queries; it determines position, visible tokens and additive bias.
     """
 
     call: AttentionCall
@@ -108,11 +109,11 @@ class Question:
 
     @property
     def row(self) -> int:
-        """Row of the query in its sequence, a null token not counted."""
+        """Row of the query in its sequence, without a null token."""
         return self.own_row("query", int(self.head.position[self.number]))
 
     def own_row(self, side: Side, row: int) -> int:
-        """Return a row, a null token not counted; -1 for the null token itself."""
+        """Return a row without counting a null token; -1 for the null token itself."""
         return row - (self.head.first_place if side == "keys" or self.head.self_attention else 0)
 
     def query(self, call: AttentionCall, sequence: int) -> np.ndarray:
@@ -120,13 +121,13 @@ class Question:
         return (call.query[sequence, self.head.head, self.row].double() * call.scaling).cpu().numpy()
 
     def keys(self, call: AttentionCall, sequence: int) -> np.ndarray:
-        """Return the keys in a sequence of a call, (T, dh); a null token has none, which is a vector of zeros."""
+        """Return the keys in a sequence of a call, (T, dh); zero for a null token, which has no key."""
         group = self.head.head * call.key.shape[1] // call.query.shape[1]
         keys = call.key[sequence, group].double().cpu().numpy()
         return np.pad(keys, [(self.head.first_place, 0), (0, 0)])
 
     def visible(self, side: Side) -> np.ndarray:
-        """Tell which rows are no padding, those of queries or of keys, a null token not counted."""
+        """Mark the rows of queries or keys that are not padding, without a null token."""
         head = self.head
         if side == "keys" or head.self_attention:
             return np.asarray(head.text_place[self.sequence, head.first_place :] >= 0)
@@ -142,47 +143,47 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What a split was made from, to run the model again with a component changed.
+    """Everything needed to run the model again with a component of a split changed.
 
     Attributes
     ----------
     model : PreTrainedModel
     inputs : dict
-        With which it was called.
+        Arguments of the model's call.
     question : Question
-    query, chosen, rival : Reading
+    query, chosen, rival : VectorReading
     keys : ndarray, shape (T, dh)
-        Of all rows of the sequence, as they reached attention.
+        Keys of all rows of the sequence, as attention received them.
     places, asking : ndarray of int
-        Rows of tokens, and of queries, that are no padding.
+        Rows of tokens, and of queries, that are not padding.
     origins : dict
-        What queries and keys are made from.
+        The hidden states from which queries and keys are made.
     """
 
     model: Any
     inputs: dict[str, Any]
     question: Question
-    query: Reading
-    chosen: Reading
-    rival: Reading
+    query: VectorReading
+    chosen: VectorReading
+    rival: VectorReading
     keys: np.ndarray
     places: np.ndarray
     asking: np.ndarray
     origins: dict[Side, Origin]
 
-    def readings(self, side: Side) -> list[Reading]:
-        """Return those of a side."""
+    def readings(self, side: Side) -> list[VectorReading]:
+        """Return the readings of a side."""
         return [self.query] if side == "query" else [self.chosen, self.rival]
 
     def effects(self, vectors: Sequence[np.ndarray], side: Side, *, live: bool = False) -> np.ndarray:
-        """Return what parts (C, d) of each reading of a side add to the logits of the tokens, (C, T).
+        """Return the contributions of parts (C, d) of each reading of a side to the logits of the tokens, (C, T).
 
         Parameters
         ----------
         vectors : sequence of ndarray
         side : {"query", "keys"}
         live : bool
-            By the derivative of norms of queries and keys, and not with their denominators frozen.
+            Use the derivative of norms of queries and keys instead of freezing their denominators.
         """
         out = np.zeros((len(vectors[0]), len(self.keys)))
         for reading, one in zip(self.readings(side), vectors, strict=True):
@@ -196,20 +197,20 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """Reads what a head reads off the tape of a forward pass.
+    """Reads a head's hidden states from the tape of a forward pass.
 
     Attributes
     ----------
     tape : Tape
     question : Question
     spread : bool
-        Whether what earlier heads bring counts at the places they read, and not at its own.
+        Whether the output of earlier heads counts at the rows that they read, instead of at their own row.
     end : Tensor or None
-        A hidden state that features are parts of.
+        A hidden state that consists of features.
     features : mapping of int to mapping of int to ndarray
-        By row and number.
+        Features by row and number.
     origins : dict
-        What queries and keys are made from.
+        The hidden states from which queries and keys are made.
     """
 
     tape: Tape
@@ -226,15 +227,15 @@ class Reader:
         other = None if self.question.head.self_attention else self.origins["query"].states
         self.origins["keys"] = origin(self.tape, call, places[0], "keys", other)
 
-    def read(self, side: Side, row: int, direction: np.ndarray) -> Reading:
-        """Take the state at a row apart.
+    def read(self, side: Side, row: int, direction: np.ndarray) -> VectorReading:
+        """Split the state at a row into parts.
 
         Parameters
         ----------
         side : {"query", "keys"}
         row : int
         direction : ndarray, shape (dh,)
-            That the query or key is multiplied by.
+            Vector by which the query or key is multiplied.
 
         Raises
         ------
@@ -243,10 +244,10 @@ class Reader:
         """
         head, states, own = self.question.head, self.origins[side].states, self.question.own_row(side, row)
         d, length = states.shape[-1], states.shape[1] + row - own
-        if own < 0:  # of a null token, which has neither state nor key
+        if own < 0:  # a null token has neither state nor key
             nothing = np.zeros((d, len(direction)))
-            return Reading(row, d, length, np.zeros(d), nothing, nothing, {}, None)
-        place = Row((self.question.sequence, own), tuple(states.shape[:2]))
+            return VectorReading(row, d, length, np.zeros(d), nothing, nothing, {}, None)
+        place = VectorIndex((self.question.sequence, own), tuple(states.shape[:2]))
         state, factor, live = self._maps(side, own, place.of(states, d))
         towards = factor @ direction
         split = parts(
@@ -267,10 +268,10 @@ class Reader:
             split[self._constant(side)] = Part(np.eye(d + 1)[d], None, at_place)
         norm = None if states is self.end else self.tape.norm_before(states)
         before = None if norm is None else (norm[0], place.of(norm[1], d))
-        return Reading(row, d, length, state, factor, live, split, before)
+        return VectorReading(row, d, length, state, factor, live, split, before)
 
     def _maps(self, side: Side, row: int, state: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return a state, with a last coordinate 1 where constants are added, its factor, and that with norms live."""
+        """Return a state with a last coordinate 1 for added constants, its factor, and the factor with norms live."""
         head, call, sequence = self.question.head, self.question.call, self.question.sequence
         linear, factor = (head.places[0], head.K) if side == "keys" else (head.places[1], head.Q)
         if linear.kind == "linear":
@@ -298,7 +299,7 @@ class Reader:
         return state, scale * factor, scale * live
 
     def _constant(self, side: Side) -> Component:
-        """Name what is added to a projection."""
+        """Name the constants that are added to a projection."""
         place, name = self.question.head.places[side == "query"], self.question.head.name
         path = f"{place.path}.bias" if place.kind == "linear" else f"{name} biases of {side}"
         return Component("bias", path, own_number(name))

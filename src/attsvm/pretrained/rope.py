@@ -1,21 +1,21 @@
 r"""Rotary heads as plain selection problems: lifted tokens, and the kernel that never builds them.
 
-With rotary positions the score of token t for the query at position q depends on their distance
-:math:`\Delta = q - t`. For a pair p of coordinates turned by :math:`\theta_p` per position, K_p and Q_p the two columns
-of each factor, and :math:`J = \bigl(\begin{smallmatrix}0&-1\\1&0\end{smallmatrix}\bigr)`,
+Under rotary positions the score of token t for the query at position q depends on their distance
+:math:`\Delta = q - t`. Let a pair p of coordinates rotate by :math:`\theta_p` per position, K_p and Q_p be the two
+columns of each factor, and :math:`J = \bigl(\begin{smallmatrix}0&-1\\1&0\end{smallmatrix}\bigr)`. The score is
 
 .. math:: a = \sum_p \cos(\theta_p\Delta)\, x^\top A_p z + \sin(\theta_p\Delta)\, x^\top B_p z,
     \qquad A_p = K_p Q_p^\top,\; B_p = K_p J Q_p^\top,
 
-plus :math:`x^\top A_0 z` of the coordinates that are not turned. That is the plain bilinear score of the lifted token
-:math:`\rho(\Delta)\otimes x` with :math:`\rho = [\cos\theta_p\Delta, \sin\theta_p\Delta, 1]`, so everything said of
-attention SVMs holds for rotary heads in the lifted space (RoPE: arXiv 2104.09864). The lift is 2P + 1 times as wide as
-the token; inner products of lifted tokens,
+plus :math:`x^\top A_0 z` of the coordinates that do not rotate. This is the plain bilinear score of the lifted token
+:math:`\rho(\Delta)\otimes x` with :math:`\rho = [\cos\theta_p\Delta, \sin\theta_p\Delta, 1]`, so all results on
+attention SVMs hold for rotary heads in the lifted space (RoPE: arXiv 2104.09864). The lift is 2P + 1 times as wide as
+the token. Inner products of lifted tokens,
 
 .. math:: \langle\rho(\Delta), \rho(\Delta')\rangle \langle x, x'\rangle
     = \Bigl(1 + \sum_p \cos\theta_p(\Delta - \Delta')\Bigr) \langle x, x'\rangle ,
 
-cost no more than those of the tokens, which is all that :mod:`attsvm.pretrained.inner_products` needs.
+cost no more than inner products of tokens; :mod:`attsvm.pretrained.inner_products` needs nothing else.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Lifted(Listed):
     W: np.ndarray
 
     def problem(self, selected: np.ndarray | None = None) -> SelectionProblem:
-        """Pose the selection problem of the lifted tokens; by default of those the head attends to most.
+        """Pose the selection problem of the lifted tokens; by default with the tokens the head attends to most.
 
         Examples
         --------

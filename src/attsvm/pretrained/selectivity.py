@@ -1,10 +1,10 @@
-r"""What a head selects, and how sharply, from its attention alone.
+r"""The selection of a head and its hardness, from its attention alone.
 
 Hardness is measured by the median over queries of the largest probability, and by the size of the smallest set of
-tokens that holds 99 % of the attention. Whether a head attends to content or to a place is read from the offset of the
-token attended to most (place relative to the query), from how often it is the same place in its text, and from the
-share of attention on tokens that the tokenizer adds ([CLS], [SEP]), beside the share uniform attention would give them.
-Queries that see one token only say nothing and are left out.
+tokens with 99 % of the attention. Three numbers tell attention to content from attention to a place: the most common
+offset of the token attended to most (place relative to the query), the share of queries for which it is the same place
+in its text, and the share of attention on tokens that the tokenizer adds ([CLS], [SEP]), compared with the share under
+uniform attention. Queries that see only one token are omitted.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from attsvm.core.summary import Worded
 from attsvm.pretrained.head import AttentionHead
 
 MASS = 0.99
-# A head whose median largest probability is this or more selects; one whose median set of 99 % holds this part of the
-# visible tokens or more averages.
+# Median largest probability from which a head is hard, and median share of the visible tokens in the set of 99 % from
+# which it is soft.
 HARD, SOFT = 0.9, 0.5
-# Most queries choose by a rule: this share of them agrees with it.
+# Share of queries from which a rule describes most queries.
 MOSTLY = 0.6
 
 
@@ -40,15 +40,15 @@ class SelectionReport(Worded):
     visible : float
         Median number of tokens a query sees.
     special : float or None
-        Share of attention on special tokens; None where they are not known.
+        Share of attention on special tokens; None if they are unknown.
     special_uniform : float or None
-        The share uniform attention would give them.
+        Share of the special tokens under uniform attention.
     offsets : ndarray of int, shape (m,)
-        Place of the token attended to most less the place of the query; empty for cross-attention.
+        Place of the token attended to most minus the place of the query; empty for cross-attention.
     offset_shares : ndarray, shape (m,)
         Share of queries with that offset.
     place : int
-        The most common place in its text of the token attended to most; -1 is a null token before it.
+        Most common place of the token attended to most in its text; -1 is a null token before the text.
     place_share : float
     verdict : {"hard", "soft", "between"}
 
@@ -83,7 +83,7 @@ class SelectionReport(Worded):
 
     @property
     def sentence(self) -> str:
-        """Say it in one sentence."""
+        """State the result in one sentence."""
         how = {
             "hard": f"Hard: the token that a query attends to most has {100 * self.top1:.0f} % of its attention "
             "(median)",
@@ -95,7 +95,7 @@ class SelectionReport(Worded):
 
     @property
     def rule(self) -> str:
-        """Say by what rule most queries choose, if by one of place."""
+        """Describe the rule of place by which most queries select, if there is one."""
         if self.offset is not None and self.offset[1] >= MOSTLY:
             offset, share = self.offset
             where = {-1: "the token before", 0: "itself", 1: "the token after"}.get(offset, f"the token at {offset:+d}")
@@ -110,7 +110,7 @@ class SelectionReport(Worded):
 
 
 def selection_report(head: AttentionHead) -> SelectionReport:
-    """Measure what a head attends to.
+    """Measure a head's attention.
 
     Parameters
     ----------
@@ -138,18 +138,18 @@ def selection_report(head: AttentionHead) -> SelectionReport:
 
 @dataclass(frozen=True, eq=False)
 class QueryNumbers:
-    """What a report needs of each query, (n,) each; of the texts that are not kept, this alone is noted.
+    """Numbers of each query that a report needs, (n,) each; only these are stored of texts that are not kept.
 
     Attributes
     ----------
     top1 : ndarray
-        Its largest probability.
+        Largest probability of the query.
     set99, visible : ndarray of int
         Tokens with 99 % of its attention, and tokens it sees.
     place : ndarray of int
         Place in its text of the token it attends to most.
     offset : ndarray of int
-        The same less its own place; empty for cross-attention.
+        This place minus the query's place; empty for cross-attention.
     special, uniform : ndarray
         Share of its attention on special tokens, and of the tokens that it sees that are special; empty where they are
         not known.

@@ -1,4 +1,4 @@
-"""Which tokens each query reads: those of its sequence, and an additive term of its own as one more coordinate."""
+"""The tokens that each query reads: its sequence, with its additive term as one more coordinate."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-# Tokens that each query has for itself are refused above this size: the kernel form needs none.
-MOST_BYTES = 1 << 31
-# Roundings of float32 by which an additive term of the tokens alone differs from query to query, relative to its size.
-SAME = 1e-6
+# Largest number of bytes of tokens that are copied per query; the kernel form needs no copies.
+COPIED_BYTES = 1 << 31
+# Relative difference between queries up to which an additive term counts as a function of the tokens alone (float32).
+SAME_TERM = 1e-6
 
 
 def by_sequence(sequence: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -20,16 +20,16 @@ def by_sequence(sequence: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def refuse_size(size: float, queries: int, what: str) -> None:
-    """Refuse arrays above :data:`MOST_BYTES`.
+    """Refuse arrays above :data:`COPIED_BYTES`.
 
     Raises
     ------
     ValueError
-        With what would be so large, and the remedy.
+        The sentence names the array and the remedy.
     """
-    if size > MOST_BYTES:
+    if size > COPIED_BYTES:
         raise ValueError(
-            f"the {what} of {queries} queries takes {size / 2**30:.1f} GiB; at most {MOST_BYTES / 2**30:.1f} were "
+            f"the {what} of {queries} queries takes {size / 2**30:.1f} GiB; at most {COPIED_BYTES / 2**30:.1f} were "
             "expected: take fewer queries, head.take(rows), or use solve_kernel, which never builds them."
         )
 
@@ -42,7 +42,7 @@ def tokens_with_bias(
     Returns
     -------
     tokens : ndarray, shape (b, T, d + 1) or (n, T, d + 1)
-        The second where the term is another for each query.
+        The second if the term differs between queries.
     sequence : ndarray of int, shape (n,)
         Which of them each query reads.
 
@@ -62,7 +62,7 @@ def tokens_with_bias(
 def _bias_of_tokens(
     shape: tuple[int, ...], sequence: np.ndarray, mask: np.ndarray, bias: np.ndarray
 ) -> np.ndarray | None:
-    """Additive term as a number of each token, (b, T), where it is one up to a number of each query (ALiBi)."""
+    """Additive term as one number per token, (b, T), if it is one up to a number per query (ALiBi)."""
     out = np.zeros(shape)
     size = float(np.abs(bias).max())
     for j, rows in by_sequence(sequence):
@@ -71,6 +71,6 @@ def _bias_of_tokens(
             return None
         out[j] = bias[widest]
         shift = np.where(mask[rows], bias[rows] - out[j], np.nan)
-        if (np.nanmax(shift, axis=1) - np.nanmin(shift, axis=1) > SAME * size).any():
+        if (np.nanmax(shift, axis=1) - np.nanmin(shift, axis=1) > SAME_TERM * size).any():
             return None
     return out

@@ -1,12 +1,11 @@
-r"""Directions inside the span of the data, where a trained W and an SVM can be compared.
+r"""The span of the data, in which a trained W and an SVM can be compared.
 
-Margins see W only through the differences of tokens and the queries. Whatever a trained W does outside
-span{token differences} x span{queries} no SVM can or should match, so it is projected there first. Both spaces below
-answer the same questions: :class:`ExplicitSpace` with matrices, for heads with one W; :class:`KernelSpace` with inner
-products, for rotary heads, where the squared projected norm is :math:`\mathrm{tr}(V^\top G^{-1} V)` with G the Gram
-matrix of the lifted differences and the rows of V the trained matrix applied to them. V has rank d_h, so with one
-Cholesky factor of G, which depends on the tokens alone and serves all weights, a norm costs O(m^2 d_h) for m
-differences.
+Margins depend on W only through the differences of tokens and the queries. No SVM can or should match the part of a
+trained W outside span{token differences} x span{queries}, so W is projected onto it first. Two spaces have the same
+methods: :class:`ExplicitSpace` uses matrices, for heads with one W; :class:`KernelSpace` uses inner products, for
+rotary heads. Its squared projected norm is :math:`\mathrm{tr}(V^\top G^{-1} V)`, with G the Gram matrix of the lifted
+differences; the rows of V are the trained matrix applied to them. V has rank d_h. One Cholesky factor of G, which
+depends on the tokens alone, serves all weights, so a norm costs O(m^2 d_h) for m differences.
 """
 
 from __future__ import annotations
@@ -29,29 +28,29 @@ from attsvm.pretrained.rotary import rotate
 from attsvm.solvers.solving import solve
 from attsvm.study.controls import PRICE, hebbian
 
-# A direction is off by up to sqrt(2 gap), here a thousandth of its length.
-GAP = 1e-6
-# Added to the diagonal of a Gram matrix, relative to its largest eigenvalue. Eigenvalues are squares: directions along
-# which the lifted differences reach less than 1e-5 of their largest extent cannot be told from rounding, and fade.
+# Gap of an SVM: its direction errs by up to sqrt(2 gap), a thousandth of its length.
+SPAN_GAP = 1e-6
+# Diagonal added to a Gram matrix, over its largest eigenvalue. Eigenvalues are squares: directions in which the lifted
+# differences extend less than 1e-5 of their largest extent are rounding, and vanish.
 RIDGE = 1e-10
-POWER_STEPS = 20
+SPAN_POWER_STEPS = 20
 
 
 @dataclass(frozen=True)
 class Direction:
-    """An SVM beside the trained W.
+    """An SVM compared with the trained W.
 
     Attributes
     ----------
     cosine : float
-        With the trained W inside the data's span.
+        Cosine with the trained W inside the data's span.
     objective : float
-        Norm of the SVM, one over the largest margin of a W of norm one; infinite where there is none.
+        Norm of the SVM, the inverse of the largest margin of a W of norm one; infinite if there is no SVM.
     gap : float
-        Certified.
+        Certified relative gap.
     status : Status
     soft : bool
-        Whether no W makes the selection (or none was found in time), so that a soft margin stands for it.
+        Whether a soft margin replaces the SVM because no W makes the selection, or none was found in time.
     """
 
     cosine: float
@@ -62,7 +61,7 @@ class Direction:
 
 
 class Space(Protocol):
-    """What both spaces answer."""
+    """The methods of both spaces."""
 
     head: AttentionHead
 
@@ -102,9 +101,9 @@ class ExplicitSpace:
         return float(margins.min()) / float(np.linalg.norm(self._trained))
 
     def svm(self, selected: np.ndarray, norm: FactorNorm = "frobenius", time_limit: float | None = None) -> Direction:
-        """Solve the SVM of a selection; a squared hinge stands for it where there is none."""
+        """Solve the SVM of a selection; a squared hinge replaces it if it does not exist."""
         problem = self.head.problem(selected)
-        tol = GAP if norm == "frobenius" else 1e-3
+        tol = SPAN_GAP if norm == "frobenius" else 1e-3
         solution = solve(problem, norm, tol=tol, time_limit=time_limit)
         if np.isfinite(solution.objective):
             cosine = float(correlation(self._trained, solution.W))
@@ -131,7 +130,7 @@ class KernelSpace:
         self._margins = own_scores[self._rows, head.selected[self._rows]] - own_scores[self._rows, self._columns]
 
     def redrawn(self, head: AttentionHead) -> KernelSpace:
-        """Return the space of the same tokens under other weights; what is known of the tokens goes with it."""
+        """Return the space of the same tokens under other weights; results for the tokens alone are shared."""
         fresh = KernelSpace(head)
         fresh.__dict__["_choices"] = self._choices
         return fresh
@@ -160,17 +159,17 @@ class KernelSpace:
         return float(self._margins.min()) / self._norm
 
     def svm(self, selected: np.ndarray, norm: FactorNorm = "frobenius", time_limit: float | None = None) -> Direction:
-        """Solve the Frobenius SVM of a selection; a squared hinge stands for it where there is none.
+        """Solve the Frobenius SVM of a selection; a squared hinge replaces it if it does not exist.
 
         Raises
         ------
         ValueError
-            For another norm or several selected tokens, of which there is no kernel form here.
+            For another norm or several selected tokens, which have no kernel form here.
         """
         if norm != "frobenius" or selected.ndim != 1:
             raise ValueError(f"norm is {norm!r}; 'frobenius' with one token a query was expected for a rotary head.")
         products = self._choices.products
-        solution = solve_selection(self.head, selected, products, None, GAP, time_limit)
+        solution = solve_selection(self.head, selected, products, None, SPAN_GAP, time_limit)
         soft = not np.isfinite(solution.objective)
         if soft:
             queries = self.head.asking_vectors()
@@ -191,15 +190,15 @@ class KernelSpace:
 
 
 class _Choices:
-    """What the queries see, whatever they select: inner products, and the span of the differences.
+    """The part of the data that no selection changes: inner products, and the span of the differences.
 
-    Each query's tokens less the first one it sees span the differences of any selection.
+    Each query's tokens minus its first visible token span the differences of any selection.
 
     Attributes
     ----------
     products : TokenProducts
     rows, columns : ndarray of int, shape (m,)
-        The query, and the token less the first.
+        Query and token of each difference.
     first : ndarray of int, shape (n,)
     root : ndarray, shape (m, m)
         Lower Cholesky factor of the inner products of those differences, with a ridge.
@@ -244,7 +243,7 @@ def _largest_eigenvalue(matrix: np.ndarray) -> float:
     """Estimate the largest eigenvalue of a positive matrix by power steps, from below."""
     vector = np.ones(len(matrix))
     size = 0.0
-    for _ in range(POWER_STEPS):
+    for _ in range(SPAN_POWER_STEPS):
         vector = matrix @ vector
         size = float(np.linalg.norm(vector))
         if size == 0:

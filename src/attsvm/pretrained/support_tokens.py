@@ -1,4 +1,4 @@
-"""The support tokens of a fitted selection, in the words of their texts."""
+"""The support tokens of a fitted selection, with their texts."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import numpy as np
 
 from attsvm.pretrained.head import AttentionHead, text_of
 
-# Support tokens that are named, and tokens before and after the query that are shown with each.
+# Largest number of support tokens listed, and number of tokens shown before and after the query of each.
 MOST_LINES, AROUND = 20, 4
 
 
 @dataclass(frozen=True)
 class SupportToken:
-    """A rejected token that holds the SVM in place.
+    """A rejected token with a multiplier of the SVM.
 
     Attributes
     ----------
     multiplier : float
         Its share of all multipliers.
     sequence : int
-        Which sequence of the head's inputs.
+        Number of the sequence in the head's inputs.
     query, selected, token : int
-        Places in its text: who asks, what the head attends to most, and the token that came close.
+        Places in its text: the query, the token that it attends to most, and the support token.
     texts : tuple of str
-        The texts of the three; empty where the head has none.
+        The texts of the three; empty if the head has none.
     context : tuple of str
         Tokens around the query.
     """

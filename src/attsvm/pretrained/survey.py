@@ -1,4 +1,4 @@
-"""One reading of many texts, images or sounds, of which only the numbers of a sample of queries are noted."""
+"""One reading of many texts, images or sounds that stores only the numbers of a sample of queries."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from attsvm.pretrained.reader import SINKS
 from attsvm.pretrained.selectivity import QueryNumbers, numbers_of
 from attsvm.pretrained.unfinished import ResumeFile
 
-# Queries noted of each head. Two standard deviations of a share of as many are 1.1 %; a median is that of the true rank
-# 49 to 51 %.
+# Largest number of queries stored per head. For this number two standard deviations of a share are 1.1 %, and a median
+# has a true rank between 49 and 51 %.
 MOST_POSITIONS = 8192
 
 
 class Survey:
-    """Numbers of queries of texts that are not kept, by layer and head.
+    """Numbers of queries of the texts that are not kept, by layer and head.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Survey:
     inputs : callable
         Makes keyword arguments of the model for some of the texts, images or sounds, by number.
     media : Media, optional
-        Says which tokens of images or sounds are no part of them.
+        Marks the tokens that are no part of the images or sounds.
     seed : int
     """
 
@@ -57,7 +57,7 @@ class Survey:
         self._self_attention: dict[int, bool] = {}
 
     def numbers_of(self, layer: int, head: int) -> Sequence[QueryNumbers]:
-        """Numbers of a head's queries; empty where no text was left over."""
+        """Numbers of a head's queries; empty if all texts were kept."""
         return self._numbers.get((layer, head), ())
 
     def run(
@@ -68,14 +68,14 @@ class Survey:
         progress: Callable[[str, float], object] | None,
         interval: float,
     ) -> bool:
-        """Read batches, from where an earlier run was stopped; tell whether all were read.
+        """Read batches, from where an earlier run stopped; returns whether all were read.
 
         Parameters
         ----------
         batches : sequence of sequence of int
         indices : sequence of int
             Attention calls to note.
-        resumption : Unfinished
+        resumption : ResumeFile
         progress, interval
             As of :func:`attsvm.pretrained.inspection.inspect_model`.
         """
@@ -99,7 +99,7 @@ class Survey:
     def _read_batch(self, which: Sequence[int], indices: Sequence[int], share: float, rng: np.random.Generator) -> None:
         batch = self._inputs(which)
         streams: list[Stream] = []
-        # Of each text as many queries as of any other, whatever the batch.
+        # Every text has the same number of queries, in any batch.
         count = max(1, round(share * len(which)))
 
         def keep(call: AttentionCall) -> None:

@@ -1,4 +1,4 @@
-"""Fewer tokens for each query to choose among: the cost of an SVM then does not grow with the length of the texts."""
+"""Fewer tokens per query, so that the cost of an SVM does not grow with the length of the texts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from attsvm.pretrained.head import AttentionHead
 
 
 def choices(mask: np.ndarray, most: int, sample: int) -> int | None:
-    """Return among how many tokens each query may choose so that the constraints stay few; None when all may stay.
+    """Return the number of tokens per query that keeps the constraints few; None if they already are.
 
     Parameters
     ----------
     mask : ndarray of bool, shape (n, T)
     most : int
-        Constraints that are few enough as they are.
+        Largest number of constraints that count as few.
     sample : int
-        About how many are drawn where there are more.
+        Approximate number of constraints to draw if there are more.
     """
     return None if int(mask.sum()) - len(mask) <= most else max(2, sample // len(mask) + 1)
 
@@ -35,12 +35,12 @@ def drawn_tokens(
     count : int
     rng : Generator
     certain : sequence of ndarray of int, shape (n,)
-        Tokens of each query that are among them in any case; fewer than count.
+        Tokens of each query that are always included; fewer than count.
 
     Returns
     -------
     ndarray of int, shape (n, count)
-        In the order of the text; hidden tokens stand last, where a query sees fewer.
+        Indices in the order of the text; hidden tokens come last if a query sees fewer.
     """
     rank = np.where(mask, rng.random(mask.shape), np.inf)
     for tokens in certain:
@@ -51,13 +51,13 @@ def drawn_tokens(
 
 
 def thin(head: AttentionHead, columns: np.ndarray) -> AttentionHead:
-    """Leave each query a few of its tokens, as a sequence of its own, and the share of attention it pays them.
+    """Restrict each query to some of its tokens, as a separate sequence, with its attention on them normalised.
 
     Parameters
     ----------
     head : AttentionHead
     columns : ndarray of int, shape (n, count)
-        As :func:`drawn_tokens` returns them. The query's own token follows, hidden, so that its place is known.
+        Tokens that :func:`drawn_tokens` returns. The query's own token follows, hidden, so that its place is known.
     """
     mask = np.take_along_axis(head.mask, columns, axis=1)
     position = head.position

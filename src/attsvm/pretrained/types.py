@@ -1,16 +1,16 @@
-r"""Named types of heads, from where all of the attention lies.
+r"""Named types of heads, by where most of the attention lies.
 
-A type is a set of tokens that each query has by a rule, and its score the mean share of attention on that set, over the
-queries that have one: the token before (*previous*); the token at one other offset (*offset*); other tokens of the same
-word (*duplicate*); tokens that follow another occurrence of the query's word (*induction*, Elhage et al. 2021, Olsson
-et al., arXiv 2209.11895); the first token of the text (*first*, a sink); punctuation and the tokens that the tokenizer
-adds (*delimiter*); the null token of attention sinks (*null*). *Content* is what no rule of place explains: the total
-variation between a query's attention and the mean attention by offset or by place, whichever is nearer.
+A type assigns to each query a set of tokens by a rule; its score is the mean share of attention on that set, over the
+queries with a nonempty set. The types are: the token before (*previous*); the token at one other offset (*offset*);
+other tokens of the same word (*duplicate*); tokens that follow another occurrence of the query's word (*induction*,
+Elhage et al. 2021, Olsson et al., arXiv 2209.11895); the first token of the text (*first*, a sink); punctuation and the
+tokens that the tokenizer adds (*delimiter*); the null token of attention sinks (*null*). *Content* is the attention
+that no rule of place explains: the total variation between a query's attention and the mean attention by offset or by
+place, whichever is nearer.
 
-Uniform attention gives every set its share, and a head with re-drawn weights (:mod:`attsvm.pretrained.null`) gives it
-more or less than that. A head is named by the set of which it has the most beyond both, if its score stands out among
-the re-drawn heads' and is at least :data:`NAMED`; failing that "content", if only that stands out; failing that it has
-no name.
+Uniform attention also gives every set a share, and heads with re-drawn weights (:mod:`attsvm.pretrained.null`) give it
+more or less. A head is named by the set with the largest excess over both, if its score stands out among the re-drawn
+heads and is at least :data:`NAME_SHARE`. Otherwise it is named "content" if content stands out, and else has no name.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from attsvm.pretrained.null import Standing, redrawn
 from attsvm.pretrained.selectivity import has_choice
 from attsvm.pretrained.sequences import by_sequence
 
-TYPES = ("previous", "offset", "duplicate", "induction", "first", "delimiter", "null", "content")
-# Share of attention below which a set names no head.
+# Share of attention below which a set does not name a head.
 NAME_SHARE = 0.3
-# Offsets tried for the positional type.
-REACH = 8
+# Largest offset tried for the type "offset".
+MOST_OFFSET = 8
 MOST_TYPES = 6
-# Queries drawn times tokens of a text: long texts are scored on fewer queries, a quarter of those asked for at least.
-# The standard error of a mean share over q queries is at most 1 / (2 sqrt q).
+# Number of queries times tokens per text above which a type is scored on fewer queries, at least a quarter. The
+# standard error of a mean share over q queries is at most 1 / (2 sqrt q).
 MOST_ENTRIES = 1 << 19
 _PHRASES = {
     "previous": "the token before",
@@ -52,11 +51,11 @@ class TypeScore(Listed):
     Attributes
     ----------
     queries : int
-        Queries to which the rule gives a token.
+        Number of queries with a nonempty set.
     uniform : float
-        What uniform attention would score.
+        Score of uniform attention.
     standing : Standing
-        The score, and those of heads with re-drawn weights.
+        The score, and the scores of heads with re-drawn weights.
 
     Examples
     --------
@@ -78,7 +77,7 @@ class TypeScore(Listed):
 
     @property
     def excess(self) -> float:
-        """Score beyond what uniform attention and the median re-drawn head have."""
+        """Score minus the larger of uniform attention's and the median re-drawn head's score."""
         return self.score - max(self.uniform, self.standing.median)
 
 
@@ -89,13 +88,13 @@ class HeadTypes(Worded):
     Attributes
     ----------
     scores : dict of str to TypeScore
-        By type; missing are those of which the inputs say nothing (no token ids; offsets of cross-attention).
+        Scores by type, without types that the inputs do not define (no token ids; offsets of cross-attention).
     offset : int or None
-        The one of the type "offset".
+        The offset of the type "offset".
     name : str or None
-        The type it is named by.
+        The type that names the head.
     shows : ndarray of int
-        Queries of the head (rows) with the most of their attention where the name says, of different sequences.
+        Queries of the head (rows), of different sequences, with the largest attention on the set that names it.
 
     Examples
     --------
@@ -200,7 +199,7 @@ def head_types(head: AttentionHead, *, draws: int = 30, queries: int = 1000, see
 
 
 def _sample(head: AttentionHead, several: np.ndarray, queries: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw sequences until they have enough queries, and thin what is too much; ascending."""
+    """Draw sequences until they have enough queries, and thin the excess; ascending."""
     sequences = rng.permutation(np.unique(head.sequence[several]))
     counts = np.bincount(head.sequence[several])[sequences]
     enough = sequences[: int(np.searchsorted(np.cumsum(counts), queries)) + 1]
@@ -246,9 +245,9 @@ def _offsets(head: AttentionHead) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """Return the queries that see a token at each offset, and that token, where at least half of them do."""
     if not head.self_attention:
         return {}
-    distance = np.where(head.mask, head.text_place[head.sequence] - head.query_place[:, None], REACH + 1)
+    distance = np.where(head.mask, head.text_place[head.sequence] - head.query_place[:, None], MOST_OFFSET + 1)
     out = {}
-    for k in range(-REACH, REACH + 1):
+    for k in range(-MOST_OFFSET, MOST_OFFSET + 1):
         rows, columns = np.nonzero(distance == k)
         if k != -1 and len(rows) >= 0.5 * len(distance):
             out[k] = rows, columns
@@ -258,7 +257,7 @@ def _offsets(head: AttentionHead) -> dict[int, tuple[np.ndarray, np.ndarray]]:
 def _scores(
     head: AttentionHead, sets: dict[str, np.ndarray], offsets: dict[int, tuple[np.ndarray, np.ndarray]]
 ) -> tuple[dict[str, float], int | None]:
-    """Score every type; return the best offset beside."""
+    """Score every type; returns the scores and the best offset."""
     attention = np.where(head.mask, head.probabilities, 0.0)
     scores = {name: float((attention * tokens).sum(axis=1)[tokens.any(axis=1)].mean()) for name, tokens in sets.items()}
     offset = None
@@ -297,7 +296,7 @@ def _name(scores: dict[str, TypeScore]) -> str | None:
 
 
 def _showing(head: AttentionHead, sets: dict[str, np.ndarray], name: str | None, offset: int | None) -> np.ndarray:
-    """Find the queries with the most attention where the name says, one a sequence."""
+    """Find the queries with the most attention on the set that names the head, one per sequence."""
     if name is None:
         return np.zeros(0, dtype=int)
     attention = np.where(head.mask, head.probabilities, 0.0)

@@ -1,7 +1,7 @@
-"""Finished heads of an inspection on disk, so that one that was stopped goes on.
+"""Finished heads of an inspection on disk, from which an interrupted inspection continues.
 
-A folder holds `heads.jsonl`, a line for each head, and `survey.npz`, the numbers of texts that are read once. The first
-line names what they depend on; those of anything else are written over.
+A folder holds `heads.jsonl`, one line per head, and `survey.npz`, the numbers of texts that are read once. The first
+line identifies the model, texts and settings; files of another inspection are overwritten.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from attsvm.core.status import Status
 from attsvm.pretrained.extract import RefusedHead
 from attsvm.pretrained.finding import HeadFinding
 
-HEADS, SURVEY = "heads.jsonl", "survey.npz"
+HEADS_FILE, SURVEY_FILE = "heads.jsonl", "survey.npz"
 _PACKAGE = "attsvm.pretrained."
 
 
 def fingerprint(model: Any, texts: Sequence[str], settings: tuple[int, ...]) -> str:
-    """Summarise what the numbers of a head depend on."""
+    """Compute a digest of everything that the numbers of a head depend on."""
     digest = hashlib.sha256(repr((attsvm.__version__, type(model).__name__, settings)).encode())
     for text in texts:
         digest.update(text.encode() + b"\0")
@@ -40,28 +40,28 @@ def fingerprint(model: Any, texts: Sequence[str], settings: tuple[int, ...]) -> 
 
 
 class ResumeFile:
-    """What of an inspection is on disk.
+    """The part of an inspection that is on disk.
 
     Parameters
     ----------
     folder : Path, optional
-        Without one nothing is written.
+        Default: nothing is written.
     key : str
-        What the numbers depend on.
+        Digest of the model, texts and settings.
 
     Raises
     ------
     ValueError
-        If the folder holds files of these names that no inspection wrote; a sentence.
+        If the folder holds files of these names that no inspection wrote; the message is a sentence.
     """
 
     def __init__(self, folder: Path | None, key: str) -> None:
         self._folder = folder
         if folder is None:
             return
-        first = _first_line(folder / HEADS)
+        first = _first_line(folder / HEADS_FILE)
         if set(first) != {"key"}:
-            strange = next((name for name in (HEADS, SURVEY) if (folder / name).exists()), None)
+            strange = next((name for name in (HEADS_FILE, SURVEY_FILE) if (folder / name).exists()), None)
             if strange is not None:
                 raise ValueError(f"{folder} holds {strange} of no inspection; another --out was expected.")
         if first != {"key": key}:
@@ -71,14 +71,14 @@ class ResumeFile:
 
     def _write_heads(self, content: str) -> None:
         assert self._folder is not None
-        with replacing_file(self._folder / HEADS) as beside:
+        with replacing_file(self._folder / HEADS_FILE) as beside:
             beside.write_text(content, encoding="utf-8")
 
     def heads(self) -> list[HeadFinding | RefusedHead]:
         """Read the finished heads; a line that was cut off is left out."""
         if self._folder is None:
             return []
-        lines = (self._folder / HEADS).read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = (self._folder / HEADS_FILE).read_text(encoding="utf-8").splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]
         if len(whole) < len(lines):
             self._write_heads("".join(whole))
@@ -87,26 +87,26 @@ class ResumeFile:
     def add(self, head: HeadFinding | RefusedHead) -> None:
         """Write a head down."""
         if self._folder is not None:
-            with (self._folder / HEADS).open("a", encoding="utf-8") as lines:
+            with (self._folder / HEADS_FILE).open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(_encode(head)) + "\n")
 
     def survey(self) -> dict[str, np.ndarray]:
-        """Read what :meth:`write_survey` wrote; empty where nothing is."""
-        if self._folder is None or not (self._folder / SURVEY).is_file():
+        """Read the file of :meth:`write_survey`; empty where nothing is."""
+        if self._folder is None or not (self._folder / SURVEY_FILE).is_file():
             return {}
-        with np.load(self._folder / SURVEY) as arrays:
+        with np.load(self._folder / SURVEY_FILE) as arrays:
             return dict(arrays)
 
     def write_survey(self, arrays: dict[str, np.ndarray]) -> None:
         """Write the numbers of a survey."""
         if self._folder is not None:
-            with replacing_file(self._folder / SURVEY) as beside, beside.open("wb") as file:
+            with replacing_file(self._folder / SURVEY_FILE) as beside, beside.open("wb") as file:
                 np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def remove(folder: Path) -> None:
-    """Remove what :class:`ResumeFile` has written into a folder, and the folder where it holds nothing else."""
-    for name in (SURVEY, HEADS):
+    """Remove the files of :class:`ResumeFile` from a folder, and the folder if it is then empty."""
+    for name in (SURVEY_FILE, HEADS_FILE):
         take_up(folder, name)
         (folder / name).unlink(missing_ok=True)
     with suppress(OSError):
@@ -114,7 +114,7 @@ def remove(folder: Path) -> None:
 
 
 def _first_line(path: Path) -> dict[str, Any]:
-    """Read what a file says that its numbers depend on; empty where it says nothing."""
+    """Read the key of a file; empty if there is none."""
     try:
         with path.open(encoding="utf-8") as lines:
             first = json.loads(next(lines, "null"))
@@ -124,7 +124,7 @@ def _first_line(path: Path) -> dict[str, Any]:
 
 
 def _encode(value: Any) -> Any:
-    """Turn results into what JSON holds, with the types that it lacks by name."""
+    """Convert results to JSON values, naming the types that JSON lacks."""
     if is_dataclass(value) and not isinstance(value, type):
         kind = type(value)
         content = {field.name: _encode(getattr(value, field.name)) for field in fields(value)}

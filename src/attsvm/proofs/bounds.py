@@ -18,7 +18,7 @@ from attsvm.core.double_double import Rows, sharp_adjoint
 from attsvm.core.error_free import UNIT, Pair, error_of, gamma, sum_pairs, two_product
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import FEW, SUBNORMAL, growth, norm_above, sum_below
+from attsvm.core.rounding import FUNCTION_ROUNDING, SUBNORMAL, growth, norm_above, sum_below
 from attsvm.proofs.objective import SEPARATION_TOL, Terms
 from attsvm.proofs.ties import tie_move
 
@@ -47,7 +47,7 @@ class Bulk:
 def margin_allowance(W: np.ndarray, size: float) -> float:
     """Bound the rounding of margins of W, whose Frobenius norm is ``size``, relative to the constraints' lengths."""
     # Differences, their products with W z, and the scaling of W and margins.
-    return gamma(sum(W.shape) + 6) * size * (1 + FEW)
+    return gamma(sum(W.shape) + 6) * size * (1 + FUNCTION_ROUNDING)
 
 
 def upper_bound(
@@ -74,7 +74,7 @@ def upper_bound(
     origin = 0.0 if norm_alone else 1.0
     least = (margins - origin) - allowance * lengths
     move = tie_move(problem, W, size) if problem.has_ties else 0.0
-    longer = move * growth(norm, W.shape) * (1 + FEW) if move > 0 else 0.0
+    longer = move * growth(norm, W.shape) * (1 + FUNCTION_ROUNDING) if move > 0 else 0.0
     shift = move * lengths if 0.0 < longer <= above else 0.0
     if sharp:
         least = _sharpen(problem, W, margins, least, size, shift, origin)
@@ -82,12 +82,16 @@ def upper_bound(
     if problem.has_ties:
         after_move = least - shift
         if longer <= above and (not terms.hard or float(after_move.min(where=rejected, initial=np.inf)) + origin > 0):
-            least = after_move - FEW * np.abs(after_move)
+            least = after_move - FUNCTION_ROUNDING * np.abs(after_move)
         else:
             longer, residual = 0.0, float((np.abs(margins) + allowance * lengths).max(where=problem.tied, initial=0.0))
     floor = float(least.min(where=rejected, initial=np.inf))
     if norm_alone:
-        return ((above + longer) / floor * (1 + FEW), residual / floor) if floor > 0 else (math.inf, residual)
+        return (
+            ((above + longer) / floor * (1 + FUNCTION_ROUNDING), residual / floor)
+            if floor > 0
+            else (math.inf, residual)
+        )
     loss = terms.loss(-least) * (1 + gamma(int(np.count_nonzero(rejected)) + 4))
     return objective_above(terms, distance + longer, above + longer, loss, floor, residual)
 
@@ -115,9 +119,11 @@ def objective_above(
     short = max(-floor, 0.0)
     scaled = math.inf
     if short < (1.0 if terms.hard else SEPARATION_TOL):
-        scaled = terms.of_length(distance + short / (1.0 - short) * length * (1 + FEW)) * (1 + FEW)
+        scaled = terms.of_length(distance + short / (1.0 - short) * length * (1 + FUNCTION_ROUNDING)) * (
+            1 + FUNCTION_ROUNDING
+        )
         residual /= 1.0 - short
-    high = math.inf if terms.hard else (terms.of_length(distance) + loss) * (1 + FEW)
+    high = math.inf if terms.hard else (terms.of_length(distance) + loss) * (1 + FUNCTION_ROUNDING)
     # The square of a norm may be subnormal or zero although the norm is neither.
     underflow = UNDERFLOWS * SUBNORMAL if terms.squared and distance > sys.float_info.min else 0.0
     return min(high, scaled) + underflow, residual
@@ -145,7 +151,7 @@ def _sharpen(
         return least
     exact, error = Rows.of(problem, rows, columns).margins(Pair(W, np.zeros(W.shape)))
     values = (exact.high - origin) + exact.low
-    values = values - 4 * UNIT * np.abs(values) - error * size * lengths[rows, columns] * (1 + FEW)
+    values = values - 4 * UNIT * np.abs(values) - error * size * lengths[rows, columns] * (1 + FUNCTION_ROUNDING)
     least = least.copy()
     least[rows, columns] = np.where(np.isfinite(values), values, least[rows, columns])
     return least
@@ -177,7 +183,10 @@ def lower_bound(
     count = n + T if n + T < 64 else min(n + T, int(np.count_nonzero(dual)))
     error = gamma(count + 8) * weight
     if bulk is not None:
-        total, error = (total + bulk.total) * (1 - FEW), (error + bulk.error + frobenius(bulk.adjoint.low)) * (1 + FEW)
+        total, error = (
+            (total + bulk.total) * (1 - FUNCTION_ROUNDING),
+            (error + bulk.error + frobenius(bulk.adjoint.low)) * (1 + FUNCTION_ROUNDING),
+        )
     exact = sharp_adjoint(problem, dual) if sharp and dual.any() else None
     if exact is not None:
         pair, relative = exact
@@ -186,22 +195,24 @@ def lower_bound(
             pair = pair + bulk.adjoint
             error += bulk.error + error_of(4, 0) * (frobenius(exact[0].high) + frobenius(bulk.adjoint.high))
         adjoint, length = pair.high, norm.dual(pair.high)
-        error = (error + frobenius(pair.low)) * (1 + FEW)
+        error = (error + frobenius(pair.low)) * (1 + FUNCTION_ROUNDING)
     if prior is not None:
         if exact is not None:
             high, low = two_product(prior, adjoint)
             bulk_total = [] if bulk is None else [bulk.total]
             parts = np.concatenate([values, bulk_total, -high.ravel(), -low.ravel()])
             sums = sum_pairs(Pair(parts, np.zeros(len(parts))), 0)
-            total = float(sums.high + sums.low) * (1 - FEW) - error_of(len(parts), 4) * float(np.abs(parts).sum())
+            total = float(sums.high + sums.low) * (1 - FUNCTION_ROUNDING) - error_of(len(parts), 4) * float(
+                np.abs(parts).sum()
+            )
         else:
             total -= float(np.vdot(prior, adjoint)) + gamma(adjoint.size + 8) * frobenius(prior) * frobenius(adjoint)
-        total -= frobenius(prior) * error * (1 + FEW)
-    above = norm_above(norm, adjoint, length, dual=True, sharp=sharp) * (1 + FEW)
+        total -= frobenius(prior) * error * (1 + FUNCTION_ROUNDING)
+    above = norm_above(norm, adjoint, length, dual=True, sharp=sharp) * (1 + FUNCTION_ROUNDING)
     above += error * growth(norm, adjoint.shape, True)
     if tie_residual > 0:
         total -= tie_residual * float(np.abs(dual).sum(where=problem.tied)) * (1 + gamma(n * T))
-    total -= FEW * abs(total)
+    total -= FUNCTION_ROUNDING * abs(total)
     if terms.hard:
         # A^T dual of norm zero has underflowed; a bound above the largest float has overflowed.
         return min(max(total / above, 0.0), sys.float_info.max) if 0.0 < above < math.inf else 0.0
@@ -211,6 +222,6 @@ def lower_bound(
         curvature += above * above
     elif above > 1.0:
         # The adjoint must lie in the unit ball of the dual norm: divide it by the bound on its dual norm.
-        shrink = 1.0 / above * (1 - FEW)
-    value = (shrink * total - 0.5 * shrink * shrink * curvature * (1 + FEW)) * (1 - FEW)
+        shrink = 1.0 / above * (1 - FUNCTION_ROUNDING)
+    value = (shrink * total - 0.5 * shrink * shrink * curvature * (1 + FUNCTION_ROUNDING)) * (1 - FUNCTION_ROUNDING)
     return max(value - (len(values) + UNDERFLOWS) * SUBNORMAL, 0.0)

@@ -19,23 +19,23 @@ from functools import cached_property
 import numpy as np
 
 from attsvm.core.double_double import Rows
-from attsvm.core.error_free import Pair, gamma
+from attsvm.core.error_free import EPS, Pair, gamma
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.norms import frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, constraint_rows, reduce
-from attsvm.core.rounding import EPS, FEW
+from attsvm.core.rounding import FUNCTION_ROUNDING
 from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.proofs.decision import decidable
 from attsvm.proofs.infeasible import prove_infeasible
 
 # Number of entries of the support matrix above which the smallest singular value is only bounded (normal matrix).
-DENSE_ENTRIES = 4_000_000
+SUPPORT_ENTRIES = 4_000_000
 CHOLESKY_FLOOR = 1e-10
 # Largest support, number of integer operations and float ratio for which multipliers are found over the integers.
 EXACT_SYSTEM, EXACT_OPERATIONS, EXACT_RATIO = 24, 1_000_000, 1.0
 # Relative distance up to which nearby data count as the given data when no exact decision is possible.
-NEARBY = 1e-12
+NEARBY_DATA = 1e-12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,7 +123,11 @@ class FarkasCertificate(Summarised):
         constraints = Rows.of(problem, rows, columns)
         residual, error = constraints.adjoint(Pair(weights, np.zeros(len(weights))), scaled=True)
         total = float((np.abs(weights) * constraints.lengths).sum()) * (1 - gamma(sum(problem.shape) + 40))
-        return frobenius(residual.rounded()) * (1 + FEW) / total + error * (1 + FEW) if total > 0 else np.inf
+        return (
+            frobenius(residual.rounded()) * (1 + FUNCTION_ROUNDING) / total + error * (1 + FUNCTION_ROUNDING)
+            if total > 0
+            else np.inf
+        )
 
     @property
     def statement(self) -> str:
@@ -160,7 +164,7 @@ class FarkasCertificate(Summarised):
         >>> solution.certificate.verify()
         True
         """
-        return self.exact or (self.ratio < 1.0 and self.perturbation < NEARBY and not decidable(self.problem))
+        return self.exact or (self.ratio < 1.0 and self.perturbation < NEARBY_DATA and not decidable(self.problem))
 
     def _summary(self) -> Summary:
         facts = [("multipliers above zero", f"{np.count_nonzero(self.dual):,} of {int(self.problem.rejected.sum()):,}")]
@@ -201,10 +205,12 @@ def _existence(reduced: Reduced, dual: np.ndarray) -> tuple[float, bool]:
     # Rotating differences and queries takes d and dz products per entry; A^T dual takes one per term.
     wide = 1 if reduced.left is None else reduced.left.shape[1]
     long = 1 if reduced.right is None else reduced.right.shape[1]
-    rounding = gamma(wide * p**0.5 + long * r**0.5 + min(sum(dual.shape), len(row)) + 16) * terms * (1 + FEW)
+    rounding = (
+        gamma(wide * p**0.5 + long * r**0.5 + min(sum(dual.shape), len(row)) + 16) * terms * (1 + FUNCTION_ROUNDING)
+    )
     if len(row) >= size:
         floor = _singular_value_floor(reduced, weight)
-        if floor > 0 and (residual + rounding < floor - rounding or len(row) * size > DENSE_ENTRIES):
+        if floor > 0 and (residual + rounding < floor - rounding or len(row) * size > SUPPORT_ENTRIES):
             return error / floor, residual + rounding < floor - rounding
     left, right = reduced.delta[row, column] * weight[row, column][:, None], reduced.queries[row]
     smallest, largest, rank = _singular_values(constraint_rows(left, right))

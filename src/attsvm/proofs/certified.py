@@ -19,21 +19,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm.core.error_free import EPS
 from attsvm.core.gap import relative_gap
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import EPS, FEW, LENIENT
+from attsvm.core.rounding import FUNCTION_ROUNDING, LENIENT
 from attsvm.proofs.bounds import lower_bound, margin_allowance, upper_bound
-from attsvm.proofs.objective import PLAIN, Regularisation, Terms
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation, Terms
 from attsvm.proofs.proof import Bound
 from attsvm.proofs.ties import onto_ties
 
 # Difference of tied tokens' scores, at margin one, above which W counts as infeasible.
 TIE_TOLERANCE = 1e-9
 # Norms between this and its inverse have squares in the range of floats.
-VISIBLE = 1e-140
+SAFE_NORM = 1e-140
 # Relative distance from the prior up to which W counts as equal to it.
-RESOLUTION = 64 * EPS
+PRIOR_RESOLUTION = 64 * EPS
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def proven_gap(low: Bound, high: Bound, tie_residual: float = 0.0) -> float:
     Bounds that cross by more than their own rounding contradict each other and prove nothing.
     """
     gap = float(relative_gap(low, high))
-    return math.inf if gap < -FEW or tie_residual > TIE_TOLERANCE else max(gap, 0.0)
+    return math.inf if gap < -FUNCTION_ROUNDING or tie_residual > TIE_TOLERANCE else max(gap, 0.0)
 
 
 def certify(
@@ -104,7 +105,7 @@ def certify(
     norm: Norm,
     W: np.ndarray,
     dual: np.ndarray,
-    regularisation: Regularisation = PLAIN,
+    regularisation: Regularisation = HARD_MARGIN,
     *,
     sharp: bool = False,
     evaluation: tuple[np.ndarray, np.ndarray] | None = None,
@@ -148,7 +149,7 @@ def certify(
             # A large C magnifies the rounding of margins; a slightly longer W avoids it.
             loss = terms.loss(1.0 - margins)
             primal = min(terms.of_length(objective) + loss, high) if objective < math.inf else math.inf
-            resolution = 0.0 if prior is None else terms.size(RESOLUTION * prior)
+            resolution = 0.0 if prior is None else terms.size(PRIOR_RESOLUTION * prior)
         if low > 0 and high < math.inf:
             rounding = 2.0 * max(high / low - (objective if primal is None else primal) / bound, 0.0)
     for array in (W, dual, margins):
@@ -202,7 +203,7 @@ def _scale_multipliers(
         scale, bound = terms.bound(dual, adjoint, length)
     if not scale > 0:
         return dual, 0.0, bound
-    if terms.hard and terms.norm is FROBENIUS and VISIBLE < bound < 1.0 / VISIBLE:
+    if terms.hard and terms.norm is FROBENIUS and SAFE_NORM < bound < 1.0 / SAFE_NORM:
         scale *= bound
     # Rounding may take a multiplier past its upper bound.
     scaled = terms.clip(dual * scale) if terms.upper < math.inf else dual * scale

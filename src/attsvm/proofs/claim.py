@@ -10,16 +10,16 @@ import numpy as np
 from attsvm.core.error_free import gamma
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import FEW, LENIENT, growth
+from attsvm.core.rounding import FUNCTION_ROUNDING, LENIENT, growth
 from attsvm.core.status import Status
 from attsvm.core.summary import Listed
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import RESOLUTION, Certified, counts_as_zero, proven_gap
-from attsvm.proofs.objective import PLAIN, Regularisation, Terms
+from attsvm.proofs.certified import PRIOR_RESOLUTION, Certified, counts_as_zero, proven_gap
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation, Terms
 from attsvm.proofs.proof import Bound, interval, interval_statement
 
 # Bounds that were computed twice may differ by the rounding of a few scalars.
-AGREEMENT = 4 * FEW
+AGREEMENT = 4 * FUNCTION_ROUNDING
 WRONG_KIND = "the numbers are those of hard margins without a prior where something else is asked for, or the reverse."
 
 
@@ -55,7 +55,7 @@ class Claim(Listed):
     certified: Certified
     certificate: FarkasCertificate | None
     tol: float
-    regularisation: Regularisation = PLAIN
+    regularisation: Regularisation = HARD_MARGIN
 
     @property
     def infeasible(self) -> bool:
@@ -120,7 +120,7 @@ class Claim(Listed):
         # Bounds computed twice differ by the rounding of margins and the rounding error of W near a prior.
         terms = regularisation.terms(self.problem, self.norm)
         resolution = 0.0 if regularisation.plain else self._margin_rounding(terms)
-        resolution += 0.0 if prior is None else terms.size(RESOLUTION * prior)
+        resolution += 0.0 if prior is None else terms.size(PRIOR_RESOLUTION * prior)
         if not claimed_low * (1 - agreement) - resolution <= low:
             return f"the bound is said to be {claimed_low:.17g} where the multipliers prove {float(low):.17g}."
         if not claimed_high * (1 + AGREEMENT) + resolution >= high:
@@ -154,7 +154,7 @@ class Claim(Listed):
         d, dz = W.shape
         allowance = 2 * gamma(d + dz + 8) * frobenius(W) * problem.lengths
         difference = np.abs(np.where(problem.constrained, margins - problem.apply(W), 0.0)) - allowance
-        if not (difference <= FEW * np.abs(margins)).all():
+        if not (difference <= FUNCTION_ROUNDING * np.abs(margins)).all():
             return "the margins are not those of W."
         if not self.regularisation.plain:
             short = problem.rejected & (margins + allowance < 1.0 - AGREEMENT)

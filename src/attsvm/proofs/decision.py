@@ -22,14 +22,14 @@ from attsvm.proofs.dyadic import Dyadic
 
 # Largest number of tableau entries, and of entries times bits between the largest and smallest entry of the data. Up to
 # the first number of bits only the entries count. At the limit a decision takes at most .5 seconds.
-LARGEST, FEW_BITS, LARGEST_BITS = 400, 256, 102_400
+TABLEAU_ENTRIES, FEW_BITS, LARGEST_BITS = 400, 256, 102_400
 
 
 def decidable(problem: SelectionProblem) -> bool:
     """Tell whether a problem is small enough for an exact decision."""
     _, _, d, dz = problem.shape
     entries = d * dz * int(problem.constrained.sum())
-    if entries > LARGEST:
+    if entries > TABLEAU_ENTRIES:
         return False
     return entries * max(_spread(problem.tokens) + _spread(problem.queries), FEW_BITS) <= LARGEST_BITS
 

@@ -21,15 +21,15 @@ from attsvm.core.reduction import constraint_rows
 from attsvm.core.summary import counted
 from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
-from attsvm.proofs.surjective import SURE, TINY, right_inverse
+from attsvm.proofs.surjective import SURE_DEFECT, TINY, right_inverse
 
-SUPPORT = 1e-9
+SUPPORT_SHARE = 1e-9
 NULL = 1e-9
 # Largest number of entries of a right inverse; the checker multiplies it by every constraint of the support.
-INVERSE_NUMBERS = 300_000
+SUPPORT_INVERSE_NUMBERS = 300_000
 
 
-def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int = linear.LARGEST) -> str | None:
+def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int = linear.ELIMINATION_ROWS) -> str | None:
     """Prove infeasibility from nearly exact multipliers.
 
     Parameters
@@ -62,7 +62,7 @@ def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int =
 def exact_multipliers(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray | None:
     """Find integer multipliers, (n, T) of object, that cancel exactly near the given (n, T); None if there are none."""
     support = _Support.of(problem, dual)
-    exact = None if support is None else support.kernel(linear.LARGEST)
+    exact = None if support is None else support.kernel(linear.ELIMINATION_ROWS)
     if support is None or exact is None:
         return None
     places, kernel = exact
@@ -93,7 +93,7 @@ def cancelling_inverse(problem: SelectionProblem, dual: np.ndarray) -> tuple[np.
     present = constraint_rows(delta != 0, problem.queries[support.rows] != 0).any(axis=0)
     weights = np.where(support.free, np.abs(out[at]).max(), out[at])
     system = (rows * weights[:, None])[:, present].T  # (N, J)
-    if not len(system) <= system.shape[1] or system.size > INVERSE_NUMBERS:
+    if not len(system) <= system.shape[1] or system.size > SUPPORT_INVERSE_NUMBERS:
         return None
     try:
         return out, (np.linalg.pinv(system) * weights[:, None]).T
@@ -126,7 +126,7 @@ class _Support:
         if not inner.any():
             return None
         outer = problem.tied & (dual != 0)
-        rows, columns = np.nonzero((inner & (dual > SUPPORT * dual[inner].max())) | outer)
+        rows, columns = np.nonzero((inner & (dual > SUPPORT_SHARE * dual[inner].max())) | outer)
         values, free = dual[rows, columns], problem.tied[rows, columns]
         left, exact_left = _differences(problem, rows, columns)
         right, left_powers, right_powers = problem.queries[rows], _powers(left), _powers(problem.queries[rows])
@@ -140,7 +140,7 @@ class _Support:
     def kernel(self, largest: int) -> tuple[np.ndarray, list[int]] | None:
         """Return the indices of a minimal support and integers that cancel on it, nonnegative except on ties."""
         places = _minimal(self.products, self.values, self.free)
-        if places is None or len(places) - 1 > min(largest, linear.LARGEST):
+        if places is None or len(places) - 1 > min(largest, linear.ELIMINATION_ROWS):
             return None
         kernel = linear.kernel_vector(_exact_rows(self.exact_left, self.right, places).T)
         if kernel is None:
@@ -243,4 +243,4 @@ def _existence(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> bo
     now = np.where(free, values, 1.0)
     residual = np.abs(inverse.M @ now) + inverse.error * (np.abs(inverse.M) @ np.abs(now))
     reach = float(np.abs(inverse.Y)[~free].sum(axis=1).max()) * (1 + gamma(len(inverse.M)))
-    return reach * inverse.multiplier(float(residual.max()) * (1 + 4 * UNIT)) * (1 + 4 * UNIT) < SURE
+    return reach * inverse.multiplier(float(residual.max()) * (1 + 4 * UNIT)) * (1 + 4 * UNIT) < SURE_DEFECT

@@ -12,7 +12,7 @@ import numpy as np
 # Products of two residues stay below 2^62.
 PRIME = 2_147_483_647
 # Size of a system above which fraction-free elimination takes more than seconds.
-LARGEST = 64
+ELIMINATION_ROWS = 64
 
 
 def independent(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -73,7 +73,7 @@ def kernel_vector(matrix: np.ndarray) -> list[int] | None:
     """
     rows, columns = independent(matrix)
     m = matrix.shape[1]
-    if len(columns) != m - 1 or m - 1 > LARGEST:
+    if len(columns) != m - 1 or m - 1 > ELIMINATION_ROWS:
         return None
     spare = next(iter(set(range(m)) - set(columns.tolist())))
     coordinates = solve(matrix[np.ix_(rows, columns)], -matrix[rows, spare])

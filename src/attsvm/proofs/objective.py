@@ -273,4 +273,4 @@ class Regularisation:
 
 
 # The norm alone: the plain hard margin.
-PLAIN = Regularisation(None, "hinge", None)
+HARD_MARGIN = Regularisation(None, "hinge", None)

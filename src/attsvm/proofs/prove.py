@@ -16,7 +16,7 @@ from attsvm.proofs.claim import WRONG_KIND, Claim, interval_words
 from attsvm.proofs.proof import Proof, unproven
 from attsvm.proofs.witness import data_content, question_content, witness_content
 
-METHOD = "exact integers and correctly rounded roots"
+PROOF_METHOD = "exact integers and correctly rounded roots"
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ def examine(claim: Claim) -> Examination:
     """Write the certificate of a claim, and let the checker prove it."""
     fault = _fault(claim)
     if fault is not None:
-        return Examination(unproven(fault, METHOD), None, {})
+        return Examination(unproven(fault, PROOF_METHOD), None, {})
     try:
         with np.errstate(**LENIENT):
             witness = witness_content(claim)
@@ -79,7 +79,7 @@ def examine(claim: Claim) -> Examination:
         certificate = check.Certificate(parts["data"], parts["problem"], parts["witness"])
         return _contradicted(certificate, parts) if claim.infeasible else _bounded(claim, certificate, parts)
     except (check.Rejected, ValueError, ArithmeticError, MemoryError) as error:
-        return Examination(unproven(f"{error}.", METHOD), None, {})
+        return Examination(unproven(f"{error}.", PROOF_METHOD), None, {})
 
 
 def _fault(claim: Claim) -> str | None:
@@ -99,7 +99,7 @@ def _contradicted(certificate: check.Certificate, parts: dict[str, Any]) -> Exam
     count = sum(x not in ("0", "-0") for row in parts["witness"]["farkas"] for x in row)
     how = "cancel exactly" if parts["witness"]["inverse"] is None else "next to the certificate's cancel exactly"
     statement = f"No W satisfies the constraints: {counted(count, 'multiplier')} {how}."
-    return Examination(Proof(True, math.inf, math.inf, statement, METHOD), parts, {})
+    return Examination(Proof(True, math.inf, math.inf, statement, PROOF_METHOD), parts, {})
 
 
 def _bounded(claim: Claim, certificate: check.Certificate, parts: dict[str, Any]) -> Examination:
@@ -107,7 +107,7 @@ def _bounded(claim: Claim, certificate: check.Certificate, parts: dict[str, Any]
     try:
         high, W, radius = certificate.upper()
     except check.Rejected as error:
-        return Examination(unproven(f"{error}.", METHOD, low=low), _without_W(parts), {"lower": low})
+        return Examination(unproven(f"{error}.", PROOF_METHOD, low=low), _without_W(parts), {"lower": low})
     proven = {"lower": low, "upper": high, **certificate.near(low, high, W, radius, adjoint)}
     return Examination(_compared(claim, low, high), parts, proven)
 
@@ -119,10 +119,10 @@ def _without_W(parts: dict[str, Any]) -> dict[str, Any]:
 def _compared(claim: Claim, low: Fraction, high: Fraction) -> Proof:
     """Compare the claimed interval with the proven one."""
     if claim.empty:
-        return Proof(True, low, high, "No token is rejected, so W = 0 satisfies everything.", METHOD)
+        return Proof(True, low, high, "No token is rejected, so W = 0 satisfies everything.", PROOF_METHOD)
     if low <= 0 and claim.regularisation.plain:
-        return unproven("the multipliers bound nothing.", METHOD, high=high)
+        return unproven("the multipliers bound nothing.", PROOF_METHOD, high=high)
     fault = claim.fault(low, high)
     if fault is not None:
-        return unproven(fault, METHOD, low=low, high=high)
-    return Proof(True, low, high, interval_words(claim.norm, claim.regularisation, low, high), METHOD)
+        return unproven(fault, PROOF_METHOD, low=low, high=high)
+    return Proof(True, low, high, interval_words(claim.norm, claim.regularisation, low, high), PROOF_METHOD)

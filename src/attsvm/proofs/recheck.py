@@ -18,7 +18,7 @@ from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.claim import WRONG_KIND, Claim, interval_words
 from attsvm.proofs.proof import Proof, unproven
 
-METHOD = "floats in twice the working precision, with bounds on rounding"
+RECHECK_METHOD = "floats in twice the working precision, with bounds on rounding"
 
 
 def recheck(claim: Claim) -> Proof:
@@ -46,12 +46,12 @@ def recheck(claim: Claim) -> Proof:
         return _recheck_certificate(claim)
     problem, norm, regularisation = claim.problem, claim.norm, claim.regularisation
     if claim.mixed:
-        return unproven(WRONG_KIND, METHOD)
+        return unproven(WRONG_KIND, RECHECK_METHOD)
     if claim.empty:
-        return Proof(True, 0.0, 0.0, "No token is rejected, so W = 0 satisfies everything.", METHOD)
+        return Proof(True, 0.0, 0.0, "No token is rejected, so W = 0 satisfies everything.", RECHECK_METHOD)
     W, dual = claim.certified.W, claim.certified.dual
     if W.shape != problem.shape[2:] or dual.shape != problem.mask.shape:
-        return unproven(f"W has shape {W.shape} and the multipliers {dual.shape}.", METHOD)
+        return unproven(f"W has shape {W.shape} and the multipliers {dual.shape}.", RECHECK_METHOD)
     plain, prior = regularisation.plain, regularisation.prior
     terms = regularisation.terms(problem, norm)
     signed = terms.clip(dual)
@@ -67,26 +67,26 @@ def recheck(claim: Claim) -> Proof:
             length = norm.dual(adjoint)
             low = lower_bound(problem, terms, signed, adjoint, length, residual, prior, sharp=True)
     if not high < math.inf:
-        return unproven("the smallest margin of W is not positive beyond rounding.", METHOD, low=low)
+        return unproven("the smallest margin of W is not positive beyond rounding.", RECHECK_METHOD, low=low)
     if plain and not low > 0:
-        return unproven("the multipliers bound nothing.", METHOD, high=high)
+        return unproven("the multipliers bound nothing.", RECHECK_METHOD, high=high)
     if residual > claim.certified.tie_residual * 2:
-        return unproven(f"tied tokens differ by {residual:.3g} of the margin.", METHOD, low=low, high=high)
+        return unproven(f"tied tokens differ by {residual:.3g} of the margin.", RECHECK_METHOD, low=low, high=high)
     fault = claim.fault(low, high)
     if fault is not None:
-        return unproven(fault, METHOD, low=low, high=high)
+        return unproven(fault, RECHECK_METHOD, low=low, high=high)
     statement = interval_words(norm, regularisation, low, high)
     if residual > 0:
         statement += f" Scores of tied tokens may differ by {residual:.3g} of the margin in it."
-    return Proof(True, low, high, statement, METHOD)
+    return Proof(True, low, high, statement, RECHECK_METHOD)
 
 
 def _recheck_certificate(claim: Claim) -> Proof:
     fault = claim.certificate_fault()
     if fault is not None:
-        return unproven(fault, METHOD)
+        return unproven(fault, RECHECK_METHOD)
     assert claim.certificate is not None
     certificate = FarkasCertificate(claim.problem, claim.certificate.dual)
     if not certificate.verify():
-        return unproven("the certificate fails its test.", METHOD)
-    return Proof(True, math.inf, math.inf, f"No W satisfies the constraints: {certificate.statement}.", METHOD)
+        return unproven("the certificate fails its test.", RECHECK_METHOD)
+    return Proof(True, math.inf, math.inf, f"No W satisfies the constraints: {certificate.statement}.", RECHECK_METHOD)

@@ -16,7 +16,7 @@ from attsvm.core.error_free import UNIT, gamma
 
 # Magnitude below which products may underflow, so that relative error bounds fail.
 TINY = 1e-250
-SURE = 0.5
+SURE_DEFECT = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,4 +70,4 @@ def right_inverse(M: np.ndarray, roundings: int) -> RightInverse | None:
     error = (gamma(count) + entry) * (1 + entry) * (1 + gamma(count))
     miss = np.abs(np.eye(equations) - M @ Y) * (1 + 2 * UNIT) + error * (np.abs(M) @ np.abs(Y)) + UNIT
     defect = float(miss.sum(axis=1).max()) * (1 + gamma(equations))
-    return RightInverse(M, scale, Y, defect, error) if defect < SURE else None
+    return RightInverse(M, scale, Y, defect, error) if defect < SURE_DEFECT else None

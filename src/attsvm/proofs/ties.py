@@ -23,7 +23,7 @@ from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.tie_moves import TieEquations, exact_move, margins_of
 
 # Number of ties above which the Gram matrix is not formed.
-LARGEST = 2000
+GRAM_TIES = 2000
 # Number of ties, and numbers per equation, up to which the exact solution takes milliseconds.
 FEW_TIES, FEW_NUMBERS = 24, 4000
 
@@ -53,7 +53,7 @@ def tie_move(problem: SelectionProblem, W: np.ndarray, length: float) -> float:
     margins, error = ties.margins(Pair(W, np.zeros(W.shape)), scaled=True)
     lengths = ties.lengths * (1 + gamma(d + dz + 16))
     residual = (np.abs(margins.rounded()) * (1 + gamma(4)) + error * lengths * length) / ties.lengths * (1 + 1e-12)
-    floor = _smallest_square(ties) if len(rows) <= LARGEST else 0.0
+    floor = _smallest_square(ties) if len(rows) <= GRAM_TIES else 0.0
     if floor > 0:
         return float(np.linalg.norm(residual)) / math.sqrt(floor) * (1 + gamma(len(rows) + d + dz + 32))
     return _exactly(problem, rows, columns, W)
@@ -62,7 +62,7 @@ def tie_move(problem: SelectionProblem, W: np.ndarray, length: float) -> float:
 def onto_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> np.ndarray:
     """Move W (d, dz) with margins (n, T) to the nearest matrix whose ties hold to rounding."""
     rows, columns = _distinct_ties(problem)
-    if not 0 < len(rows) <= LARGEST:
+    if not 0 < len(rows) <= GRAM_TIES:
         return W
     ties = Rows.of(problem, rows, columns)
     delta = ties.delta.high / row_lengths(ties.delta.high)[:, None]

@@ -18,7 +18,7 @@ from attsvm.core.double_double import Rows
 from attsvm.core.error_free import Pair
 from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
-from attsvm.proofs.certified import VISIBLE
+from attsvm.proofs.certified import SAFE_NORM
 from attsvm.proofs.claim import Claim
 from attsvm.proofs.infeasible import cancelling_inverse, exact_multipliers
 from attsvm.proofs.objective import Regularisation
@@ -98,7 +98,7 @@ def _adjoint(problem: SelectionProblem, dual: np.ndarray) -> np.ndarray:
     unit = 2.0 ** np.frexp(np.abs(weights).max())[1]
     scaled = constraints.adjoint(Pair(weights / unit, np.zeros(len(weights))), scaled=True)[0].rounded()
     adjoint = scaled * unit * constraints.scale[0] * constraints.scale[1]
-    return adjoint if VISIBLE < np.abs(adjoint).max() < math.inf else scaled
+    return adjoint if SAFE_NORM < np.abs(adjoint).max() < math.inf else scaled
 
 
 def _contradiction(claim: Claim) -> dict[str, Any]:

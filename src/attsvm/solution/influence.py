@@ -39,10 +39,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
+from attsvm.core.error_free import EPS
 from attsvm.core.extras import frame
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
-from attsvm.core.rounding import EPS
 from attsvm.core.summary import MARKED, Summarised, Summary, bars
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ SURELY_INDEPENDENT = 1e-10
 # Smallest gap that is relied on: the numbers behind a smaller one were rounded some tens of times.
 SMALLEST_GAP = 400 * EPS
 # Number of entries of the largest array in the tests of uniqueness.
-LARGEST = 1 << 26
-MOST_TOKENS = 12
+LARGEST_ARRAY = 1 << 26
+SHOWN_TOKENS = 12
 
 
 class InfluenceRow(NamedTuple):
@@ -120,11 +120,11 @@ class Influence(Summarised):
             f"Influence: largest margin {self.margin:.6g} in the {self.norm} norm",
             "  kind   place     influence  multiplier",
         ]
-        for row in self.rows[:MOST_TOKENS]:
+        for row in self.rows[:SHOWN_TOKENS]:
             place = f"{row.sequence}" if row.position is None else f"{row.sequence}, {row.position}"
             lines.append(f"  {row.kind:<6} {place:<9} {row.influence:>9.4g}  {row.multiplier:>10.4g}")
-        if len(self.rows) > MOST_TOKENS:
-            lines.append(f"  ... {len(self.rows) - MOST_TOKENS} more")
+        if len(self.rows) > SHOWN_TOKENS:
+            lines.append(f"  ... {len(self.rows) - SHOWN_TOKENS} more")
         return "\n".join(lines)
 
     def to_frame(self) -> Any:
@@ -144,7 +144,7 @@ class Influence(Summarised):
         return frame("Influence.to_frame", columns)
 
     def _summary(self) -> Summary:
-        first = self.rows[:MOST_TOKENS]
+        first = self.rows[:SHOWN_TOKENS]
         names = [f"{row.kind} {row.sequence}" + ("" if row.position is None else f", {row.position}") for row in first]
         largest = first[0].influence or 1.0
         facts = [("largest margin", f"{self.margin:.6g} in the {self.norm} norm"), ("most influential", names[0])]
@@ -234,10 +234,10 @@ def _refuse_several(solution: Solution, W: np.ndarray, dual: np.ndarray, for_tok
     active = problem.tied | (problem.rejected & (solution.certified.margins - 1.0 <= tolerance))
     rows, columns = np.nonzero(active)
     supports = (problem.tied | (dual > tolerance * dual.max()))[rows, columns]
-    if len(rows) * W.size > LARGEST or (not norm.smooth and W.size**2 > LARGEST):
+    if len(rows) * W.size > LARGEST_ARRAY or (not norm.smooth and W.size**2 > LARGEST_ARRAY):
         raise ValueError(
-            f"problem has {len(rows)} active constraints on {W.size} entries of W; at most {LARGEST:,} entries of the "
-            f"products were expected, to tell whether its multipliers are unique."
+            f"problem has {len(rows)} active constraints on {W.size} entries of W; at most {LARGEST_ARRAY:,} entries "
+            f"of the products were expected, to tell whether its multipliers are unique."
         )
     constraints = _constraints(problem, rows, columns)
     adjoint = problem.adjoint(dual)

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.error_free import EPS
 from attsvm.core.norms import FROBENIUS
-from attsvm.core.rounding import EPS
 from attsvm.core.summary import counted, one_line
-from attsvm.solution.solution import KINDS, Solution
+from attsvm.solution.solution import SOLUTION_CLASSES, Solution
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,4 +78,4 @@ class RegularisedSolution(Solution):
         return one_line("RegularisedSolution", (*parts, f"{self.seconds:.3g} s"))
 
 
-KINDS[False] = RegularisedSolution
+SOLUTION_CLASSES[False] = RegularisedSolution

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.error_free import EPS
 from attsvm.core.extras import drawing, frame
 from attsvm.core.norms import Norm, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import EPS
 from attsvm.core.status import Status
 from attsvm.core.summary import Summarised, Summary, counted, one_line
 from attsvm.core.types import Array
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.claim import Claim
-from attsvm.proofs.objective import PLAIN, Regularisation
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 from attsvm.proofs.proof import Proof
 from attsvm.proofs.prove import prove
 from attsvm.proofs.recheck import recheck
@@ -81,7 +81,7 @@ class Solution(Summarised):
     certificate: FarkasCertificate | None = None
     tol: float = 1e-9
     note: str = ""
-    regularisation: Regularisation = PLAIN
+    regularisation: Regularisation = HARD_MARGIN
 
     @property
     def sentence(self) -> str:
@@ -325,7 +325,7 @@ class Solution(Summarised):
         >>> Solution.load(path).objective == solution.objective
         True
         """
-        return load_solution(path, KINDS)
+        return load_solution(path, SOLUTION_CLASSES)
 
     def raise_for_status(self) -> Solution:
         """Return self when optimal.
@@ -406,4 +406,4 @@ class Solution(Summarised):
 
 
 # Class of the answer by whether the norm alone is minimised; a class of another module adds itself.
-KINDS: dict[bool, type[Solution]] = {True: Solution}
+SOLUTION_CLASSES: dict[bool, type[Solution]] = {True: Solution}

@@ -1,4 +1,4 @@
-"""From W and multipliers to a solution: certified, refined where rounding keeps the gap open, decided if need be."""
+"""Solutions from W and multipliers: certified, refined if rounding keeps the gap open, decided exactly if necessary."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified, certify
 from attsvm.proofs.decision import contradiction, decidable
-from attsvm.proofs.objective import PLAIN, Regularisation
-from attsvm.solution.solution import KINDS, Solution
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation
+from attsvm.solution.solution import SOLUTION_CLASSES, Solution
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.refinement import refine
 from attsvm.solvers.schedule import SHARP_ENTRIES
 
-# The part of tol that rounding may take up before sums are taken again in twice the precision.
-ROUNDING = 1e-3
+# Share of tol that rounding may take before sums are computed again in twice the precision.
+ROUNDING_SHARE = 1e-3
 EXISTS = "By exact arithmetic a W exists."
 CONTRADICTS = "By exact arithmetic no W exists, but floats do not hold the multipliers that prove it."
 OUT_OF_RANGE = "Its norm is beyond the range of floats; tokens or queries scaled by a power of two bring it within."
@@ -32,16 +32,16 @@ BELOW_RANGE = "The objective is below the normal floats; scaling tokens or queri
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Turns the results of a run into solutions, which carry the statistics of its control.
+    """Turns the results of a run into solutions with the statistics of its control.
 
-    ``phase_one`` is, for a hard margin with a prior, the Frobenius solution without one.
+    ``phase_one`` is the Frobenius solution without the prior, for a hard margin with a prior.
     """
 
     problem: SelectionProblem
     norm: Norm
     tol: float
     control: Control
-    regularisation: Regularisation = PLAIN
+    regularisation: Regularisation = HARD_MARGIN
     phase_one: Solution | None = None
 
     def of(
@@ -50,7 +50,7 @@ class Answers:
         dual: np.ndarray | None,
         evaluation: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> Solution:
-        """Certify W (d, dz) and multipliers (n, T); whether a W exists is decided exactly where floats leave it open.
+        """Certify W (d, dz) and multipliers (n, T); exact arithmetic decides existence of W if floats leave it open.
 
         ``evaluation`` is as for :func:`attsvm.proofs.certified.certify`.
         """
@@ -64,7 +64,7 @@ class Answers:
             certified = self._feasible(self.phase_one, certified, W, dual)
         gap = certified.gap
         if gap <= tol:
-            doubtful = certified.rounding > ROUNDING * tol and n * d * dz <= SHARP_ENTRIES
+            doubtful = certified.rounding > ROUNDING_SHARE * tol and n * d * dz <= SHARP_ENTRIES
         else:
             doubtful = gap - certified.rounding <= tol or self.control.solved
         if doubtful:
@@ -84,9 +84,9 @@ class Answers:
         return self.infeasible(multipliers, multipliers) or fallback
 
     def _feasible(self, phase_one: Solution, certified: Certified, W: np.ndarray, dual: np.ndarray) -> Certified:
-        """Add as much of a feasible W as this one falls short by, where that proves more.
+        """Add the multiple of a feasible W that makes up for the shortfall, if that proves more.
 
-        Beside a prior whose margins are far above one, what W falls short of one is rounding of the prior.
+        If the margins of the prior are far above one, the shortfall of W is rounding of the prior.
         """
         if not np.isfinite(phase_one.objective):
             return certified
@@ -99,16 +99,16 @@ class Answers:
     def infeasible(
         self, multipliers: np.ndarray, dual: np.ndarray | None = None, *, exact: bool = False
     ) -> Solution | None:
-        """Report multipliers (n, T) as a proof that no W exists; None when they are none.
+        """Report multipliers (n, T) as a proof that no W exists; None if they prove nothing.
 
-        ``dual`` (n, T) are the multipliers that bound the norm; with ``exact`` the proof must hold in exact arithmetic.
+        ``dual`` (n, T) are the multipliers that bound the norm. ``exact`` requires a proof in exact arithmetic.
         """
         certificate = FarkasCertificate(self.problem, multipliers)
         proven = certificate.exact if exact else certificate.verify()
         return self.of_certificate(certificate, dual) if proven else None
 
     def of_certificate(self, certificate: FarkasCertificate, dual: np.ndarray | None = None) -> Solution:
-        """Report a certificate that was verified."""
+        """Report a verified certificate."""
         n, T, d, dz = self.problem.shape
         bound = np.zeros((n, T)) if dual is None else dual
         certified = certify(self.problem, self.norm, np.zeros((d, dz)), bound, self.regularisation)
@@ -118,7 +118,7 @@ class Answers:
         self, status: Status, certified: Certified, certificate: FarkasCertificate | None = None, note: str = ""
     ) -> Solution:
         control = self.control
-        return KINDS[self.regularisation.plain](
+        return SOLUTION_CLASSES[self.regularisation.plain](
             self.problem,
             self.norm,
             status,
@@ -133,12 +133,11 @@ class Answers:
         )
 
     def _range_note(self, certified: Certified, status: Status) -> str:
-        """Say which numbers floats cannot hold where that leaves the answer undecided: the objective, or multipliers.
+        """Name the numbers that floats cannot hold if they leave the answer undecided: the objective, or multipliers.
 
-        Of C the sentence names the largest whose multipliers they hold. Rounding a multiplier of size C to a float
-        moves A^T dual by u C |delta||z|, and all of them by as much as the root of the sum of squares: that must be
-        less than the unit ball of the dual norm is wide, or, for the norm that is squared, half its square less than
-        tol of the losses.
+        The sentence gives the largest C whose multipliers floats hold. Rounding a multiplier of size C moves A^T dual
+        by u C |delta||z|, and all of them move it by the root of the sum of squares. This must be less than the width
+        of the dual norm's unit ball. For the squared norm, half its square must be less than tol of the losses.
         """
         problem = self.problem
         C = None if self.regularisation.C is None else float(np.max(self.regularisation.C))

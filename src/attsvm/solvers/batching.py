@@ -28,11 +28,11 @@ from attsvm.solvers.compiled.infeasibility import INFEASIBLE, prove_stack
 from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED
 from attsvm.solvers.nuclear.face_newton import fits
 from attsvm.solvers.schedule import NUCLEAR_INTERIOR_STEPS, nuclear_interior_work
-from attsvm.solvers.solving import AIM, solve
+from attsvm.solvers.solving import AIMED_GAP, solve
 
-# Entries of token differences held at once; a length below which squares may have lost digits.
-BLOCK_ENTRIES, TOO_SHORT = 1 << 22, 1e-100
-PIECES = 8  # a core, so that a slow one does not delay the others
+# Largest number of entries of token differences held at once, and length below which squares may have lost digits.
+DIFFERENCE_ENTRIES, TOO_SHORT = 1 << 22, 1e-100
+PIECES = 8  # per core, so that a slow core does not delay the others
 
 
 def solve_batch(
@@ -44,10 +44,10 @@ def solve_batch(
 ) -> BatchSolution:
     """Solve many problems of one shape.
 
-    Compiled calls, one a core, solve all of them in the Frobenius norm, and in the nuclear norm up to 250
-    constraints and 24 queries (or query dimensions) an instance. What it leaves open (infeasible or ill-conditioned
-    instances), larger nuclear ones and every other norm go through :func:`attsvm.solve` one by one. Either way each
-    instance gets the certificate it would get alone.
+    Compiled calls, one per core, solve all of them in the Frobenius norm, and in the nuclear norm up to 250
+    constraints and 24 queries (or query dimensions) per instance. Instances that a compiled call leaves open
+    (infeasible or ill-conditioned), larger nuclear instances and all other norms go through :func:`attsvm.solve` one by
+    one. In either case each instance gets the certificate that it would get alone.
 
     Parameters
     ----------
@@ -95,11 +95,11 @@ def solve_batch(
     solve_stack, entry, work, interior_work = None, None, frobenius_batch.work, 0.0
     if measure is FROBENIUS:
         solve_stack, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"
-        entry, options = frobenius_batch.solve_each, (AIM * tol, True)
+        entry, options = frobenius_batch.solve_each, (AIMED_GAP * tol, True)
         interior_work = frobenius_batch.interior_work(n, T, d, dz)
     elif measure is NUCLEAR and fits(n * (T - 1), min(n, dz)):
         solve_stack, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
-        entry, options = nuclear_batch.solve_one, (AIM * tol,)
+        entry, options = nuclear_batch.solve_one, (AIMED_GAP * tol,)
         interior_work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work((min(d, n * T), min(dz, n)), n * (T - 1))
     operations = B * work(n, T, d, dz)
     if (
@@ -164,7 +164,7 @@ def solve_batch(
 
 
 def _on_cluster(stack: ProblemBatch, norm: Norm, tol: float, scheduler: str) -> list[Solution]:
-    """Share a batch out among the workers of a cluster, in several pieces each."""
+    """Share a batch out among the workers of a cluster, several pieces per worker."""
     with remote_client(scheduler) as client:
         workers = len(client.scheduler_info(n_workers=-1)["workers"])
         count = min(len(stack), max(1, PIECES * workers))
@@ -178,12 +178,12 @@ def _on_cluster(stack: ProblemBatch, norm: Norm, tol: float, scheduler: str) -> 
 
 
 def _piece(data: tuple[np.ndarray, ...], norm: Norm, tol: float) -> list[Solution]:
-    """Solve part of a batch where a worker is."""
+    """Solve part of a batch on a worker."""
     return list(solve_batch(ProblemBatch(*data), norm, tol=tol))
 
 
 def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, objective: np.ndarray) -> np.ndarray:
-    """Bound what rounding adds to each gap, (B,), as :func:`attsvm.proofs.certified.certify` counts it.
+    """Bound the rounding of each gap, (B,), as :func:`attsvm.proofs.certified.certify` counts it.
 
     Infinite for an instance with ties, or next to the ends of the range of floats, which has to be certified by itself.
     """
@@ -191,7 +191,7 @@ def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, 
     dz = W.shape[2]
     reference = stack.selected.argmax(axis=2)
     length, weight = np.empty(B), np.empty(B)
-    step = max(1, BLOCK_ENTRIES // (n * T * d))
+    step = max(1, DIFFERENCE_ENTRIES // (n * T * d))
     with np.errstate(**LENIENT):
         for start in range(0, B, step):
             part = slice(start, start + step)
@@ -209,7 +209,7 @@ def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, 
         entries = d * dz if norm is FROBENIUS else 4 * d * dz
         relative = gamma(d + dz + 8) * size * length + gamma(n + T + 12) * weight / adjoint + 2 * gamma(entries + 16)
     tied = (stack.selected.sum(axis=2) > 1).any(axis=1)
-    # First-order terms, of which a tenth is more than all others as long as they are small.
+    # First-order terms: a tenth of them exceeds all other terms while they are small.
     return np.where(tied | ~(relative < 0.01) | (length < TOO_SHORT), np.inf, 1.1 * relative)
 
 
@@ -219,7 +219,7 @@ def _on_all_cores(
     options: tuple[float, ...],
     answers: tuple[np.ndarray, ...],
 ) -> None:
-    """Share a stack out among threads, one compiled call a piece.
+    """Share a stack out among threads, one compiled call per piece.
 
     Plain threads compile in a third of the time of a parallel loop, and may be started from several threads.
     """

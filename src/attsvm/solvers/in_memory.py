@@ -1,4 +1,4 @@
-"""A problem whose tokens are in memory: reduced, solved by a method of its norm or on working sets, and lifted."""
+"""Solution of a problem in memory: reduced, solved by a method of its norm or on working sets, and lifted."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def solve_in_memory(
 
 
 class _Beside:
-    """The outer loop as a turn beside a method on the whole problem, whose control gets its best pair in the end."""
+    """The outer loop as a turn of the scheduler; the control of the other method gets its best pair at the end."""
 
     def __init__(
         self, setting: Setting, unit: float | np.ndarray, control: Control, loop: WorkingSets, loop_control: Control
@@ -95,7 +95,7 @@ class _Beside:
         loop_control.callback = self._tell
 
     def run(self) -> Steps:
-        """Go through all rounds; returns multipliers (n, T) that prove infeasibility, when they do."""
+        """Run all rounds; returns multipliers (n, T) that prove infeasibility, if they do."""
         self._has_begun = True
         yield from self._loop.run()
         return self.report()

@@ -1,20 +1,20 @@
-r"""Which methods run, in which order and for how long: the table of choices, and the turns that methods take.
+r"""Which methods run, in which order and for how long: the table of choices, and the scheduler.
 
-No method is the fastest everywhere, and each of them fails somewhere. So methods are generators that yield the work of
-each of their steps, and take turns: each runs for its budget, is put aside as it stands, and goes on in the next round
-with a larger one. An instance that one of them solves is thus solved within a small multiple of that method's own work,
-whatever the others do. Work is estimated from sizes, in seconds of one core at the rates below, and never from a clock,
-so that runs repeat.
+No method is the fastest everywhere, and each fails somewhere. Methods are therefore generators that yield the work of
+each of their steps. The scheduler runs each method for its budget, puts it aside as it stands, and continues it in the
+next round with a larger budget. An instance that one method solves is thus solved within a small multiple of that
+method's own work, whatever the others do. Work is estimated from sizes, in seconds of one core at the rates below, and
+never from a clock, so that runs repeat.
 
-How small: let method j have the first budget :math:`b_j`, wait :math:`w_j` rounds, and budgets grow by g. Method k, if
-it needs work x, ends in the first round r from :math:`w_k` on with :math:`b_k g^r \ge x`. By then those before it have
-spent at most :math:`b_j g^r` each, those after it :math:`b_j g^{r-1}`, less where they still wait, and a step more. As
-:math:`b_k g^{r-1} < x` unless :math:`r = w_k`, all work together is at most
+The multiple is as follows. Let method j have the first budget :math:`b_j`, wait :math:`w_j` rounds, and budgets grow by
+g. Method k, if it needs work x, ends in the first round r from :math:`w_k` on with :math:`b_k g^r \ge x`. By then the
+methods before it have spent at most :math:`b_j g^r` each, and the methods after it :math:`b_j g^{r-1}`, or less if they
+still wait, plus one step. As :math:`b_k g^{r-1} < x` unless :math:`r = w_k`, the total work is at most
 
 .. math:: F_k + c_k x, \qquad c_k = 1 + \frac{g \sum_{j<k} b_j + \sum_{j>k} b_j}{b_k},
 
-:math:`F_k` being what the others spend before and in round :math:`w_k`, up to the first turn of method k. A wait
-lowers the work of the others and adds to :math:`F_k`.
+where :math:`F_k` is the work of the others before the first turn of method k in round :math:`w_k`. A wait lowers the
+work of the others and adds to :math:`F_k`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 
-# What a method yields is work; what it returns is a certificate's multipliers (n, T), or None.
+# A method yields work and returns the multipliers (n, T) of a certificate, or None.
 Steps = Generator[float, None, np.ndarray | None]
 # Sets up a run on a setting from multipliers (n, T) of a similar problem, if any.
 Method = Callable[[Setting, Control, np.ndarray | None], Steps]
 Answer = TypeVar("Answer")
 
-# The table of choices. Under each name: its unit, and what it decides in one sentence. benchmarks/NOTES.md has the
+# The table of choices. Under each name stand its unit and one sentence on what it decides. benchmarks/NOTES.md has the
 # measurements behind the values.
 
 # --- which method, by size ---
@@ -60,7 +60,7 @@ FEW_W_ENTRIES = 400
 """Entries of W; up to this number the active set goes before Newton, whatever the number of active constraints."""
 SMALL_FACTOR = 700
 """Active constraints; above this number Newton waits for NEWTON_GAP instead of EARLY_GAP."""
-DEPENDENT = 2
+FREE_RATIO = 2
 """Multipliers between their bounds per entry of W; above this ratio, and SMALL_FACTOR, Newton is not tried."""
 CROWD = 1000
 """Positive multipliers of a squared hinge; above this number no warm start begins with Newton."""
@@ -86,7 +86,7 @@ LARGE_SUPPORT = 400
 """Active constraints; above this number Newton on the face waits for one target more."""
 WHOLE_SET = 250
 """Constraints; up to this number all are in the nuclear norm's first working set."""
-MOST_CONSTRAINTS = 250
+COMPILED_CONSTRAINTS = 250
 """Constraints; above this number Newton on the face runs in NumPy instead of compiled loops."""
 FEW_PRODUCTS = 4000
 """Multiplications of a matrix product; above this number compiled steps call BLAS for it."""
@@ -139,7 +139,7 @@ PADDED_BYTES = 1 << 24
 """Bytes of a restriction's tokens; up to this number a query is one row, however many tokens are padded."""
 PADDED = 1.5
 """Padded size over the best; up to this ratio a query is one row of a restriction."""
-LARGE = 2
+CUT_RATIO = 2
 """Constraints over the hinge's first working set; above this ratio a set that nothing joins is cut to a band."""
 FOCUS = 1 / 8
 """Part of such a working set; the band around W holds it."""
@@ -156,7 +156,7 @@ EARLY_GAP = 1e-3
 """Gap; below it Newton is tried where its factor is small."""
 SLOW = 0.95
 """Gap over the gap a batch of passes before; above this ratio tokens are correlated and Newton is tried."""
-NEARBY = 0.1
+WARM_GAP = 0.1
 """Gap; below it a warm start begins with Newton or the active set."""
 WARM_ROUNDS = 4
 """Rounds; a warm start's Newton makes at most this many."""
@@ -168,7 +168,7 @@ FACE_GAP = 5e-5
 """Gap; below it Newton on the face solves singular systems by least squares."""
 CLOSE_GAP = 2e-2
 """Gap; below it the outer loop solves its restrictions to the end."""
-DOUBTFUL = 4
+DOUBTFUL_ROUNDS = 4
 """Rounds; after this number without a positive margin contradictory constraints are suspected."""
 FIRST_PENALTY = 100.0
 """Weight of the method of multipliers in its first step, for constraints of length one; it grows from there."""
@@ -197,13 +197,13 @@ COORDINATE_OPERATIONS = 20.0
 """Operations of array expressions per coordinate of a constraint's token; a step of the interior point."""
 LOOK_OPERATIONS = 120.0
 """Operations of array expressions per constraint; a test of the gap."""
-GROWTH = 2.0
+BUDGET_GROWTH = 2.0
 """Budget of a round over the budget before; methods are put aside and go on with it."""
 INTERIOR_STEPS = 16
 """Steps; the interior point's whole expected work w, the unit of the budgets that follow, is this many."""
-FIRST, SECOND, INTERIOR = (0.4, 0), (0.3, 1), (0.75, 1)
+FIRST_TURN, SECOND_TURN, INTERIOR_TURN = (0.4, 0), (0.3, 1), (0.75, 1)
 """Budgets in w, and rounds waited; the first Frobenius method, the second, and the interior point."""
-EXCHANGES = (0.6, 0)
+ACTIVE_SET_TURN = (0.6, 0)
 """Budget in w, and rounds waited; the active set where it comes first."""
 UNCOMPILED_SHARE = 2.0
 """Budget in w; the interior point comes first with it while coordinate passes are not compiled."""
@@ -220,7 +220,7 @@ SMOOTH_ROUNDS, LINEAR_ROUNDS = (1.0, 0.25), (2.0, 0.7)
 def nuclear_first_order_work(shape: tuple[int, int], m: int) -> float:
     """Estimate the work of a first-order step for W of shape (p, r) on m constraints.
 
-    Fitted, as the next, to times between (10, 6) with 42 constraints and (64, 64) with 2600.
+    The estimate, like the next one, is fitted to times between (10, 6) with 42 constraints and (64, 64) with 2600.
     """
     p, r = shape
     return 1e-6 * (5.0 + 0.09 * p * r + 0.002 * m * p)
@@ -233,9 +233,9 @@ def nuclear_interior_work(shape: tuple[int, int], m: int) -> float:
 
 @dataclass
 class Turn:
-    """A method under way: its name in reports, its steps, its first budget, and how many rounds it waits for that.
+    """A method under way: its name in reports, steps, first budget, and the number of rounds it waits.
 
-    Without a name it tells the control its own.
+    A method with an empty name names itself to the control.
     """
 
     name: str
@@ -251,25 +251,25 @@ def take_turns(turns: list[Turn], control: Control, enough: Callable[[], bool] =
     Parameters
     ----------
     turns : list of Turn
-        In order of preference.
+        Methods in order of preference.
     enough : callable
-        Asked when a method has ended by itself: whether no other can come closer.
+        Called when a method has ended by itself; tells whether no other method can come closer.
 
     Yields
     ------
     float
-        The work of each step, so that turns may be a method of other turns.
+        Work of each step, so that turns may be a method of other turns.
 
     Returns
     -------
     ndarray or None
-        Multipliers that prove infeasibility, when they do.
+        Multipliers that prove infeasibility, if any do.
     """
     factor, rounds = 1.0, 0
     while turns:
         dropouts = []
         for turn in turns:
-            # The last method left waits for no other.
+            # The only method left waits for no other.
             if rounds < turn.delay and len(dropouts) < len(turns) - 1:
                 continue
             if turn.name:
@@ -278,12 +278,12 @@ def take_turns(turns: list[Turn], control: Control, enough: Callable[[], bool] =
             if certificate is not None or control.solved or control.stopped or (turn in dropouts and enough()):
                 return certificate
         turns = [turn for turn in turns if turn not in dropouts]
-        factor, rounds = factor * GROWTH, rounds + 1
+        factor, rounds = factor * BUDGET_GROWTH, rounds + 1
     return None
 
 
 def finish(steps: Generator[float, None, Answer]) -> Answer:
-    """Run a method to its end; what it returns."""
+    """Run a method to its end; returns its result."""
     while True:
         try:
             next(steps)
@@ -292,7 +292,7 @@ def finish(steps: Generator[float, None, Answer]) -> Answer:
 
 
 def _advance(turn: Turn, allowance: float, control: Control, dropouts: list[Turn]) -> Steps:
-    """Let a method work until all it has spent exceeds its allowance; returns its certificate."""
+    """Let a method work until its total work exceeds its allowance; returns its certificate."""
     while turn.work < allowance:
         try:
             work = next(turn.steps)
@@ -307,15 +307,15 @@ def _advance(turn: Turn, allowance: float, control: Control, dropouts: list[Turn
 
 
 def beside_rounds(setting: Setting, work: float, whole: Turn, rounds: Turn) -> list[Turn]:
-    """Set budgets of a method on the whole problem and of the outer loop, where the latter takes part.
+    """Set the budgets of a method on the whole problem and of the outer loop, if the outer loop takes part.
 
     Parameters
     ----------
     setting : Setting
     work : float
-        Of a step of the Frobenius interior point.
+        Work of a step of the Frobenius interior point.
     whole, rounds : Turn
-        In the order of their turns.
+        The two turns.
     """
     terms, entries = setting.terms, int(np.prod(setting.reduced.shape))
     count, entrywise = int(terms.rejected.sum()), setting.plain and terms.norm.power is not None
@@ -337,5 +337,5 @@ def beside_rounds(setting: Setting, work: float, whole: Turn, rounds: Turn) -> l
 
 
 def _spans_few(reduced: Reduced) -> bool:
-    """Whether the constraints span far fewer dimensions than W has entries."""
+    """Tell whether the constraints span far fewer dimensions than W has entries."""
     return ENTRIES_A_DIMENSION * reduced.constraint_rank <= int(np.prod(reduced.shape))

@@ -27,11 +27,10 @@ from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.regularisation import read_regularisation
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.compiled.frobenius import avoids_compiling, solve_compiled
-from attsvm.solvers.frobenius.portfolio import METHODS as FROBENIUS_METHODS
-from attsvm.solvers.frobenius.portfolio import solve_setting
+from attsvm.solvers.frobenius.portfolio import FROBENIUS_METHODS, solve_setting
 from attsvm.solvers.in_memory import solve_in_memory
 from attsvm.solvers.interior_point.general import solve_general
-from attsvm.solvers.nuclear.portfolio import METHODS as NUCLEAR_METHODS
+from attsvm.solvers.nuclear.portfolio import NUCLEAR_METHODS
 from attsvm.solvers.schedule import (
     FEW_ENTRIES,
     GRAM_LIMIT,
@@ -53,9 +52,9 @@ METHODS: dict[Norm, dict[str, Method]] = {
     NUCLEAR: NUCLEAR_METHODS,
 }
 
-# Lifting an answer to the original coordinates costs a few roundings; methods aim below the gap that is promised.
-AIM = 0.5
-# With a hard margin and a prior, the problem without the prior only decides whether a W exists.
+# Gap that methods aim at, over tol: lifting an answer to the original coordinates costs a few roundings.
+AIMED_GAP = 0.5
+# Gap of the problem without the prior of a hard margin, which only decides whether a W exists.
 PHASE_ONE_TOL = 0.1
 
 
@@ -125,46 +124,46 @@ def solve(
     Parameters
     ----------
     problem : SelectionProblem, ShardedProblem or path
-        A path is that of a folder of shards, see :meth:`attsvm.ShardedProblem.from_folder`.
+        A path is a folder of shards, see :meth:`attsvm.ShardedProblem.from_folder`.
     norm : {"frobenius", "nuclear", "spectral", "max"}, float or Norm
-        A number p >= 1 is the entrywise l_p norm; "max" is the largest absolute entry. Others are objects of
+        A number p >= 1 is the entrywise l_p norm; "max" is the largest absolute entry. Other norms are objects of
         :mod:`attsvm.norms`.
     tol : float
-        Certified relative gap asked for.
+        Requested certified relative gap.
     max_iter : int, optional
         Limit on iterations (passes, Newton rounds and interior-point steps count one each).
     time_limit : float, optional
         In seconds.
     warm_start : Solution, optional
-        The answer to a similar problem of the same shape.
+        The solution of a similar problem of the same shape.
     callback : callable, optional
         Called with an :class:`attsvm.solvers.common.control.IterationState`; True stops the run.
     verbose : bool
-        Print a row an iteration.
+        Print one row per iteration.
     method : str, optional
         Force one method instead of the automatic choice; for the Frobenius norm "active_set", "coordinate_newton",
         "interior_point"; for the nuclear norm "first_order" or "interior_point"; for every norm
         "streamed" (working sets over streamed tokens; automatic when they are large).
     C : float or array_like of shape (n,), optional
-        Soft margin: a shortfall ``u = max(0, 1 - margin)`` of a rejected token costs ``C u`` instead of being
-        forbidden, added to half the square of the Frobenius norm (scikit-learn's convention) or of a Mahalanobis norm
-        over it, or to any other norm itself. An array has the C of each query, for problems in memory.
+        Soft margin: a shortfall ``u = max(0, 1 - margin)`` of a rejected token is permitted and costs ``C u``. The
+        costs are added to half the squared norm for the Frobenius norm (scikit-learn's convention) and a Mahalanobis
+        norm over it, and to the norm itself for other norms. An array has the C of each query, for problems in memory.
     loss : {"hinge", "squared_hinge"}
-        With ``C``: the second charges ``C u**2``.
+        Used with ``C``; "squared_hinge" costs ``C u**2``.
     prior : array_like, shape (d, dz), optional
-        A W0 to stay near: the norm of ``W - prior`` is minimised.
+        A matrix W0: the norm of ``W - prior`` is minimised.
     scheduler : str, optional
-        Address of a running dask scheduler, whose workers look at the shards.
+        Address of a running dask scheduler whose workers evaluate the shards.
     workers : int, optional
-        Processes to start here for that instead.
+        Number of local processes to start for this instead.
     checkpoint : path, optional
-        With shards: the file that a run which was cut short goes on from; written after every round.
+        File of a run on shards, written after every round. A run that was interrupted continues from it.
 
     Returns
     -------
     Solution or ShardedSolution
-        Never raises for an unsolved problem: see ``.status``, and ``.raise_for_status()``. With ``C`` or ``prior`` it
-        is a :class:`attsvm.solution.regularised.RegularisedSolution`.
+        Never raises for an unsolved problem: see ``.status``, and ``.raise_for_status()``. It is a
+        :class:`attsvm.solution.regularised.RegularisedSolution` if ``C`` or ``prior`` is given.
 
     Raises
     ------
@@ -188,7 +187,7 @@ def solve(
         _check_options(tol, max_iter, time_limit, problem.shape, measure)
         if method is not None or warm_start is not None:
             raise ValueError("method and warm_start are for problems in memory; neither was expected with shards.")
-        control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
+        control = Control(AIMED_GAP * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
         regularisation = read_regularisation(problem.shape, C, loss, prior, streamed=True)
         with pool_of(problem, scheduler, workers) as pool:
             inner = _choose(measure, None)
@@ -205,7 +204,7 @@ def solve(
             f"warm_start has multipliers of shape {warm_start.certified.dual.shape}; a solution of the same shape, "
             f"{problem.mask.shape}, was expected."
         )
-    control = Control(AIM * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
+    control = Control(AIMED_GAP * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
     regularisation = read_regularisation(problem.shape, C, loss, prior, streamed=method == "streamed")
     answers = Answers(problem, measure, tol, control, regularisation)
     if not regularisation.plain and method not in (None, "auto", "streamed"):
@@ -259,7 +258,7 @@ def _solve_hard(answers: Answers, method: SolverMethod | None, warm_start: Solut
 def _run(
     answers: Answers, method: str | None, start: tuple[np.ndarray, np.ndarray] | None, *, streamed: bool
 ) -> Outcome:
-    """Solve where the tokens are, or on working sets of them."""
+    """Solve the whole problem, or working sets of it without a copy of the tokens."""
     problem, norm, regularisation, control = answers.problem, answers.norm, answers.regularisation, answers.control
     inner = _choose(norm, method)
     skip_rounds = method not in (None, "auto") or regularisation.prices is not None
@@ -281,7 +280,7 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
     if not np.isfinite(terms.cost).all():
         # The margins of the prior leave the range of floats, and so do all terms that depend on them.
         return answers.of(None, None)
-    # The prior itself, when it satisfies everything or when moving away from it costs more than it saves.
+    # The prior is the answer if it satisfies everything, or if moving away from it costs more than it saves.
     slope = terms.slope(terms.cost)
     if terms.may_stay(problem.adjoint(slope)):
         control.method = "closed form"
@@ -303,7 +302,7 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
 
 
 def _start_multipliers(before: Solution, terms: Terms) -> np.ndarray:
-    """Multipliers (n, T) of an earlier solution; those that were at their bound move to the new one."""
+    """Multipliers (n, T) of an earlier solution; multipliers at their old bound move to the new one."""
     dual, earlier = before.certified.dual, before.regularisation
     if earlier.hinge and earlier.C is not None and np.isfinite(terms.upper):
         upper = earlier.C if earlier.prices is None else earlier.prices
@@ -312,19 +311,19 @@ def _start_multipliers(before: Solution, terms: Terms) -> np.ndarray:
 
 
 def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) -> Solution | None:
-    """From tokens to answer in one compiled call; None when that ends without one."""
+    """Solve in one compiled call from tokens to answer; None if it ends without one."""
     control.method, control.iterations = "one-call active set", 1
     optimal, W, adjoint, dual, margins = solve_compiled(problem, control.tol)
     if optimal:
         return answers.of(W, dual, (margins, adjoint))
     if not dual.any():
         return None
-    # Only as good as the last bit of these multipliers; the other methods correct theirs.
+    # W is as accurate as the last bit of these multipliers; other methods correct theirs.
     return answers.infeasible(dual / dual[problem.rejected].sum(), dual, exact=True)
 
 
 def _small(problem: SelectionProblem, warm_start: Solution | None) -> bool:
-    """Whether one compiled call from tokens to answer is cheaper than any method that examines the problem first."""
+    """Tell whether one compiled call is cheaper than any method that examines the problem first."""
     n, T, d, dz = problem.shape
     few = n * T <= (SMALL if warm_start is None else WARM) and d * dz <= FEW_ENTRIES
     few = few and n * T * d * dz <= SMALL_PRODUCTS and 8 * n * T * d <= STREAM_BYTES
@@ -332,12 +331,12 @@ def _small(problem: SelectionProblem, warm_start: Solution | None) -> bool:
 
 
 def _large(problem: SelectionProblem) -> bool:
-    """Whether the token differences are better not all held in memory."""
+    """Tell whether token differences are better streamed than held in memory."""
     return 8 * int(problem.rejected.sum()) * problem.shape[2] > STREAM_BYTES
 
 
 def _choose(measure: Norm, method: str | None) -> Method:
-    """Look up what solves a problem in memory, or a working set of a larger one."""
+    """Look up the method for a problem in memory, or for a working set of a larger one."""
     methods = METHODS.get(measure.base, {"auto": solve_general})
     if method is not None and method not in methods:
         names = ", ".join(repr(name) for name in (*methods, "streamed"))

@@ -21,7 +21,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
 from attsvm.core.types import FactorNorm
 from attsvm.solvers.solving import solve
-from attsvm.study.results import Control, Setup
+from attsvm.study.results import ControlDirections, Setup
 from attsvm.study.watch import Watch
 
 # Weight of the squared hinge: for lengths near one, a shortfall of 0.1 costs the same as a Frobenius norm of one.
@@ -91,7 +91,7 @@ def controls(
     seed: int,
     time_limit: float,
     watch: Watch,
-) -> tuple[Control, ...]:
+) -> tuple[ControlDirections, ...]:
     """Compute the controls of a run and the correlation of its recorded matrices with each.
 
     Parameters
@@ -108,9 +108,11 @@ def controls(
     watch : Watch
     """
 
-    def against(key: str, label: str, directions: list[np.ndarray], note: str = "", coincides: bool = False) -> Control:
+    def against(
+        key: str, label: str, directions: list[np.ndarray], note: str = "", coincides: bool = False
+    ) -> ControlDirections:
         curves = np.stack([correlation(W, direction) for direction in directions])
-        return Control(key, label, tuple(directions), curves, note, coincides)
+        return ControlDirections(key, label, tuple(directions), curves, note, coincides)
 
     result = []
     directions, note = _shuffled(setup, selected, norm, count, seed, time_limit, watch)

@@ -18,7 +18,7 @@ from attsvm.theory.tokens import Trial
 CLOSEST, FREQUENT = 2, 8
 # Number of characters shown after the last token; the rest of a long text is not attended to.
 TAIL = 60
-SELECTED, SUPPORT, BEST = "selected", "support", "best"
+SELECTED_MARK, SUPPORT_MARK, BEST_MARK = "selected", "support", "best"
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,9 @@ def _trained_on(study: Study, run: Run, i: int, title: str, margin: float) -> Ex
     setup = study.setup
     token, best = int(run.selected[i]), int(setup.optimal[i])
     support = np.flatnonzero(np.asarray(run.solutions[run.own].support)[i])
-    marks = {SELECTED: np.array([token]), SUPPORT: support}
+    marks = {SELECTED_MARK: np.array([token]), SUPPORT_MARK: support}
     if best != token:
-        marks[BEST] = np.array([best])
+        marks[BEST_MARK] = np.array([best])
     attention = np.asarray(run.trace.attention[-1])[i]
     name = setup.train.classes[0 if setup.train.tokens.labels[i] > 0 else 1]
     caption = f"Labelled {name}; {_quotation(setup.train, i, np.array([token]))} is selected with "
@@ -168,5 +168,5 @@ def _held_out(study: Study, run: Run, words: Nouns) -> list[Excerpt]:
             f"Labelled {test.classes[label]}, predicted {prediction}: {_quotation(test, row, top)} gets "
             f"{share_text(attention[row, top[0]])} of the attention."
         )
-        quotations.append(Excerpt(title, _pieces(test, row, attention[row], {SELECTED: top}), (note,)))
+        quotations.append(Excerpt(title, _pieces(test, row, attention[row], {SELECTED_MARK: top}), (note,)))
     return quotations

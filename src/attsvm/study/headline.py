@@ -12,7 +12,7 @@ from attsvm.study.verdict import (
     MISSES,
     TRAINED,
     UNSOLVED,
-    Claim,
+    TheoryClaim,
     claims,
     direction_state,
     nearest_control,
@@ -21,7 +21,7 @@ from attsvm.study.verdict import (
 from attsvm.study.words import nouns, share_text
 
 # Number of training rows below which a caution is shown.
-FEW = 20
+FEW_TRAINING_ROWS = 20
 # Share of one label from which accuracy must be compared with always predicting this label.
 IMBALANCED = 0.9
 
@@ -29,13 +29,13 @@ IMBALANCED = 0.9
 SHARED, LEAVING = "shared", "leaving"
 
 
-def run_state(run: Run, by_key: dict[str, Claim]) -> str:
+def run_state(run: Run, by_key: dict[str, TheoryClaim]) -> str:
     """Return the outcome of a run; ARRIVES only if every claim of the theory about it holds.
 
     Parameters
     ----------
     run : Run
-    by_key : dict of str to Claim
+    by_key : dict of str to TheoryClaim
         The study's claims by key.
     """
     direction = direction_state(run)
@@ -108,7 +108,7 @@ def _training(study: Study) -> str:
     return f"{sentence} Train longer: --steps {max(missing)}." if missing else sentence
 
 
-def _prediction(study: Study, assertions: list[Claim]) -> str:
+def _prediction(study: Study, assertions: list[TheoryClaim]) -> str:
     rows = {row.key: row for row in study.accuracies}
     claim = next((claim for claim in assertions if claim.key == "predicts_W"), None)
     if claim is None or rows["W"].test is None:
@@ -129,7 +129,7 @@ def cautions(study: Study) -> list[str]:
     """List limits of the verdict."""
     words, sentences = nouns(study.setup.train), []
     n = study.setup.train.tokens.n
-    if n < FEW:
+    if n < FEW_TRAINING_ROWS:
         sentences.append(
             f"Only {counted(n, words.row, words.rows)} {'was' if n == 1 else 'were'} trained on: so few can nearly "
             f"always be selected by one W, and what holds for them need not hold for the next {'one' if n == 1 else n}."

@@ -25,7 +25,7 @@ from attsvm.study.watch import Watch
 from attsvm.theory.tokens import Trial
 
 # Number of steps, after which accuracy on the digits changes by less than 2 % (reached at 300).
-STEPS = 500
+LABEL_STEPS = 500
 
 
 def shuffled_labels(
@@ -50,7 +50,7 @@ def shuffled_labels(
     from attsvm.training import train
 
     rng = np.random.default_rng((settings.seed, 3))
-    steps = min(settings.steps, STEPS)
+    steps = min(settings.steps, LABEL_STEPS)
     training, held_out = [], []
     fitted, test = setup.train.tokens, setup.test.tokens
     labels = np.concatenate([fitted.labels, test.labels])

@@ -110,7 +110,7 @@ class Setup:
 
 
 @dataclass(frozen=True, eq=False)
-class Control:
+class ControlDirections:
     """Directions that a trained matrix should be farther from than from its SVM.
 
     Attributes
@@ -160,7 +160,7 @@ class Run:
         Correlation of the trained matrix with each; missing if the SVM has no accurate solution.
     locality : LocalOptimality or None
         Under the SVM of the norm that the theory pairs with this parameterisation.
-    controls : tuple of Control
+    controls : tuple of ControlDirections
     """
 
     parameterization: Parameterization
@@ -169,7 +169,7 @@ class Run:
     solutions: dict[str, Solution]
     curves: dict[str, np.ndarray]
     locality: LocalOptimality | None
-    controls: tuple[Control, ...] = ()
+    controls: tuple[ControlDirections, ...] = ()
 
     @property
     def own(self) -> FactorNorm:

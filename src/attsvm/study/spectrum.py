@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.rounding import EPS
+from attsvm.core.error_free import EPS
 from attsvm.solution.solution import Solution
 
 

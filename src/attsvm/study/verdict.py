@@ -13,7 +13,7 @@ from attsvm.core.summary import counted
 from attsvm.solution.solution import Solution
 from attsvm.study.convergence import climbing, steps_to
 from attsvm.study.intervals import share_interval
-from attsvm.study.results import ARRIVAL, SELECTING, Control, PrecisionRun, Run, Study
+from attsvm.study.results import ARRIVAL, SELECTING, ControlDirections, PrecisionRun, Run, Study
 from attsvm.study.spectrum import certified_rank
 from attsvm.study.words import Nouns, correlation_text, nouns, share_text, small_text
 from attsvm.theory.diagnosis import REMEDIES, Signature
@@ -30,7 +30,7 @@ ARRIVES, CLIMBS, ALIKE, MISSES, UNSOLVED = "arrives", "climbs", "alike", "misses
 HOLDS = {ARRIVES: True, CLIMBS: None, ALIKE: None, MISSES: False, UNSOLVED: None}
 
 # Fall of the final correlation below its best value from which a run has drifted; exact runs rise to the end.
-DRIFT = 0.02
+CORRELATION_FALL = 0.02
 
 # Name of a trained matrix, and the form of the following verbs.
 TRAINED: dict[str, tuple[str, Callable[[str], str]]] = {
@@ -41,7 +41,7 @@ NORM_NAMES = {"frobenius": "Frobenius", "nuclear": "nuclear"}
 
 
 @dataclass(frozen=True)
-class Claim:
+class TheoryClaim:
     """One claim of the theory, compared with the data.
 
     Attributes
@@ -62,7 +62,7 @@ class Claim:
     remedy: str = ""
 
 
-def claims(study: Study) -> list[Claim]:
+def claims(study: Study) -> list[TheoryClaim]:
     """List the claims that the study can make, in the order of its stages."""
     words = nouns(study.setup.train)
     assertions = []
@@ -87,7 +87,7 @@ def _all(n: int, words: Nouns) -> str:
     return f"the one {words.row}" if n == 1 else f"all {n:,} {words.rows}"
 
 
-def _feasible(study: Study, solution: Solution, words: Nouns) -> Claim:
+def _feasible(study: Study, solution: Solution, words: Nouns) -> TheoryClaim:
     question = f"Can one W select the best {words.token} of every training {words.row}?"
     rows = _all(len(study.setup.optimal), words)
     if np.isfinite(solution.objective):
@@ -97,15 +97,15 @@ def _feasible(study: Study, solution: Solution, words: Nouns) -> Claim:
             else "though not the smallest, which was not found in time"
         )
         sentence = f"One W can select the best {words.token} in {rows}: its norm is {solution.objective:.4g}, {proof}."
-        return Claim("feasible", question, True, sentence)
+        return TheoryClaim("feasible", question, True, sentence)
     if solution.status is Status.INFEASIBLE:
         sentence = f"No W selects the best {words.token} in {rows} at once; a certificate proves it."
-        return Claim("feasible", question, False, sentence, REMEDIES[Signature.INFEASIBLE])
+        return TheoryClaim("feasible", question, False, sentence, REMEDIES[Signature.INFEASIBLE])
     sentence = f"Whether one W can select the best {words.token} in {rows} is undecided. {solution.status.value}"
-    return Claim("feasible", question, None, sentence, "Allow more time: --time-limit SECONDS.")
+    return TheoryClaim("feasible", question, None, sentence, "Allow more time: --time-limit SECONDS.")
 
 
-def _selects(study: Study, run: Run, words: Nouns) -> Claim:
+def _selects(study: Study, run: Run, words: Nouns) -> TheoryClaim:
     name, verb = TRAINED[run.parameterization]
     n = len(run.selected)
     count = int((run.concentration >= SELECTING).sum())
@@ -119,10 +119,10 @@ def _selects(study: Study, run: Run, words: Nouns) -> Claim:
         sentence = sentence.replace(f"{verb('select')}:", f"{verb('do')} not quite select:", 1)
     question = f"Does training {name} end in a selection?"
     remedy = "" if count == n else f"{_longer(run)} If the attention stays shared, use attsvm.svm_equivalent."
-    return Claim(f"selects_{run.parameterization}", question, count == n, sentence, remedy)
+    return TheoryClaim(f"selects_{run.parameterization}", question, count == n, sentence, remedy)
 
 
-def _direction(run: Run, words: Nouns) -> Claim:
+def _direction(run: Run, words: Nouns) -> TheoryClaim:
     name, verb = TRAINED[run.parameterization]
     norm = NORM_NAMES[run.own]
     key = f"direction_{run.parameterization}"
@@ -133,7 +133,7 @@ def _direction(run: Run, words: Nouns) -> Claim:
         sentence = f"There is no {norm} SVM of the {words.tokens} that {name} {verb('select')} to compare with: "
         undecided = solution.status is not Status.INFEASIBLE and solution.objective != 0
         remedy = "Allow more time: --time-limit SECONDS." if undecided else ""
-        return Claim(key, question, None, sentence + _why_unsolved(solution, words), remedy)
+        return TheoryClaim(key, question, None, sentence + _why_unsolved(solution, words), remedy)
     state = direction_state(run)
     pointing = verb("point") if state == ARRIVES else f"{verb('do')} not point"
     pointing = {CLIMBS: f"{verb('do')} not yet point", ALIKE: verb("point")}.get(state, pointing)
@@ -148,7 +148,7 @@ def _direction(run: Run, words: Nouns) -> Claim:
         if len(nearest.directions) > 2 and nearest.limit > nearest.final:
             sentence += f" (limit for a further shuffle {correlation_text(nearest.limit)})"
         sentence += ", too near to tell the two apart." if state == ALIKE else "."
-    return Claim(key, question, HOLDS[state], sentence, _direction_remedy(run, state))
+    return TheoryClaim(key, question, HOLDS[state], sentence, _direction_remedy(run, state))
 
 
 def _direction_remedy(run: Run, state: str) -> str:
@@ -180,7 +180,7 @@ def direction_state(run: Run) -> str:
     return ARRIVES if NEARER * own <= other else ALIKE
 
 
-def nearest_control(run: Run) -> Control | None:
+def nearest_control(run: Run) -> ControlDirections | None:
     """Return the nearest control, by its limit; controls that equal the reference do not count."""
     rivals = [control for control in run.controls if not control.coincides]
     return max(rivals, key=lambda control: control.limit) if rivals else None
@@ -206,7 +206,7 @@ def _why_unsolved(solution: Solution, words: Nouns) -> str:
     return f"it was not solved accurately (relative gap {solution.gap:.0e}, {solution.status.name.lower()})."
 
 
-def _local(run: Run, words: Nouns) -> Claim:
+def _local(run: Run, words: Nouns) -> TheoryClaim:
     assert run.locality is not None
     name, _ = TRAINED[run.parameterization]
     norm = NORM_NAMES[run.own]
@@ -225,10 +225,10 @@ def _local(run: Run, words: Nouns) -> Claim:
         detail = f"the one {words.token} at the margin of the {norm} SVM scores lower than the one selected."
     else:
         detail = f"all {count} {words.tokens} at the margin of the {norm} SVM score lower than the one selected."
-    return Claim(key, question, better == 0, opening + detail, _longer(run) if better else "")
+    return TheoryClaim(key, question, better == 0, opening + detail, _longer(run) if better else "")
 
 
-def _predicts(study: Study, run: Run, words: Nouns) -> Claim | None:
+def _predicts(study: Study, run: Run, words: Nouns) -> TheoryClaim | None:
     """Compare the accuracy on held-out rows with uniform attention and with training on shuffled labels."""
     rows = {row.key: row for row in study.accuracies}
     if run.parameterization not in rows:
@@ -238,7 +238,7 @@ def _predicts(study: Study, run: Run, words: Nouns) -> Claim | None:
     share, test = rows[run.parameterization].test, study.setup.test
     if share is None or test is None:
         sentence = f"Whether attention by {name} predicts is not known: nothing is held out."
-        return Claim(key, question, None, sentence, "Train on fewer rows: --train N.")
+        return TheoryClaim(key, question, None, sentence, "Train on fewer rows: --train N.")
     n = test.tokens.n
     low, high = share_interval(round(share * n), n)
     counted_rows = counted(n, words.row, words.rows)
@@ -249,31 +249,31 @@ def _predicts(study: Study, run: Run, words: Nouns) -> Claim | None:
     control = study.shuffled_labels.get(run.parameterization)
     if control is None or len(control.test) < 3:
         sentence = f"{opening}; fewer than three trainings on shuffled labels do not show what chance gives."
-        return Claim(key, question, None, sentence, "Ask for more shuffles: --shuffles 10.")
+        return TheoryClaim(key, question, None, sentence, "Ask for more shuffles: --shuffles 10.")
     mean, limit = float(control.test.mean()), control.limit
     opening += f"; training on shuffled labels in {share_text(mean)}, by chance up to {share_text(min(limit, 1.0))}"
     if share > limit and low > mean:
-        return Claim(key, question, True, f"{opening}.")
+        return TheoryClaim(key, question, True, f"{opening}.")
     if share <= limit < 1 and n >= FEW_HELD_OUT:
         remedy = "The theory holds for any labels, random ones included: use tokens that carry the label, or more rows."
-        return Claim(key, question, False, f"{opening}: it predicts no better than chance.", remedy)
+        return TheoryClaim(key, question, False, f"{opening}: it predicts no better than chance.", remedy)
     remedy = f"Hold out more than {counted_rows}: --train N, or more data."
-    return Claim(key, question, None, f"{opening}: too few to tell.", remedy)
+    return TheoryClaim(key, question, None, f"{opening}: too few to tell.", remedy)
 
 
-def _rank(run: Run) -> Claim:
+def _rank(run: Run) -> TheoryClaim:
     ranks = {norm: certified_rank(run.solutions[norm]) for norm in run.curves}
     sentence = (
         f"For the selection by W the nuclear SVM has rank {ranks['nuclear']}, the Frobenius SVM {ranks['frobenius']}."
     )
     question = "Does the nuclear norm give a lower rank?"
     lower = ranks["frobenius"] - ranks["nuclear"]
-    return Claim("rank", question, None if lower == 0 else lower > 0, sentence)
+    return TheoryClaim("rank", question, None if lower == 0 else lower > 0, sentence)
 
 
-def _precision(runs: tuple[PrecisionRun, ...]) -> Claim:
+def _precision(runs: tuple[PrecisionRun, ...]) -> TheoryClaim:
     def has_drift(run: PrecisionRun) -> bool:
-        return float(run.curve[-1]) < float(run.curve.max()) - DRIFT
+        return float(run.curve[-1]) < float(run.curve.max()) - CORRELATION_FALL
 
     def ends(numerics: str) -> str:
         group = [run for run in runs if run.numerics == numerics]
@@ -283,7 +283,7 @@ def _precision(runs: tuple[PrecisionRun, ...]) -> Claim:
     exact = [run for run in runs if run.numerics == "exact"]
     question = "Does plain autograd lose the direction that the exact gradient keeps?"
     if not plain or not exact:
-        return Claim(
+        return TheoryClaim(
             "precision", question, None, f"Correlation of W in other arithmetic: {ends('exact') or ends('autograd')}."
         )
     holds = False if any(map(has_drift, exact)) else True if all(map(has_drift, plain)) else None
@@ -294,4 +294,4 @@ def _precision(runs: tuple[PrecisionRun, ...]) -> Claim:
         f"{ends('autograd')}, that of the exact gradient {ends('exact')}."
     )
     remedy = "Scale the data, or train in float64." if holds is False else ""
-    return Claim("precision", question, holds, sentence, remedy)
+    return TheoryClaim("precision", question, holds, sentence, remedy)

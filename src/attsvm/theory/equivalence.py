@@ -38,9 +38,9 @@ from attsvm.core.types import CoefficientChoice, FactorNorm
 from attsvm.data.token_data import TokenData
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
-from attsvm.theory.finite_part import NORMS, FinitePart, finite_part
+from attsvm.theory.finite_part import FINITE_NORMS, FinitePart, finite_part
 
-SELECTED = 1e-3
+SELECTED_SHARE = 1e-3
 MASKED = 1e-6
 COEFFICIENTS = ("correlation", "least-squares")
 
@@ -98,7 +98,7 @@ def svm_equivalent(
     norm: FactorNorm = "frobenius",
     *,
     coefficient: CoefficientChoice = "correlation",
-    selected_above: float = SELECTED,
+    selected_above: float = SELECTED_SHARE,
     masked_below: float = MASKED,
 ) -> Equivalence:
     """Build W_fin + c W_mm from the attention of a trained W.
@@ -149,7 +149,7 @@ def svm_equivalent(
             f"masked_below and selected_above are {masked_below!r} and {selected_above!r}; "
             "0 <= masked_below <= selected_above <= 0.5 was expected."
         )
-    if norm not in NORMS:
+    if norm not in FINITE_NORMS:
         raise ValueError(f"norm is {norm!r}; 'frobenius' or 'nuclear' was expected.")
     mask = np.ones((data.n, data.T), dtype=bool) if data.mask is None else to_numpy("mask", data.mask)
     raw = to_numpy("attention", attention)

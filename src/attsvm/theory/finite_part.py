@@ -23,16 +23,16 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
 from attsvm.core.rounding import LENIENT
 from attsvm.core.types import FactorNorm
-from attsvm.proofs.objective import PLAIN
+from attsvm.proofs.objective import HARD_MARGIN
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.general import solve_from
 from attsvm.solvers.schedule import finish
 
-NORMS = ("frobenius", "nuclear")
+FINITE_NORMS = ("frobenius", "nuclear")
 
 # Requested gap of the nuclear norm: Newton on the face ends at rounding level.
-AIM = 1e-12
+NUCLEAR_GAP = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: Factor
     ValueError
         If `norm` is another one.
     """
-    if norm not in NORMS:
+    if norm not in FINITE_NORMS:
         raise ValueError(f"norm is {norm!r}; 'frobenius' or 'nuclear' was expected for a finite part.")
     _, _, d, dz = problem.shape
     if not problem.tied.any():
@@ -95,8 +95,8 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: Factor
     # Inconsistent equations are met in the least-squares sense.
     prior = -start.reshape(reduced.shape)
     cost = np.where(reduced.tied, reduced.apply(-prior), 0.0)
-    setting = Setting(reduced, replace(PLAIN.terms(reduced, NUCLEAR), cost=cost), prior, 0.0, 1.0)
-    control = Control(AIM)
+    setting = Setting(reduced, replace(HARD_MARGIN.terms(reduced, NUCLEAR), cost=cost), prior, 0.0, 1.0)
+    control = Control(NUCLEAR_GAP)
     with np.errstate(**LENIENT):
         finish(solve_from(setting, control, -prior))
     W = -prior if control.W is None else control.W

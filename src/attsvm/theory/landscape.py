@@ -22,7 +22,7 @@ import numpy as np
 from attsvm.core.extras import frame
 from attsvm.core.status import Status
 from attsvm.core.summary import MARKED, Summarised, Summary
-from attsvm.theory.search import STARTS, STEPS, End, random_starts, swaps, train_starts
+from attsvm.theory.search import SEARCH_STEPS, STARTS, End, random_starts, swaps, train_starts
 from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
 
 # Number of selections up to which all are enumerated: about two seconds, at half a millisecond per selection.
@@ -189,7 +189,7 @@ def explore(
     seed: int = 0,
     realised: Any = None,
     starts: int | None = None,
-    steps: int = STEPS,
+    steps: int = SEARCH_STEPS,
 ) -> Landscape:
     """Go through the selections of a trial: all of them, or those that a search turns up.
 

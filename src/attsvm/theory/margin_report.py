@@ -33,7 +33,7 @@ from attsvm.core.types import AnyNorm
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
-NORMS = ("frobenius", "nuclear", "spectral", "max", 1.0, 1.5, 3.0)
+REPORT_NORMS = ("frobenius", "nuclear", "spectral", "max", 1.0, 1.5, 3.0)
 TOL = 1e-6
 
 
@@ -172,7 +172,7 @@ class MarginReport(Summarised):
 def margin_report(
     W: Any,
     problem: SelectionProblem,
-    norms: Iterable[AnyNorm] = NORMS,
+    norms: Iterable[AnyNorm] = REPORT_NORMS,
     *,
     tol: float = TOL,
     time_limit: float | None = None,

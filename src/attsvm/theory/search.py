@@ -20,7 +20,7 @@ from attsvm.data.token_data import TokenData
 from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial
 
 STARTS = 30
-STEPS = 2000
+SEARCH_STEPS = 2000
 # Frobenius norms of random starts, relative to the SVM of the optimal tokens: near zero, the start of the theory, and
 # the norm of a matrix that already selects.
 SIZES = (0.1, 1.0)

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.error_free import EPS
 from attsvm.core.status import Status
 from attsvm.core.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.theory.landscape import Landscape
-from attsvm.theory.tokens import EPS, Trial
+from attsvm.theory.tokens import Trial
 
 
 @dataclass(frozen=True, repr=False)

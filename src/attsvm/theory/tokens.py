@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.core.error_free import EPS
 from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.summary import Listed
@@ -29,7 +30,6 @@ from attsvm.data.token_data import TokenData
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
-EPS = float(np.finfo(float).eps)
 # Attention on a token above which its query selects it.
 SELECTED = 0.99
 

@@ -20,7 +20,7 @@ from attsvm.training.foreign import Factory
 from attsvm.training.objective import Objective
 from attsvm.training.recording import record_steps, run
 from attsvm.training.schedule import Schedule
-from attsvm.training.setup import Setup, companions_of, rule_of, start_of, weighted, with_noise, working_dtype
+from attsvm.training.setup import TrainingSetup, companions_of, rule_of, start_of, weighted, with_noise, working_dtype
 from attsvm.training.trace import Trace
 
 
@@ -155,7 +155,7 @@ def train(
     rule = rule_of(optimizer, parameterization, lr, schedule, weight_decay)
     objective = Objective.from_data(data, head, loss, work, numerics, heads, train_head=head_lr is not None)
     objective = weighted(objective, data, sample_weight)
-    setup = Setup(
+    setup = TrainingSetup(
         data=data,
         flipped=flipped,
         dtype=out,

@@ -31,7 +31,7 @@ from attsvm.solvers.batching import solve_batch
 from attsvm.solvers.solving import solve
 
 # Gap at which multipliers are accurate to about eight digits if they are unique.
-TOL = 1e-12
+MULTIPLIER_GAP = 1e-12
 # Gap of methods that approach an optimum from the inside, as small as rounding allows: the error of the gradient in the
 # spectral norm was 4e-8 at a gap of 2e-13 and 3e-9 at 1e-14.
 FINEST = 1e-14
@@ -49,7 +49,7 @@ def max_margin(
     norm: AnyNorm = "frobenius",
     *,
     mask: Any = None,
-    tol: float = TOL,
+    tol: float = MULTIPLIER_GAP,
 ) -> Tensor:
     r"""Find the largest margin by which a W of norm one selects the given tokens, differentiable in tokens and queries.
 

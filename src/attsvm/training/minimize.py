@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-MEMORY = 20
+LBFGS_MEMORY = 20
 _ARMIJO = 1e-4
 _HALVINGS = 60
 _POLISH_HALVINGS = 4
@@ -44,7 +44,7 @@ def minimize(
     value, grad, stationarity = function(x)
     if not math.isfinite(value):
         return x
-    pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=MEMORY)
+    pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=LBFGS_MEMORY)
     polish_steps = 0
     for _ in range(max_iter):
         if stationarity <= tol or polish_steps == _POLISH:

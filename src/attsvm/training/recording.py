@@ -51,7 +51,7 @@ def _outside(engine: Engine) -> Tensor:
     return outside
 
 
-class Watch:
+class RangeWatch:
     """Advances an engine, and keeps trials at their last parameters within range.
 
     Parameters
@@ -102,7 +102,7 @@ def run(
         stops.update(np.linspace(0, steps, _PIECES + 1).astype(int).tolist())
     records = {name: p.new_empty((p.shape[0], len(marks), *p.shape[1:])) for name, p in _snapshot(engine).items()}
     record_steps: list[int] = []
-    watch = Watch(engine)
+    watch = RangeWatch(engine)
     count, most, cancel = 0, steps, False
     for stop in sorted(stops):
         while count < stop and not cancel:

@@ -22,7 +22,7 @@ from attsvm.nn.losses import CallableLoss, Loss, as_loss
 from attsvm.training.embeddings import EmbeddingTraining, Vocabulary
 from attsvm.training.objective import Objective
 
-FORMAT = "attsvm trace 1"
+TRACE_FORMAT = "attsvm trace 1"
 _HEADS: dict[str, type[PredictionHead]] = {
     kind.__name__: kind for kind in (LinearHead, ReLUHead, LambdaHead, ValueHead)
 }
@@ -48,7 +48,7 @@ def write_trace(path: str | os.PathLike[str], trace: Any) -> None:
         arrays |= {"words.tokens": embedding.tokens, "words.queries": embedding.queries}
     plain = {name: to_numpy(name, array) for name, array in arrays.items() if array is not None}
     meta = {
-        "format": FORMAT,
+        "format": TRACE_FORMAT,
         "dtypes": {name: str(array.dtype) for name, array in plain.items()},
         "dtype": str(to_numpy("W", trace.W).dtype),
         "work": str(objective.labels.dtype).removeprefix("torch."),
@@ -68,7 +68,7 @@ def read_trace(path: str | os.PathLike[str], head: Any, loss: Any) -> dict[str, 
         meta = json.loads(bytes(read_arrays(path, ("meta",))["meta"]))
     except (UnicodeDecodeError, json.JSONDecodeError, TypeError) as error:
         raise ValueError(f"meta in {path} is no text of a trace; a file that Trace.save wrote was expected.") from error
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+    if not isinstance(meta, dict) or meta.get("format") != TRACE_FORMAT:
         raise ValueError(f"{path} is no trace of this version; a file that Trace.save wrote was expected.")
     contents = read_arrays(path, meta["dtypes"])
     arrays = {name: array.astype(meta["dtypes"][name]) for name, array in contents.items()}

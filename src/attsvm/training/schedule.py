@@ -16,13 +16,13 @@ from attsvm.core.types import ScheduleName
 Schedule = ScheduleName | Callable[[np.ndarray], np.ndarray]
 
 # Growth of 1 % per step: a factor of e^10 in 1000 steps; float64 overflows only after 70,000.
-GROWTH = 1.01
+STEP_GROWTH = 1.01
 
 _BY_NAME: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "constant": np.ones_like,
     "sqrt": lambda k: 1 / np.sqrt(k),
     "linear": lambda k: 1 / k,
-    "exponential": lambda k: np.exp(np.minimum((k - 1) * np.log(GROWTH), 600.0)),
+    "exponential": lambda k: np.exp(np.minimum((k - 1) * np.log(STEP_GROWTH), 600.0)),
 }
 
 

@@ -27,7 +27,7 @@ from attsvm.training.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
-class Setup:
+class TrainingSetup:
     """Risk, rule and start of every trial.
 
     Attributes

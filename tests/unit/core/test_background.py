@@ -149,7 +149,13 @@ def test_one_process_compiles_at_a_time(folder: Path) -> None:
     )
     mark = cache / background.MARK
     mark.touch()
-    command = [sys.executable, "-c", f"{background.SCRIPT}; import os; print(os.nice(0))", str(folder), *sys.path]
+    command = [
+        sys.executable,
+        "-c",
+        f"{background.COMPILE_SCRIPT}; import os; print(os.nice(0))",
+        str(folder),
+        *sys.path,
+    ]
     with locked(mark):
         subprocess.run(command, stdout=subprocess.DEVNULL, **arguments)
         assert not kept(folder)
@@ -201,7 +207,7 @@ def test_neither_workers_nor_applications_start_it(
 def test_it_runs_in_a_session_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = "import json, os, sys; path = sys.argv[1] + '/report'; "
     report += "json.dump([os.getsid(0), os.getpid(), os.getcwd()], open(path + '~', 'w')); os.rename(path + '~', path)"
-    monkeypatch.setattr(background, "SCRIPT", report)
+    monkeypatch.setattr(background, "COMPILE_SCRIPT", report)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert background.start(tmp_path)
     deadline = time.monotonic() + 100.0
@@ -223,7 +229,7 @@ def test_a_terminal_is_told_once(folder: Path) -> None:
         display = os.read(terminal, 10_000).decode()
     finally:
         os.close(terminal)
-    assert display.splitlines() == [background.NOTICE]
+    assert display.splitlines() == [background.BACKGROUND_NOTICE]
 
 
 def test_every_kernel_that_python_calls_is_declared_with_its_signatures() -> None:

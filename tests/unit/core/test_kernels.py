@@ -22,7 +22,7 @@ from attsvm import SelectionProblem, solve
 from attsvm.core import kernels
 from attsvm.solvers.compiled.frobenius import solve_each
 from attsvm.solvers.frobenius.active_set import SOLVED
-from attsvm.solvers.nuclear.steps import LOOK, STEPS, Constraints, advance, begin
+from attsvm.solvers.nuclear.steps import STEP_COUNT, STEPS_PER_TEST, Constraints, advance, begin
 
 PACKAGE = Path(attsvm.__file__).parent
 DOUBLE = """
@@ -209,11 +209,11 @@ def test_first_order_steps_in_numpy_are_the_compiled_ones() -> None:
     answers = []
     for first, onward in ((begin, advance), (kernels.interpreted(begin), kernels.interpreted(advance))):
         memory = first(constraints, *start, 1.0)
-        results = onward(constraints, memory, 1e-12, 3 * LOOK)
-        assert results == 3 * LOOK == memory.state[STEPS]
+        results = onward(constraints, memory, 1e-12, 3 * STEPS_PER_TEST)
+        assert results == 3 * STEPS_PER_TEST == memory.state[STEP_COUNT]
         answers.append(memory.pairs)
     # Rotations leave cosines of 1e-9 between singular vectors, a step each.
-    _agree(*answers, 3 * LOOK * 1e-9)
+    _agree(*answers, 3 * STEPS_PER_TEST * 1e-9)
 
 
 @pytest.mark.slow

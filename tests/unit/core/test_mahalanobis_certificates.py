@@ -186,10 +186,10 @@ def test_a_product_in_twice_the_precision_is_as_near_as_it_says(shapes: tuple[in
 def test_a_root_that_is_none_is_refused(change, reason: str) -> None:
     A = form(np.random.default_rng(1), 3, 100.0)
     ours = SquareRoot.of("A", A)
-    check.SquareRoot(table(A), [sum_table(ours.root), sum_table(ours.inverse), table(ours.evidence[2])], 3)
+    check.RationalRoot(table(A), [sum_table(ours.root), sum_table(ours.inverse), table(ours.evidence[2])], 3)
     parts = change(ours.root.high, ours.inverse.high, ours.evidence[2])
     with pytest.raises(check.Rejected, match=reason):
-        check.SquareRoot(table(A), [table(part) for part in parts], 3)
+        check.RationalRoot(table(A), [table(part) for part in parts], 3)
 
 
 def test_a_root_of_the_wrong_signs_is_refused_though_its_square_fits() -> None:
@@ -198,7 +198,7 @@ def test_a_root_of_the_wrong_signs_is_refused_though_its_square_fits() -> None:
     A, R = (U * values**2) @ U.T, (U * values * [1.0, 1.0, -1.0]) @ U.T
     R, K = 0.5 * (R + R.T), np.linalg.inv(R)
     with pytest.raises(check.Rejected, match="not positive definite"):
-        check.SquareRoot(table(A), [table(R), table(0.5 * (K + K.T)), table(np.linalg.cholesky(R @ R))], 3)
+        check.RationalRoot(table(A), [table(R), table(0.5 * (K + K.T)), table(np.linalg.cholesky(R @ R))], 3)
 
 
 @pytest.mark.parametrize("seed", range(25))

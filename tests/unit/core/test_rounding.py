@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attsvm.core import rounding
-from attsvm.core.error_free import UNIT, gamma
+from attsvm.core.error_free import EPS, UNIT, gamma
 from attsvm.core.norms import Mahalanobis, get_norm
 from attsvm.core.rounding import growth, lengths_above, norm_above, row_lengths, squares_of, sum_below
 from attsvm.proofs.dyadic import Dyadic
@@ -30,7 +30,7 @@ def test_gamma_is_the_constant_of_k_roundings() -> None:
         units = Fraction(k) / 2**53
         assert float(units / (1 - units)) == pytest.approx(gamma(k), rel=1e-15, abs=0)
     assert UNIT == 2.0**-53
-    assert float(np.finfo(float).eps) == rounding.EPS
+    assert float(np.finfo(float).eps) == EPS
 
 
 def test_row_lengths_at_every_scale() -> None:
@@ -237,7 +237,7 @@ COARSE = 1e-6
 @pytest.fixture
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounding, "UNIT", COARSE)
-    monkeypatch.setattr(rounding, "FEW", 4 * COARSE)
+    monkeypatch.setattr(rounding, "FUNCTION_ROUNDING", 4 * COARSE)
     monkeypatch.setattr(rounding, "gamma", lambda k: k * COARSE)
     monkeypatch.setattr(rounding, "error_of", lambda first, second: 0.0)
 
@@ -325,9 +325,9 @@ def test_sums_in_twice_the_precision_are_for_small_factors(monkeypatch: pytest.M
         (lambda: rounding._miss_above(K @ Q, K, Q, sharp=True), 6 * 3 * 4),
         (lambda: rounding._orthonormal_above(np.eye(3, 7), sharp=True), 3 * 3 * 7),
     ):
-        monkeypatch.setattr(rounding, "SHARP_ENTRIES", count)
+        monkeypatch.setattr(rounding, "SHARP_PRODUCTS", count)
         narrow = call()
-        monkeypatch.setattr(rounding, "SHARP_ENTRIES", count - 1)
+        monkeypatch.setattr(rounding, "SHARP_PRODUCTS", count - 1)
         assert narrow < call()
 
 

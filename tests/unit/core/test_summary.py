@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, TokenData, diagnose, margin_report, solve, solve_batch, train
-from attsvm.core.summary import BAD, BINS, GOOD, HEIGHT, MARKED, Summary, bars, histogram, line
+from attsvm.core.summary import BAD, GOOD, HEIGHT, HISTOGRAM_BINS, MARKED, Summary, bars, histogram, line
 
 LONGEST_LINE, LARGEST_CARD = 500, 8000
 
@@ -90,7 +90,7 @@ def test_the_histogram_counts_every_value_once() -> None:
     values = np.array([1.0, 1.0, 1.0, 10.0, np.inf, -1.0])
     picture = ElementTree.fromstring(histogram(values, values == 1.0))
     tall = {(bar.get("x"), bar.get("fill")): float(bar.get("height", 0)) for bar in picture.iter("rect")}
-    last = f"{(BINS - 1) * 10:.1f}"
+    last = f"{(HISTOGRAM_BINS - 1) * 10:.1f}"
     assert tall["0.0", MARKED] == pytest.approx(HEIGHT - 2)
     assert tall[last, "currentColor"] == pytest.approx((HEIGHT - 2) / 3, abs=0.1)
     assert len(tall) == 3  # the first bin as a whole and its marked part, and the last

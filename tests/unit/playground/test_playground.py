@@ -9,7 +9,7 @@ import pytest
 
 from attsvm import SelectionProblem, solve
 from attsvm.playground.picture import answer
-from attsvm.playground.plane import DRAFT_STEPS, Memory, Supersession
+from attsvm.playground.plane import DRAFT_STEPS, PageMemory, Supersession
 from attsvm.playground.presets import PRESETS, plane_state
 from attsvm.playground.state import read_state
 
@@ -19,7 +19,7 @@ CLASSES = PRESETS["classes"]["state"]
 
 
 def picture_of(state: dict, **options) -> dict:
-    picture = answer({"seq": 7, "state": state, **options}, Memory())
+    picture = answer({"seq": 7, "state": state, **options}, PageMemory())
     assert picture["seq"] == 7
     assert "error" not in picture, picture
     json.dumps(picture, allow_nan=False)  # the page's parser knows no NaN
@@ -49,7 +49,7 @@ def picture_of(state: dict, **options) -> dict:
     ],
 )
 def test_a_state_that_does_not_fit_gets_a_sentence(change: dict, sentence: str) -> None:
-    picture = answer({"seq": 3, "state": {**FIVE, **change}}, Memory())
+    picture = answer({"seq": 3, "state": {**FIVE, **change}}, PageMemory())
     assert picture["seq"] == 3
     assert picture["error"].startswith(sentence)
 
@@ -62,7 +62,7 @@ def test_a_state_that_does_not_fit_gets_a_sentence(change: dict, sentence: str) 
     ],
 )
 def test_classes_that_do_not_fit_get_a_sentence(change: dict, sentence: str) -> None:
-    assert answer({"state": {**CLASSES, **change}}, Memory())["error"].startswith(sentence)
+    assert answer({"state": {**CLASSES, **change}}, PageMemory())["error"].startswith(sentence)
 
 
 def test_the_best_tokens_are_a_global_optimum() -> None:
@@ -80,7 +80,7 @@ def test_a_local_optimum_says_which_token_is_kept_and_why() -> None:
 
 
 def test_the_basins_of_the_counterexample_have_a_border_between_its_two_starts() -> None:
-    memory = Memory()
+    memory = PageMemory()
     basins = answer({"state": COUNTEREXAMPLE}, memory)["basins"]
     cells = np.array(basins["cells"]).reshape(basins["side"], basins["side"])
     side = np.linspace(-basins["reach"], basins["reach"], basins["side"])
@@ -170,7 +170,7 @@ def test_each_optimiser_of_classes_is_nearest_to_its_own_norm() -> None:
 
 @pytest.mark.parametrize("norm", ["nuclear", "spectral", "max", 1, 3])
 def test_a_draft_says_what_the_full_answer_says(norm) -> None:
-    memory = Memory()
+    memory = PageMemory()
     for shift in (0.0, 0.05):
         state = {**FIVE, "norm": norm, "tokens": np.add(FIVE["tokens"], [[[shift, 0]], [[0, shift]]]).tolist()}
         draft = answer({"draft": True, "state": state}, memory)["runs"]
@@ -181,15 +181,15 @@ def test_a_draft_says_what_the_full_answer_says(norm) -> None:
 
 
 def test_a_draft_of_slow_training_is_short() -> None:
-    draft = answer({"draft": True, "state": {**FIVE, "optimizer": "muon"}}, Memory())["runs"]
+    draft = answer({"draft": True, "state": {**FIVE, "optimizer": "muon"}}, PageMemory())["runs"]
     assert draft["W"]["steps"][-1] == DRAFT_STEPS
     assert "KQ" not in draft
 
 
 def test_a_newer_state_ends_a_training_but_no_draft() -> None:
     with pytest.raises(Supersession):
-        answer({"state": FIVE}, Memory(), lambda: True)
-    assert "runs" in answer({"draft": True, "state": FIVE}, Memory(), lambda: True)
+        answer({"state": FIVE}, PageMemory(), lambda: True)
+    assert "runs" in answer({"draft": True, "state": FIVE}, PageMemory(), lambda: True)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -251,13 +251,13 @@ def test_a_problem_that_the_page_cannot_show_is_refused() -> None:
 @pytest.mark.parametrize("number", [10**400, -(10**400), float("nan"), float("inf")])
 def test_numbers_without_a_float_get_a_sentence(number: float) -> None:
     tokens = [[[number, 0], [0, 1]]] * len(FIVE["tokens"])
-    assert answer({"seq": 3, "state": FIVE | {"tokens": tokens}}, Memory())["error"].startswith("tokens ")
-    assert "steps is" in answer({"seq": 3, "state": FIVE | {"steps": number}}, Memory())["error"]
-    reply = answer({"seq": number, "state": FIVE}, Memory())
+    assert answer({"seq": 3, "state": FIVE | {"tokens": tokens}}, PageMemory())["error"].startswith("tokens ")
+    assert "steps is" in answer({"seq": 3, "state": FIVE | {"steps": number}}, PageMemory())["error"]
+    reply = answer({"seq": number, "state": FIVE}, PageMemory())
     assert reply["error"].startswith("seq is no number of a message; up to 9007199254740991 was expected")
     assert reply["seq"] is None
 
 
 @pytest.mark.parametrize("seq", ["7", [7], True, {"a": 1}])
 def test_a_seq_that_is_no_number_gets_a_sentence(seq: object) -> None:
-    assert answer({"seq": seq, "state": FIVE}, Memory())["error"].startswith("seq is no number")
+    assert answer({"seq": seq, "state": FIVE}, PageMemory())["error"].startswith("seq is no number")

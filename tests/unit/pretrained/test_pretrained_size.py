@@ -35,7 +35,7 @@ from attsvm.pretrained.inspection import inspect_model
 from attsvm.pretrained.kernel import solve_selection
 from attsvm.pretrained.survey import Survey
 from attsvm.pretrained.thinning import drawn_tokens, thin
-from attsvm.pretrained.unfinished import HEADS, SURVEY, ResumeFile
+from attsvm.pretrained.unfinished import HEADS_FILE, SURVEY_FILE, ResumeFile
 from attsvm.report.inspection import numbers
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
@@ -174,7 +174,7 @@ def test_a_stopped_inspection_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     partly = inspect_model(model, tokenizer, SENTENCES, progress=stopping("Inspecting heads: 2"), **options)
     assert not partly.complete
     assert 2 <= len(partly.heads) < 4
-    with (folder / HEADS).open("a") as lines:
+    with (folder / HEADS_FILE).open("a") as lines:
         lines.write('{"of": "finding.HeadF')  # the end of a line that was being written when the power went
     messages.clear()
     rest = inspect_model(model, tokenizer, SENTENCES, progress=stopping("never"), **options)
@@ -195,7 +195,7 @@ def test_a_folder_of_the_users_is_no_inspection(tmp_path: Path) -> None:
     ResumeFile(folder, "another").write_survey({"a": np.ones(1)})
     unfinished.remove(folder)
     assert [path.name for path in folder.iterdir()] == ["novel.txt"]
-    for name, content in ((HEADS, '{"mine": 1}\n'), (SURVEY, "mine")):
+    for name, content in ((HEADS_FILE, '{"mine": 1}\n'), (SURVEY_FILE, "mine")):
         (folder / name).write_text(content)
         with pytest.raises(ValueError, match=f"holds {name} of no inspection"):
             ResumeFile(folder, "one")
@@ -265,7 +265,7 @@ def test_formed_and_factored_products_solve_the_same_problem(family: str) -> Non
 def test_a_probe_is_the_same_whether_its_products_are_formed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     head = extract_head(tiny("llama"), 0, 1, batch("llama"))
     dense_probe = fit_selection(head)
-    monkeypatch.setattr(probe, "MOST_TOKENS", 0)
+    monkeypatch.setattr(probe, "GRAM_TOKENS", 0)
     factored = fit_selection(head)
     assert vars(replace(dense_probe, support=())) == vars(replace(factored, support=()))
     for one, other in zip(dense_probe.support, factored.support, strict=True):

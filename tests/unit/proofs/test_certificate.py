@@ -13,8 +13,8 @@ import pytest
 import oracle
 from attsvm import SelectionProblem, Status, solve
 from attsvm.core.double_double import Rows
+from attsvm.core.error_free import EPS
 from attsvm.core.reduction import Reduced, reduce
-from attsvm.core.rounding import EPS
 from attsvm.proofs import certificate as module
 from attsvm.proofs import infeasible
 from attsvm.proofs.certificate import FarkasCertificate, existence_ratio
@@ -277,7 +277,7 @@ def test_existence_is_sure_beyond_the_roundings_counted(make: Callable, monkeypa
         assert ratio == pytest.approx(error / (floor if sure else 0.5 * residual), rel=1e-12)
         # Too many entries for dense algebra: the ratio is that of the bound, and nothing is sure.
         with monkeypatch.context() as inner:
-            inner.setattr(module, "DENSE_ENTRIES", np.count_nonzero(dual) * p * r - 1)
+            inner.setattr(module, "SUPPORT_ENTRIES", np.count_nonzero(dual) * p * r - 1)
             assert module._existence(reduced, dual) == (pytest.approx(error / floor, rel=1e-12), sure)
     monkeypatch.setattr(module, "_singular_value_floor", lambda reduced, weight: 0.0)
     for rank, extra, sure in ((p * r, 30.0, True), (p * r, 0.0, False), (p * r - 1, 30.0, False)):
@@ -410,9 +410,9 @@ def test_what_is_too_large_to_be_decided_may_be_near(monkeypatch: pytest.MonkeyP
     assert not certificate.exact
     assert certificate.verify()
     with monkeypatch.context() as inner:
-        inner.setattr(module, "NEARBY", 0.5 * certificate.perturbation)
+        inner.setattr(module, "NEARBY_DATA", 0.5 * certificate.perturbation)
         assert not is_verified()
-        inner.setattr(module, "NEARBY", 2 * certificate.perturbation)
+        inner.setattr(module, "NEARBY_DATA", 2 * certificate.perturbation)
         assert is_verified()
         inner.setattr(module, "decidable", lambda problem: True)
         assert not is_verified()

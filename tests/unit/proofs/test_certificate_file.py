@@ -63,7 +63,7 @@ def certificates():
 
 def test_the_checker_is_one_short_file_of_the_standard_library() -> None:
     source = Path(check.__file__).read_text(encoding="utf-8")
-    assert source.count("\n") < 700
+    assert source.count("\n") < 800
     modules = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

@@ -15,11 +15,11 @@ from attsvm import SelectionProblem, solve
 from attsvm.core.double_double import Rows
 from attsvm.core.error_free import UNIT, Pair
 from attsvm.core.norms import FROBENIUS, Norm, get_norm
-from attsvm.core.rounding import FEW
+from attsvm.core.rounding import FUNCTION_ROUNDING
 from attsvm.proofs import bounds as prover
 from attsvm.proofs import certified as module
 from attsvm.proofs.certified import TIE_TOLERANCE, Certified, certify
-from attsvm.proofs.objective import PLAIN
+from attsvm.proofs.objective import HARD_MARGIN
 from attsvm.solvers.common.refinement import refine
 from problems import FAMILIES, NAMED, single
 
@@ -68,10 +68,10 @@ def test_the_gap_of_two_bounds() -> None:
 
 
 def test_bounds_that_cross_prove_nothing_unless_by_the_rounding_of_a_quotient() -> None:
-    assert pair(1.0, 1.0 - 0.5 * FEW).gap == 0.0
-    assert pair(1.0, 1.0 - FEW).gap == 0.0
-    assert pair(1.0, 1.0 - 2 * FEW).gap == math.inf
-    assert FEW == 4 * UNIT
+    assert pair(1.0, 1.0 - 0.5 * FUNCTION_ROUNDING).gap == 0.0
+    assert pair(1.0, 1.0 - FUNCTION_ROUNDING).gap == 0.0
+    assert pair(1.0, 1.0 - 2 * FUNCTION_ROUNDING).gap == math.inf
+    assert FUNCTION_ROUNDING == 4 * UNIT
 
 
 # --- conventions ---
@@ -334,8 +334,8 @@ COARSE = 1e-6
 @pytest.fixture
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prover, "UNIT", COARSE)
-    monkeypatch.setattr(prover, "FEW", 4 * COARSE)
-    monkeypatch.setattr(module, "FEW", 4 * COARSE)
+    monkeypatch.setattr(prover, "FUNCTION_ROUNDING", 4 * COARSE)
+    monkeypatch.setattr(module, "FUNCTION_ROUNDING", 4 * COARSE)
     monkeypatch.setattr(prover, "gamma", lambda k: k * COARSE)
 
 
@@ -353,7 +353,7 @@ def test_a_margin_is_off_by_the_products_it_is_a_sum_of(d: int, dz: int) -> None
     shortfall = 1 - length / proven.upper_bound
     assert d + dz + 1 <= shortfall / COARSE / length <= d + dz + 8
     direct, residual = prover.upper_bound(
-        problem, PLAIN.terms(problem, FROBENIUS), W, np.array([[0.0, 1.0]]), length, sharp=False
+        problem, HARD_MARGIN.terms(problem, FROBENIUS), W, np.array([[0.0, 1.0]]), length, sharp=False
     )
     assert direct == proven.upper_bound
     assert residual == 0.0
@@ -456,7 +456,9 @@ def test_the_residual_of_a_tie_is_one_of_a_margin_from_below(monkeypatch: pytest
     monkeypatch.setattr(prover, "gamma", lambda k: k * 1e-2)
     W = np.array([[1.0], [-1.0]])
     margins = np.array([[0.0, 0.05, 1.0]])
-    _, residual = prover.upper_bound(problem, PLAIN.terms(problem, FROBENIUS), W, margins, math.sqrt(2.0), sharp=False)
+    _, residual = prover.upper_bound(
+        problem, HARD_MARGIN.terms(problem, FROBENIUS), W, margins, math.sqrt(2.0), sharp=False
+    )
     allowance = (2 + 1 + 6) * 1e-2 * math.sqrt(2.0)
     assert residual == pytest.approx((0.05 + allowance * math.sqrt(2.0)) / (1 - allowance), rel=1e-4)
 
@@ -469,14 +471,18 @@ def test_a_residual_costs_the_multipliers_of_ties_their_share() -> None:
         adjoint = problem.adjoint(dual)
         length = float(np.linalg.norm(adjoint))
         free, bound_with_ties = (
-            prover.lower_bound(problem, PLAIN.terms(problem, FROBENIUS), dual, adjoint, length, residual, sharp=False)
+            prover.lower_bound(
+                problem, HARD_MARGIN.terms(problem, FROBENIUS), dual, adjoint, length, residual, sharp=False
+            )
             for residual in (0.0, 0.1)
         )
         # 2 less 0.1 of one half, of 2.
         assert bound_with_ties / free == pytest.approx(1 - 0.05 / 2, abs=20 * COARSE)
         assert bound_with_ties / free < 1 - 0.05 / 2
         assert (
-            prover.lower_bound(problem, PLAIN.terms(problem, FROBENIUS), dual, adjoint, length, 100.0, sharp=False)
+            prover.lower_bound(
+                problem, HARD_MARGIN.terms(problem, FROBENIUS), dual, adjoint, length, 100.0, sharp=False
+            )
             == 0.0
         )
 
@@ -486,7 +492,9 @@ def test_what_twice_the_precision_leaves_over_counts_against_the_bound(monkeypat
     problem, dual = single([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     low, missing = np.full((2, 1), 1e-3), 1e-2
     monkeypatch.setattr(Rows, "adjoint", lambda *arguments: (Pair(np.array([[1.0], [0.0]]), low), missing))
-    bound = prover.lower_bound(problem, PLAIN.terms(problem, FROBENIUS), dual, np.zeros((2, 1)), 1.0, 0.0, sharp=True)
+    bound = prover.lower_bound(
+        problem, HARD_MARGIN.terms(problem, FROBENIUS), dual, np.zeros((2, 1)), 1.0, 0.0, sharp=True
+    )
     # The weight of 1 was halved by the scale, so A^T lam is 2 (1, 0) and what is left over twice a thousandth.
     expected = 1 / (2 + 2 * math.sqrt(2.0) * 1e-3 + 1e-2)
     assert bound == pytest.approx(expected, rel=1e-13)
@@ -494,7 +502,7 @@ def test_what_twice_the_precision_leaves_over_counts_against_the_bound(monkeypat
     for part in (Pair(np.array([[1.0], [0.0]]), np.array([[np.nan], [0.0]])), Pair(np.array([[np.inf], [0.0]]), low)):
         monkeypatch.setattr(Rows, "adjoint", lambda *arguments, part=part: (part, missing))
         plain = prover.lower_bound(
-            problem, PLAIN.terms(problem, FROBENIUS), dual, np.array([[1.0], [0.0]]), 1.0, 0.0, sharp=True
+            problem, HARD_MARGIN.terms(problem, FROBENIUS), dual, np.array([[1.0], [0.0]]), 1.0, 0.0, sharp=True
         )
         assert plain == pytest.approx(1.0, rel=1e-13)
 
@@ -514,7 +522,7 @@ def test_refinement_reaches_the_rounding_of_W(size: tuple[int, int, int], seed: 
     dual, lengths = solution.certified.dual, problem.lengths
     mean = float((dual * lengths).sum() / dual.sum())
     unit = UNIT * solution.objective * mean  # what half a unit in the last place of W costs the objective on average
-    refined = refine(problem, FROBENIUS, PLAIN, solution.certified.W, dual, 0.25 * unit)
+    refined = refine(problem, FROBENIUS, HARD_MARGIN, solution.certified.W, dual, 0.25 * unit)
     # The smallest margin of W as stored lacks a unit of its own length, and targets were raised by a quarter.
     longest = float(lengths[dual > 1e-9 * dual.max()].max()) / mean
     assert refined.gap <= (longest + 0.25) * unit

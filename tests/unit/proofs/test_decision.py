@@ -148,9 +148,9 @@ def test_a_kernel_that_is_a_line_is_found_exactly(seed: int) -> None:
 
 def test_a_kernel_larger_than_is_solved_for_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = np.array([[1, -1, 0], [0, 1, -1]], dtype=object)
-    monkeypatch.setattr(linear, "LARGEST", 2)
+    monkeypatch.setattr(linear, "ELIMINATION_ROWS", 2)
     assert linear.kernel_vector(matrix) is not None
-    monkeypatch.setattr(linear, "LARGEST", 1)
+    monkeypatch.setattr(linear, "ELIMINATION_ROWS", 1)
     assert linear.kernel_vector(matrix) is None
 
 

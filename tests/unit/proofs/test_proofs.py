@@ -271,11 +271,11 @@ def test_margins_that_a_near_tie_may_change_are_reduced_by_it(monkeypatch: pytes
     problem, W = NAMED["tie_forces_a_detour"]().problem, np.array([[1.0], [-1.0]])
     certificate = optimum.certificate(problem, FROBENIUS, W, np.zeros(problem.mask.shape))
     for reach in (Fraction(1, 8), Fraction(3, 8)):
-        monkeypatch.setattr(checker.Certificate, "_reach", lambda self, margins, reach=reach: reach)
+        monkeypatch.setattr(checker.Certificate, "_tie_radius", lambda self, margins, reach=reach: reach)
         high, _, radius = certificate.upper()
         assert float(high) == pytest.approx((math.sqrt(2.0) + float(reach)) / (1 - float(reach)), rel=1e-9)
         assert radius == reach / (1 - reach)
-    monkeypatch.setattr(checker.Certificate, "_reach", lambda self, margins: Fraction(2))
+    monkeypatch.setattr(checker.Certificate, "_tie_radius", lambda self, margins: Fraction(2))
     with pytest.raises(checker.Rejected, match="a margin of W is not positive"):
         certificate.upper()
 

@@ -16,7 +16,7 @@ from attsvm.core.reduction import independent_ties, reduce
 from attsvm.proofs import linear, surjective, tie_moves, ties
 from attsvm.proofs.certified import certify
 from attsvm.proofs.dyadic import Dyadic
-from attsvm.proofs.surjective import SURE, right_inverse
+from attsvm.proofs.surjective import SURE_DEFECT, right_inverse
 from attsvm.proofs.tie_moves import Move, TieEquations, common, exact_move
 from attsvm.proofs.ties import onto_ties, tie_move
 from exact import certificate, upper_bound
@@ -261,10 +261,10 @@ def test_more_ties_than_are_treated_leave_w_as_it_is(monkeypatch: pytest.MonkeyP
     count = len(ties._distinct_ties(problem)[0])
     W = np.random.default_rng(0).standard_normal(problem.shape[2:])
     margins, size = problem.apply(W), float(np.linalg.norm(W))
-    monkeypatch.setattr(ties, "LARGEST", count)
+    monkeypatch.setattr(ties, "GRAM_TIES", count)
     assert onto_ties(problem, W, margins) is not W
     bound = tie_move(problem, W, size)
-    monkeypatch.setattr(ties, "LARGEST", count - 1)
+    monkeypatch.setattr(ties, "GRAM_TIES", count - 1)
     assert onto_ties(problem, W, margins) is W
     # The rationals settle what the Gram matrix may not: as few ties, of few numbers.
     assert 0 < tie_move(problem, W, size) < math.inf
@@ -350,7 +350,7 @@ def near_ties(problem: SelectionProblem, W: np.ndarray, monkeypatch: pytest.Monk
     witness = certificate(problem, FROBENIUS, W, np.zeros(problem.mask.shape))
     matrix = Matrix.read(witness.witness["W"], *W.shape) + Matrix.read(witness.witness["move"], *W.shape)
     values = [Fraction(a) * matrix.unit for row in matrix.rows for a in row]
-    return values, witness._reach(witness._margins(matrix))
+    return values, witness._tie_radius(witness._margins(matrix))
 
 
 @pytest.mark.parametrize("size", [1e-10, 1.0])
@@ -475,7 +475,7 @@ def test_what_maps_onto_less_has_no_right_inverse() -> None:
     nearly = np.array([[1.0, 0.0], [1.0, 2.0**-50]])
     assert right_inverse(nearly, 3) is None  # entries known to three units only: the rows may be the same
     assert right_inverse(np.array([[1.0, 0.0], [1.0, 1e-10]]), 3) is not None
-    assert SURE == 0.5
+    assert SURE_DEFECT == 0.5
 
 
 # --- what it is for ---

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Solution, Status, solve
+from attsvm.core.error_free import EPS
 from attsvm.core.norms import FROBENIUS, get_norm
-from attsvm.core.rounding import EPS
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified, certify
 from attsvm.solution.solution import UnsolvedError

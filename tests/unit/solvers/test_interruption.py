@@ -35,10 +35,10 @@ while True:
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.reduction import reduce
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.coordinate_descent import CoordinateDescent
+from attsvm.solvers.frobenius.coordinate_descent import DualCoordinateDescent
 problem = attsvm.SelectionProblem(rng.standard_normal((20000, 16, 16)), rng.standard_normal((20000, 16)), [0] * 20000)
 setting = Setting.hard_margin(reduce(problem), FROBENIUS)
-descent = CoordinateDescent(setting, np.zeros((20000, 15)))
+descent = DualCoordinateDescent(setting, np.zeros((20000, 15)))
 descent.run(1)
 ready()
 while True:
@@ -98,7 +98,7 @@ def test_factors_in_panels_are_those_of_lapack(monkeypatch: pytest.MonkeyPatch) 
     rows = rng.standard_normal((90, 70))
     matrix = rows.T @ rows
     expected = np.tril(cho_factor(matrix, lower=True)[0])
-    monkeypatch.setattr(cholesky, "LARGE", 10)
+    monkeypatch.setattr(cholesky, "PANELLED_ROWS", 10)
     monkeypatch.setattr(cholesky, "PANEL", 16)
     lower = np.tril(cholesky.lower_factor(matrix.copy())[0])
     # Both are off by gamma_70 times the condition number, some 500 here.

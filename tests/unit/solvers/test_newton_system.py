@@ -25,7 +25,7 @@ def test_solution_is_as_accurate_as_a_double_factor_would_make_it(smallest: floa
     right = matrix @ exact
     solution = newton.proximal_solve(matrix, right)
     # Backward stability: a residual of size * eps * |K| |x|; 1e-13 of the right-hand side is what is asked for instead.
-    bound = size * np.finfo(float).eps * np.linalg.norm(exact) + newton.SOLVED * np.linalg.norm(right)
+    bound = size * np.finfo(float).eps * np.linalg.norm(exact) + newton.SOLVED_RESIDUAL * np.linalg.norm(right)
     assert np.linalg.norm(matrix @ solution - right) <= bound
 
 

@@ -11,8 +11,8 @@ from attsvm import ProblemBatch, SelectionProblem, Status, solve, solve_batch
 from attsvm.core.kernels import compiled_first, interpreted
 from attsvm.core.norms import nuclear, spectral
 from attsvm.solvers.nuclear.face import Face, newton_step
-from attsvm.solvers.nuclear.face_newton import MOST_CONSTRAINTS, fits
-from attsvm.solvers.nuclear.matrices import EXACT, in_basis, right_singular, rotate
+from attsvm.solvers.nuclear.face_newton import COMPILED_CONSTRAINTS, fits
+from attsvm.solvers.nuclear.matrices import ORTHOGONAL, in_basis, right_singular, rotate
 from problems import FAMILIES, NAMED
 
 EPS = float(np.finfo(float).eps)
@@ -37,7 +37,7 @@ def test_rotations_find_singular_values(shape: tuple[int, int], rank: int) -> No
     matrix = rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1]))
     basis = np.eye(min(shape))
     rows = in_basis(basis, matrix)
-    lengths = rotate(rows, basis, EXACT)
+    lengths = rotate(rows, basis, ORTHOGONAL)
     # Backward stable: every value is off by some eps of the largest, times a small multiple of the size.
     np.testing.assert_allclose(
         np.sort(lengths)[::-1],
@@ -52,9 +52,9 @@ def test_rotations_begin_where_the_last_ended() -> None:
     rng = np.random.default_rng(0)
     matrix, nearby = rng.standard_normal((9, 5)), 1e-3 * rng.standard_normal((9, 5))
     basis = np.eye(5)
-    rotate(in_basis(basis, matrix), basis, EXACT)
+    rotate(in_basis(basis, matrix), basis, ORTHOGONAL)
     rows = in_basis(basis, matrix + nearby)
-    lengths = rotate(rows, basis, EXACT)
+    lengths = rotate(rows, basis, ORTHOGONAL)
     np.testing.assert_allclose(rows.T @ basis, matrix + nearby, atol=1e-13)
     np.testing.assert_allclose(np.sort(lengths), np.linalg.svd(matrix + nearby, compute_uv=False)[::-1], atol=1e-13)
 
@@ -187,7 +187,7 @@ def test_repeated_tokens_and_sequences_are_merged() -> None:
 
 def test_large_instances_go_to_the_general_solver() -> None:
     size = (16, 18, 10)
-    assert size[0] * (size[1] - 1) > MOST_CONSTRAINTS
+    assert size[0] * (size[1] - 1) > COMPILED_CONSTRAINTS
     assert not fits(size[0] * (size[1] - 1), min(size[0], size[2]))
     solution = solve_batch(planted(1, size), "nuclear")[0]
     assert solution.status is Status.OPTIMAL

@@ -11,7 +11,7 @@ from attsvm.solvers.common.phase_one import open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import FirstOrder
-from attsvm.solvers.nuclear.portfolio import METHODS
+from attsvm.solvers.nuclear.portfolio import NUCLEAR_METHODS
 from attsvm.solvers.schedule import finish
 from problems import FAMILIES
 
@@ -106,7 +106,7 @@ def test_newton_gives_up_far_from_the_face() -> None:
     assert control.iterations < 10
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "auto"])
+@pytest.mark.parametrize("method", [name for name in NUCLEAR_METHODS if name != "auto"])
 def test_every_method_can_be_forced_and_says_so(method: str) -> None:
     problem = draw("planted", (12, 6, 6), 13)
     solution = solve(problem, "nuclear", method=method)
@@ -152,7 +152,7 @@ def test_what_newton_has_put_at_its_margin_stays_active() -> None:
     problem = draw("near_duplicates", (30, 12, 12), 0)
     reduced, control = reduce(problem), Control(3e-5)
     setting = Setting.hard_margin(reduced, NUCLEAR)
-    finish(METHODS["interior_point"](setting, control, None))
+    finish(NUCLEAR_METHODS["interior_point"](setting, control, None))
     assert control.W is not None
     assert control.dual is not None
     assert control.state.gap > 1e-6

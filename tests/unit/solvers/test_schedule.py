@@ -16,8 +16,17 @@ from attsvm.solvers import in_memory
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
-from attsvm.solvers.frobenius.portfolio import METHODS
-from attsvm.solvers.schedule import FIRST, GROWTH, INTERIOR, SECOND, Steps, Turn, finish, take_turns
+from attsvm.solvers.frobenius.portfolio import FROBENIUS_METHODS
+from attsvm.solvers.schedule import (
+    BUDGET_GROWTH,
+    FIRST_TURN,
+    INTERIOR_TURN,
+    SECOND_TURN,
+    Steps,
+    Turn,
+    finish,
+    take_turns,
+)
 
 
 @pytest.mark.parametrize("seed", range(5, 10))
@@ -204,16 +213,16 @@ def working(total: float, log: list[float], answer: np.ndarray | None = None) ->
 def schedule_bound(turns: list[Turn], k: int, budget: float) -> float:
     """F_k + c_k x of the schedule's docstring, and a step of each."""
     before, after, waits = turns[:k], turns[k + 1 :], turns[k].delay
-    first = sum(turn.budget * GROWTH**waits for turn in before if turn.delay <= waits)
-    first += sum(turn.budget * GROWTH ** (waits - 1) for turn in after if turn.delay < waits)
-    others = GROWTH * sum(turn.budget for turn in before) + sum(turn.budget for turn in after)
+    first = sum(turn.budget * BUDGET_GROWTH**waits for turn in before if turn.delay <= waits)
+    first += sum(turn.budget * BUDGET_GROWTH ** (waits - 1) for turn in after if turn.delay < waits)
+    others = BUDGET_GROWTH * sum(turn.budget for turn in before) + sum(turn.budget for turn in after)
     return first + (1.0 + others / turns[k].budget) * budget + STEP * len(turns)
 
 
 @pytest.mark.parametrize("least_work", [0.02, 0.2, 0.5, 1.0, 1.3, 6.0, 45.0])
 @pytest.mark.parametrize("best", range(3))
 @pytest.mark.parametrize(
-    "shares", [(SECOND, INTERIOR, FIRST), ((0.2, 0), (0.2, 0), (0.2, 0)), ((1.0, 2), (0.1, 0), (0.3, 1))]
+    "shares", [(SECOND_TURN, INTERIOR_TURN, FIRST_TURN), ((0.2, 0), (0.2, 0), (0.2, 0)), ((1.0, 2), (0.1, 0), (0.3, 1))]
 )
 def test_all_work_together_is_bounded_by_the_work_of_the_best_method(
     shares: tuple[tuple[float, int], ...], best: int, least_work: float
@@ -232,8 +241,11 @@ def test_all_work_together_is_bounded_by_the_work_of_the_best_method(
 def test_where_the_interior_point_is_the_best_method_the_others_cost_little_more_than_itself(budget: float) -> None:
     """In units of its expected work, which it needs .75 to 1.5 times: the others have had .4 and .6 before it."""
     answer, log = np.ones((1, 1)), []
-    turns = [Turn("second", working(1e6, log), *SECOND), Turn("interior", working(budget, log, answer), *INTERIOR)]
-    assert finish(take_turns([*turns, Turn("first", working(1e6, log), *FIRST)], Control(1e-9))) is answer
+    turns = [
+        Turn("second", working(1e6, log), *SECOND_TURN),
+        Turn("interior", working(budget, log, answer), *INTERIOR_TURN),
+    ]
+    assert finish(take_turns([*turns, Turn("first", working(1e6, log), *FIRST_TURN)], Control(1e-9))) is answer
     assert sum(log) <= 2.4 * budget + 3 * STEP
 
 
@@ -253,10 +265,10 @@ def test_a_method_that_ends_leaves_its_turn_to_the_others_and_the_clock_binds() 
     assert control.method == "short, long"
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", FROBENIUS_METHODS)
 def test_method_names_what_ran_and_nothing_else(method: str) -> None:
     problem = problems.planted(np.random.default_rng(0), 60, 20, 16)
-    assert solve(problem, method=method).method == METHODS[method][0]
+    assert solve(problem, method=method).method == FROBENIUS_METHODS[method][0]
 
 
 def test_a_method_that_is_no_more_is_refused_by_a_sentence_with_its_new_word() -> None:

@@ -23,7 +23,7 @@ from attsvm.core import cluster as dask_cluster
 from attsvm.core.cluster import ClusterLost, quiet
 from attsvm.data import shards as shards_module
 from attsvm.data.file_arrays import RawArray
-from attsvm.data.shards import ShardFile
+from attsvm.data.shard_pieces import ShardFile
 from attsvm.solvers.frobenius import portfolio
 from attsvm.solvers.working_sets import rounds
 from attsvm.solvers.working_sets.margins import blocks
@@ -110,7 +110,7 @@ def test_named_problems_have_their_answers_in_pieces(name: str) -> None:
 def test_a_hinge_leaves_what_is_clearly_short_where_it_lies(
     norm: str, C: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "SAMPLE", 400)
+    monkeypatch.setattr(rounds, "LEAST_SAMPLE", 400)
     problem = noisy(800, 32, 4)
     solution = solve(cut(problem, 200), norm, C=C, tol=1e-6)
     whole = solve(problem, norm, C=C, tol=1e-6)
@@ -134,14 +134,14 @@ def test_the_sum_of_what_falls_short_costs_no_digits(norm: str | float) -> None:
 
 
 def test_a_hinge_keeps_a_narrow_band_once_nothing_joins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "SAMPLE", 200)
+    monkeypatch.setattr(rounds, "LEAST_SAMPLE", 200)
     problem = noisy(800, 32, 4)
     solution = solve(cut(problem, 400), C=1.0, tol=TOL)
     assert solution.status is Status.OPTIMAL
     assert solution.verify()
     sizes = [one.working for one in solution.rounds]
     # Of a set that is larger than two first ones an eighth is kept, or a first one; a bin of the band may hold more.
-    assert max(sizes) > rounds.LARGE * 200
+    assert max(sizes) > rounds.CUT_RATIO * 200
     assert sizes[-1] < 0.5 * max(sizes)
 
 
@@ -153,7 +153,7 @@ def test_constraints_far_from_active_leave_though_interior_points_keep_their_mul
     solution = solve(cut(problem, 300), norm, tol=TOL)
     assert solution.status is Status.OPTIMAL
     # No more than W has entries are needed, of the eight times as many that join at first.
-    assert max(one.working for one in solution.rounds) >= rounds.ROOM * 64
+    assert max(one.working for one in solution.rounds) >= rounds.SET_RATIO * 64
     assert solution.rounds[-1].working <= 2 * 64
 
 
@@ -479,8 +479,8 @@ def _places(pieces: ShardedProblem) -> list[tuple[int, np.ndarray]]:
 def test_a_run_goes_on_from_its_checkpoint(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "SAMPLE", 100)
-    monkeypatch.setattr(rounds, "ROOM", 1)
+    monkeypatch.setattr(rounds, "LEAST_SAMPLE", 100)
+    monkeypatch.setattr(rounds, "SET_RATIO", 1)
     problem = cut(noisy(200, 8, 4) if options else make("planted", 200, 8, 6), 50)
     whole = solve(problem, **options)
     file, after = tmp_path / "run.npz", len(whole.rounds) - 2
@@ -504,7 +504,7 @@ def test_a_run_goes_on_from_its_checkpoint(
 
 def test_a_checkpoint_of_another_problem_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "run.npz"
-    monkeypatch.setattr(rounds, "ROOM", 1)
+    monkeypatch.setattr(rounds, "SET_RATIO", 1)
     problem = cut(make("planted", 60, 8, 5), 10)
     solve(problem, checkpoint=file, callback=lambda state: True)
     with pytest.raises(ValueError, match=r"is the checkpoint of another problem, norm, C, loss or prior"):

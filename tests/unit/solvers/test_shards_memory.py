@@ -16,13 +16,13 @@ from attsvm.core.norms import get_norm
 from attsvm.core.paging import CHUNK_BYTES
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
-from attsvm.data.shards import ShardFile
-from attsvm.proofs.objective import PLAIN
+from attsvm.data.shard_pieces import ShardFile
+from attsvm.proofs.objective import HARD_MARGIN
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.frobenius import exchanges
 from attsvm.solvers.frobenius.active_set import Constraints as ActiveSetConstraints
 from attsvm.solvers.working_sets import collection, pool, restriction, rounds, solving
-from attsvm.solvers.working_sets.constraints import Constraints
+from attsvm.solvers.working_sets.constraints import ConstraintTable
 from attsvm.solvers.working_sets.pool import Pool
 from attsvm.solvers.working_sets.restriction import Restriction
 
@@ -43,7 +43,7 @@ def folder_of(place: Path, n: int, T: int, d: int, shards: int) -> Path:
 
 def rounds_of(problem: ShardedProblem) -> rounds.Rounds:
     shards, shape = problem.shards, problem.shape[2:]
-    return rounds.Rounds(Pool(shards), len(shards), shape, get_norm("frobenius"), PLAIN, Control(TOL), no_method)
+    return rounds.Rounds(Pool(shards), len(shards), shape, get_norm("frobenius"), HARD_MARGIN, Control(TOL), no_method)
 
 
 def no_method(*_: Any) -> Any:
@@ -59,7 +59,7 @@ def test_the_first_pass_holds_its_working_set_twice_however_many_shards_there_ar
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     size = len(state.table) * runs.constraint_bytes
-    assert len(state.table) == rounds.ROOM * 64 * 64
+    assert len(state.table) == rounds.SET_RATIO * 64 * 64
     # The tables of the shards and the one they are joined to; a block of tokens, its differences and their products.
     assert peak < 2.2 * size + 3 * CHUNK_BYTES
 
@@ -79,7 +79,7 @@ def test_places_first_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_first_working_set_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 400, 6, 6, 2))
     whole = solve(problem, tol=TOL)
-    monkeypatch.setattr(rounds, "ROOM_BYTES", 20 * 8 * 18)  # twenty constraints of 18 numbers
+    monkeypatch.setattr(rounds, "SET_BYTES", 20 * 8 * 18)  # twenty constraints of 18 numbers
     small = solve(problem, tol=TOL)
     assert small.rounds[0].working == 20 < whole.rounds[0].working
     assert small.status is Status.OPTIMAL
@@ -97,11 +97,11 @@ def test_a_query_of_many_constraints_does_not_widen_all_rows(monkeypatch: pytest
     tied = np.zeros(count, dtype=bool)
     tied[[5, 70]] = True
     place = np.column_stack([np.zeros(count, dtype=int), query, token])
-    table = Constraints(place, x, reference, z, tied, np.zeros(count, dtype=bool), np.zeros(count))
-    whole = Restriction.of(table, get_norm("frobenius"), PLAIN)
+    table = ConstraintTable(place, x, reference, z, tied, np.zeros(count, dtype=bool), np.zeros(count))
+    whole = Restriction.of(table, get_norm("frobenius"), HARD_MARGIN)
     assert whole.problem.tokens.shape[:2] == (201, 65)
     monkeypatch.setattr(restriction, "PADDED_BYTES", 0)
-    cut = Restriction.of(table, get_norm("frobenius"), PLAIN)
+    cut = Restriction.of(table, get_norm("frobenius"), HARD_MARGIN)
     # A row of the best width has one place too many per constraint at most.
     assert cut.problem.tokens[..., 0].size <= 2 * count
     W, values = rng.standard_normal((d, d)), rng.standard_normal(count)
@@ -161,7 +161,7 @@ def test_the_method_of_multipliers_goes_on_where_factors_are_large(
     problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 3000, 8, 20, 3))
     whole = solve(problem, tol=1e-6)
     monkeypatch.setattr(solving, "FACTOR_BYTES", 0.0)  # whatever memory the machine has
-    monkeypatch.setattr(rounds, "DOUBTFUL", 1)  # the first gaps are infinite: no reason for a factor either
+    monkeypatch.setattr(rounds, "DOUBTFUL_ROUNDS", 1)  # the first gaps are infinite: no reason for a factor either
     bounded = solve(problem, tol=1e-6)
     assert bounded.status is Status.OPTIMAL
     assert "multipliers" in bounded.method

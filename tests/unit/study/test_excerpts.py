@@ -20,7 +20,7 @@ from attsvm.plots.patches import selection_figure, support_figure
 from attsvm.report.formulas import DISPLAY, formula, glossary, tex_of_pages
 from attsvm.report.study import TERMS, render
 from attsvm.study import Settings, Study, study
-from attsvm.study.excerpts import BEST, SELECTED, SUPPORT, excerpts, frequent, trained_margins
+from attsvm.study.excerpts import BEST_MARK, SELECTED_MARK, SUPPORT_MARK, excerpts, frequent, trained_margins
 
 
 @cache
@@ -77,12 +77,12 @@ def test_the_closest_decisions_come_first_and_say_what_is_marked() -> None:
     assert passages is not None
     for one, i in zip(extracts[:2], order[:2], strict=True):
         assert "".join(piece.text for piece in one.pieces) == "".join(passages.pieces[i])
-        selected = {piece.text for piece in one.pieces if SELECTED in piece.marks}
+        selected = {piece.text for piece in one.pieces if SELECTED_MARK in piece.marks}
         assert selected == {passages.name(i, int(run.selected[i]))}
         neighbours = {passages.name(i, int(t)) for t in np.flatnonzero(run.solutions["frobenius"].support[i])}
-        assert {piece.text for piece in one.pieces if SUPPORT in piece.marks} == neighbours
+        assert {piece.text for piece in one.pieces if SUPPORT_MARK in piece.marks} == neighbours
         assert all(f"“{text}”" in " ".join(one.notes) for text in selected | neighbours)
-        best = {piece.text for piece in one.pieces if BEST in piece.marks}
+        best = {piece.text for piece in one.pieces if BEST_MARK in piece.marks}
         assert (best == set()) == (run.selected[i] == result.setup.optimal[i])
 
 

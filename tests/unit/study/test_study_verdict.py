@@ -20,7 +20,7 @@ from attsvm.study import Settings, Study, study
 from attsvm.study.headline import cautions, headline, outcomes
 from attsvm.study.intervals import share_interval
 from attsvm.study.numbers import quantities
-from attsvm.study.results import Accuracy, Control, PrecisionRun, Run, ShuffledLabels
+from attsvm.study.results import Accuracy, ControlDirections, PrecisionRun, Run, ShuffledLabels
 from attsvm.study.verdict import ALIKE, ARRIVES, MISSES, NEARER, claims, direction_state, nearest_control, needed_steps
 from attsvm.study.words import correlation_text, share_text
 
@@ -68,7 +68,9 @@ def with_controls(*finals: tuple[float, bool]) -> Run:
     """An easy run whose controls end at given correlations; the second of each pair says whether it coincides."""
     run = easy().runs["W"]
     controls = tuple(
-        Control(f"{place}", f"control {place}", (run.trace.W[-1],), np.array([[0.0, final]]), coincides=coincides)
+        ControlDirections(
+            f"{place}", f"control {place}", (run.trace.W[-1],), np.array([[0.0, final]]), coincides=coincides
+        )
         for place, (final, coincides) in enumerate(finals)
     )
     return replace(run, controls=controls)

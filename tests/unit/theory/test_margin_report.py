@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from attsvm import SelectionProblem, margin_report, solve
-from attsvm.theory.margin_report import NORMS, TOL
+from attsvm.theory.margin_report import REPORT_NORMS, TOL
 
 TIED = SelectionProblem([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]], [[1.0]], [[True, True, False]])
 
@@ -66,7 +66,7 @@ def test_a_broken_tie_beside_a_broken_constraint() -> None:
     assert report["frobenius"].margin < 0
 
 
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", REPORT_NORMS)
 def test_the_nearest_norm_may_be_any(norm: str | float) -> None:
     problem = SelectionProblem.from_classes(np.random.default_rng(4).standard_normal((6, 8)), [0, 1, 2, 0, 1, 2])
     report = margin_report(solve(problem, norm).W, problem)
@@ -95,7 +95,7 @@ def _nothing_rejected() -> SelectionProblem:
     ids=["negative", "infeasible", "nothing to reject", "tie"],
 )
 def test_a_report_without_a_share_shows_itself(W: list, problem: SelectionProblem, words: str) -> None:
-    for norms in (NORMS, (1.0,), (3.0, 1.5)):
+    for norms in (REPORT_NORMS, (1.0,), (3.0, 1.5)):
         report = margin_report(np.array(W), problem, norms)
         assert report.sentence.startswith(words)
         for text in (str(report), repr(report), report._repr_html_()):

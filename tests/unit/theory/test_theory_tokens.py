@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from attsvm import TokenData, theory
+from attsvm.core.error_free import EPS
 from attsvm.data.synthetic import random_data
 from attsvm.nn.heads import LambdaHead, LinearHead
-from attsvm.theory.tokens import EPS, local_optimality
+from attsvm.theory.tokens import local_optimality
 
 
 def test_scores_are_off_by_less_than_their_error() -> None:

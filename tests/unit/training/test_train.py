@@ -8,7 +8,7 @@ from attsvm import TokenData, correlation, train
 from attsvm.data.synthetic import random_data
 from attsvm.training import recording
 from attsvm.training.descent import SeparatelyNormalizedGD
-from attsvm.training.recording import Watch
+from attsvm.training.recording import RangeWatch
 
 DATA, V = random_data(3, 4, 5, 6, gap=0.05, seed=1)
 
@@ -168,13 +168,13 @@ def test_callback_sees_progress_and_can_stop():
 def test_slow_steps_ask_the_callback_more_often(monkeypatch):
     """A step of a tenth of a second is asked after every five, not after every hundredth of the run."""
     clock = [0.0]
-    advance = Watch.advance
+    advance = RangeWatch.advance
 
     def slowly(self, first, stop):
         clock[0] += 0.1 * (stop - first)
         advance(self, first, stop)
 
-    monkeypatch.setattr(Watch, "advance", slowly)
+    monkeypatch.setattr(RangeWatch, "advance", slowly)
     monkeypatch.setattr(recording.time, "perf_counter", lambda: clock[0])
     calls = []
     options = {"steps": 2000, "record_every": [1, 2000]}

@@ -18,7 +18,7 @@ from distributed import Client, Future
 
 from attsvm.core.cluster import (
     POLL_SECONDS,
-    Watch,
+    ClusterWatch,
     cancel,
     local_client,
     losses_told,
@@ -56,7 +56,7 @@ class DaskCrew:
         """
         results: queue.SimpleQueue[Future] = queue.SimpleQueue()
         under_way: dict[Future, tuple[int, int]] = {}
-        share, watch = _Share(), Watch(self._client)
+        share, watch = _Share(), ClusterWatch(self._client)
         try:
             while (ranges or under_way) and not meter.show():
                 slots = 2 * max(self._threads(), 1)  # one running and one waiting per thread

@@ -94,7 +94,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     from attsvm.data.token_data import TokenData
     from attsvm.nn.heads import ReLUHead
     from attsvm.solvers.solving import solve
-    from attsvm.theory.equivalence import MASKED, SELECTED, EquivalenceStatus, svm_equivalent
+    from attsvm.theory.equivalence import MASKED, SELECTED_SHARE, EquivalenceStatus, svm_equivalent
     from attsvm.training import train
     from attsvm_paper.published.instances import start_seeds
     from attsvm_paper.published.numerics import descent
@@ -115,7 +115,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         row: Row = {"seed": int(seed), "dead": dead[b], "norm": float(np.linalg.norm(W[b]))}
         row |= dict.fromkeys(("equivalent", "mm", "single", "step", "masked", "selected"))
         own = attention[b]
-        if ((own > MASKED) & (own <= SELECTED)).any():
+        if ((own > MASKED) & (own <= SELECTED_SHARE)).any():
             row["state"] = "undecided"
         elif (own > MASKED).all():
             row["state"] = "finite"

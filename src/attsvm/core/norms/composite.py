@@ -30,7 +30,7 @@ from attsvm.core.norms.splitting import optimal_split, rough_split, split_after
 # Largest relative distance of the computed split from an optimal one.
 SPLIT = 1e-5
 # Relative difference of the bounds from two runs: at gap g, rounding hides which of several nearby faces W lies on.
-RESOLUTION = 1e-9
+BOUND_RESOLUTION = 1e-9
 
 
 class _Composite(Norm):
@@ -44,7 +44,7 @@ class _Composite(Norm):
     def __init__(self, a: Norm | str | float, b: Norm | str | float) -> None:
         self.a, self.b = get_norm(a), get_norm(b)
         self.leaves = self.a.leaves + self.b.leaves
-        self.dual_resolution = RESOLUTION
+        self.dual_resolution = BOUND_RESOLUTION
         self.name = f"{self._word} of {self.a.name} and {self.b.name}"
         self.invariant = self.a.invariant and self.b.invariant
 
@@ -141,7 +141,7 @@ class _Composite(Norm):
     def _shares(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> list[np.ndarray]:
         """Split G between multiples of the affine hulls of both subdifferentials at V, as the minimisation does."""
         shares, hulls = [], []
-        for part, guess in zip((self.a, self.b), self.split(G, RESOLUTION), strict=True):
+        for part, guess in zip((self.a, self.b), self.split(G, BOUND_RESOLUTION), strict=True):
             gradient = part.smoothing(V, UNIT * np.abs(V).max()).gradient.reshape(1, -1)
             anchor, hull = self._hull(gradient, part.face(V, tolerance, dual=True))
             hulls.append(hull)

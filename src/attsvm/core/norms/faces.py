@@ -53,7 +53,7 @@ import math
 import numpy as np
 
 # Length of a direction, orthogonal to the others, below which it counts as a combination of them.
-DEPENDENT = 1e-10
+DEPENDENT_LENGTH = 1e-10
 
 
 def entries_face(g: np.ndarray, p: float, tolerance: float) -> np.ndarray:
@@ -96,7 +96,7 @@ def orthonormal(rows: np.ndarray) -> np.ndarray:
     if not len(rows):
         return rows
     _, sigma, Vt = np.linalg.svd(rows, full_matrices=False)
-    return Vt[sigma > DEPENDENT * sigma[0]]
+    return Vt[sigma > DEPENDENT_LENGTH * sigma[0]]
 
 
 def common_span(first: np.ndarray, second: np.ndarray, tolerance: float) -> np.ndarray:

@@ -12,13 +12,13 @@ from attsvm.core.norms.norm import Norm, Smooth
 from attsvm.core.norms.smoothing import entrywise_smoothing, power_gauge
 
 # A sum of squares between this and its inverse has lost no digits to underflow or overflow.
-SAFE_SQUARE = 1e-200
+SAFE_SUM = 1e-200
 
 
 def frobenius(M: np.ndarray) -> float:
     """Square root of the sum of squares, with no overflow or underflow of the squares."""
     square = float(np.vdot(M, M))
-    if SAFE_SQUARE < square < 1.0 / SAFE_SQUARE:
+    if SAFE_SUM < square < 1.0 / SAFE_SUM:
         return math.sqrt(square)
     top = np.abs(M).max(initial=0.0)
     return float(top * np.linalg.norm(M / top)) if top > 0 else 0.0

@@ -18,7 +18,7 @@ import numpy as np
 from attsvm.core.error_free import UNIT, Pair, gamma, product
 from attsvm.core.norms.faces import orthonormal
 from attsvm.core.norms.norm import Norm, Smooth
-from attsvm.core.norms.square_root import DRIFT, SquareRoot
+from attsvm.core.norms.square_root import ROOT_DRIFT, SquareRoot
 
 
 class Mahalanobis(Norm):
@@ -134,7 +134,7 @@ class Mahalanobis(Norm):
         stretch = math.prod(side.reach(dual) * side.reach(not dual) for side in sides)
         room = math.prod(1.0 - side.drift_of(dual, rounded=True) for side in sides)
         products = sum(gamma(len(side.form) + 2) * math.sqrt(len(side.form)) for side in sides)
-        error = (1.0 / room - 1.0 + products * stretch * (1 + DRIFT)) / UNIT if room > 0 else math.inf
+        error = (1.0 / room - 1.0 + products * stretch * (1 + ROOT_DRIFT)) / UNIT if room > 0 else math.inf
         spread = self._base.growth(shape) * self._base.growth(shape, True)
         return self._base.roundings(shape, dual) + 2.0 * error * spread
 
@@ -145,10 +145,10 @@ class Mahalanobis(Norm):
             if side is not None:
                 factor = side.factor(dual)
                 pair, rounding = product(factor, pair) if is_left else product(pair, factor)
-                error = (error * side.reach(dual) + rounding) * (1 + DRIFT)
+                error = (error * side.reach(dual) + rounding) * (1 + ROOT_DRIFT)
                 drift += side.drift_of(dual, rounded=False)
-        # Drifts a and b are below DRIFT, so that 1/((1 - a)(1 - b)) - 1 hardly exceeds their sum.
-        error += drift * (1 + 8 * DRIFT) * (float(np.linalg.norm(pair.high)) * (1 + DRIFT) + error)
+        # Drifts a and b are below ROOT_DRIFT, so that 1/((1 - a)(1 - b)) - 1 hardly exceeds their sum.
+        error += drift * (1 + 8 * ROOT_DRIFT) * (float(np.linalg.norm(pair.high)) * (1 + ROOT_DRIFT) + error)
         return self._base, pair, float(error)
 
     def _corner(self, G: np.ndarray, tolerance: float, dual: bool, point: np.ndarray | None) -> np.ndarray:

@@ -24,10 +24,10 @@ from functools import partial
 
 import numpy as np
 
+from attsvm.core.error_free import EPS
 from attsvm.core.norms.norm import Smooth
 
-EPS = float(np.finfo(float).eps)
-ROOT_STEPS, TOLERANCE = 200, 64 * EPS
+ROOT_STEPS, GAUGE_TOLERANCE = 200, 64 * EPS
 # Difference of singular values, relative to the largest, below which a divided difference is replaced by its limit.
 CLOSE = 1e-7
 
@@ -111,7 +111,7 @@ def top_gauge(k: int) -> Gauge:
             total, short = k + excess, rest - excess
             slope = (1.0 / short**2 + 1.0 / total**2) * float(curvature.sum())
             after = s + excess * (1.0 / (rest * short) + 1.0 / (k * total)) / slope
-            if abs(after - s) <= TOLERANCE * max(abs(s), mu):
+            if abs(after - s) <= GAUGE_TOLERANCE * max(abs(s), mu):
                 break
             s = after if low < after < high else 0.5 * (low + high)
         positive, weight, _, curvature = smooth_positive(offset - s, mu)

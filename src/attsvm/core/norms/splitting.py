@@ -28,23 +28,23 @@ from attsvm.core.cholesky import factor
 from attsvm.core.norms.norm import Norm
 
 # First and last weight of the barrier on the path, relative to the norm.
-FIRST, LAST = 1.0, 1e-14
+BARRIER_START, BARRIER_END = 1.0, 1e-14
 # Factors by which the weight falls, tried in turn until the squared Newton decrement is below the bound.
-FALLS, PATH_DECREMENT = (0.1, 0.3, 0.6, 0.85), 3.0
-NEWTON_STEPS = 40
+BARRIER_FALLS, PATH_DECREMENT = (0.1, 0.3, 0.6, 0.85), 3.0
+SPLIT_NEWTON_STEPS = 40
 DECREMENT_TOL = 1e-7
 SHORTEST = 1e-6
 # Largest relative error of a split's scale.
 OFF = 1e-3
 # Weight, relative to its first value, below which the path ends without progress; least relative decrease of the dual
 # norm that counts as progress; number of weights without progress.
-LATE, PROGRESS, PATIENCE = 1e-8, 1e-12, 2
+LATE_WEIGHT, LEAST_DECREASE, IDLE_WEIGHTS = 1e-8, 1e-12, 2
 # The path ends when rounding makes the Hessian indefinite with this ridge; a larger ridge would make the bound worse.
-RIDGES = (1e-15,)
+HESSIAN_RIDGES = (1e-15,)
 # Number of splits that a solve keeps, and largest relative distance of M from the sum of a split that is tried.
-KEPT, SAME = 16, 1e-8
+KEPT_SPLITS, SAME_SPLIT = 16, 1e-8
 # Weights of the barrier, relative to the norm, for a cheap bound.
-ROUGH = (1e-1, 1e-2, 1e-3)
+CHEAP_WEIGHTS = (1e-1, 1e-2, 1e-3)
 
 Splits = list[np.ndarray]
 
@@ -54,7 +54,7 @@ class _Solve:
     """State shared by the evaluations within a solve: its clock, and earlier splits with their norm."""
 
     is_over: Callable[[], bool] = lambda: False
-    known: deque[tuple[Norm, Splits]] = field(default_factory=lambda: deque(maxlen=KEPT))
+    known: deque[tuple[Norm, Splits]] = field(default_factory=lambda: deque(maxlen=KEPT_SPLITS))
 
 
 _SOLVE: ContextVar[_Solve | None] = ContextVar("solve", default=None)
@@ -107,14 +107,14 @@ def optimal_split(norm: Norm, M: np.ndarray, profile: Norm | None = None, *, sla
     length, stalls, smallest = float(np.linalg.norm(unit)), 0, np.inf
     larger, before = np.inf, [M] * norm.leaves
     for mu, theta, leaves in _path(norm, unit / length):
-        parts, late = [part * (top * length / theta) for part in leaves], mu < LATE
+        parts, late = [part * (top * length / theta) for part in leaves], mu < LATE_WEIGHT
         # The split on the path is smooth in mu: extrapolation from two values has an error of their product.
         fall = mu / larger
         limit = [part + fall / (1.0 - fall) * (part - last) for part, last in zip(parts, before, strict=True)]
         size = min(best.offer(parts, polish=late), best.offer(limit, polish=late))
-        stalls = 0 if size < smallest * (1 - PROGRESS) else stalls + late
+        stalls = 0 if size < smallest * (1 - LEAST_DECREASE) else stalls + late
         smallest, larger, before = min(smallest, size), mu, parts
-        if stalls >= PATIENCE:
+        if stalls >= IDLE_WEIGHTS:
             break
     return best.parts
 
@@ -124,7 +124,7 @@ def rough_split(norm: Norm, M: np.ndarray, V: np.ndarray) -> Splits:
     best = _Best(norm, M)
     best.recall()
     size = norm.value(V)
-    for mu in ROUGH if size > 0 else ():
+    for mu in CHEAP_WEIGHTS if size > 0 else ():
         leaves = norm.smoothing(V, mu * size).leaves
         theta = float(sum((part * M).sum() for part, _ in leaves)) / float((M * M).sum())
         if theta > 0:
@@ -181,7 +181,7 @@ class _Best:
             if norm == self._norm and parts[0].shape == self._M.shape:
                 total = sum(parts, np.zeros_like(self._M))
                 scale = float((total * self._M).sum()) / (float((total * total).sum()) or 1.0)
-                if np.linalg.norm(self._M - scale * total) <= SAME * np.linalg.norm(self._M):
+                if np.linalg.norm(self._M - scale * total) <= SAME_SPLIT * np.linalg.norm(self._M):
                     self.offer([scale * part for part in parts])
 
 
@@ -191,10 +191,10 @@ def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[float, float, Splits]]:
     Yields mu relative to its first value, theta, and the leaves' gradients.
     """
     m, V, solve_around = M.ravel(), M, _SOLVE.get() or _Solve()
-    first = mu = FIRST * norm.value(V)
-    while mu > LAST * first:
+    first = mu = BARRIER_START * norm.value(V)
+    while mu > BARRIER_END * first:
         here, is_stuck = norm.smoothing(V, mu), False
-        for _ in range(NEWTON_STEPS):
+        for _ in range(SPLIT_NEWTON_STEPS):
             if solve_around.is_over():
                 return
             try:
@@ -221,7 +221,7 @@ def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[float, float, Splits]]:
         if is_stuck:  # rounding
             return
         tangent = solve(here.hessian @ V.ravel()).reshape(V.shape)
-        for fall in FALLS:
+        for fall in BARRIER_FALLS:
             after = V - (1.0 - fall) * tangent
             gradient = norm.smoothing(after, fall * mu).gradient.ravel()
             if float(gradient @ solve(gradient)) <= PATH_DECREMENT * fall * mu:
@@ -231,7 +231,7 @@ def _path(norm: Norm, M: np.ndarray) -> Iterator[tuple[float, float, Splits]]:
 
 def _solver(hessian: np.ndarray, m: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Factor the Hessian; the returned function solves for directions orthogonal to m."""
-    inverse = factor(hessian + float(np.trace(hessian)) / len(m) * np.outer(m, m), RIDGES)
+    inverse = factor(hessian + float(np.trace(hessian)) / len(m) * np.outer(m, m), HESSIAN_RIDGES)
     along = inverse(m)
 
     def solve(rhs: np.ndarray) -> np.ndarray:

@@ -25,11 +25,11 @@ from attsvm.core.interop import to_numpy
 # Eigenvalue, relative to the largest, below which the matrix counts as not definite.
 DEFINITE = 1e-14
 # Number of Newton steps: each gains a factor of at least 100 if the smallest eigenvalue is DEFINITE.
-STEPS = 24
+MATRIX_ROOT_STEPS = 24
 # Fraction of the root's smallest eigenvalue that its Cholesky factorisation must prove.
-FLOOR = 0.9
+DEFINITE_SHARE = 0.9
 # Largest relative error of the root as a sum of two floats; it exceeds the rounding of every matrix norm here.
-DRIFT = 1e-9
+ROOT_DRIFT = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +62,14 @@ class SquareRoot:
 
     def reach(self, dual: bool) -> float:
         """Bound the spectral norm of :meth:`factor` from above."""
-        return (1.0 + DRIFT) / self.floor if dual else self.ceiling
+        return (1.0 + ROOT_DRIFT) / self.floor if dual else self.ceiling
 
     def drift_of(self, dual: bool, *, rounded: bool) -> float:
         """Bound the relative error of :meth:`factor`, or of its ``high`` part alone."""
         drift = self.inverse_drift if dual else self.drift
         if not rounded:
             return drift
-        low = float(np.linalg.norm(self.factor(dual).low)) * (1 + DRIFT)
+        low = float(np.linalg.norm(self.factor(dual).low)) * (1 + ROOT_DRIFT)
         return drift + low * self.reach(not dual)
 
     @classmethod
@@ -106,15 +106,15 @@ def _proven_root(form: np.ndarray) -> SquareRoot | None:
     roots = np.sqrt(values)
     root, residual = _refined(part, roots, vectors)
     distance = float(np.linalg.norm(residual.rounded())) * (1 + gamma(form.size)) + _product_error(root)
-    floor = _smallest(root, FLOOR * float(roots[0]))
+    floor = _smallest(root, DEFINITE_SHARE * float(roots[0]))
     if not (floor > 0 and distance < 0.5 * floor * floor):
         return None
     miss = distance / floor
-    lowest, ceiling = floor - miss, float(np.linalg.norm(root.high, 2)) * (1 + DRIFT) + miss
+    lowest, ceiling = floor - miss, float(np.linalg.norm(root.high, 2)) * (1 + ROOT_DRIFT) + miss
     inverse, defect = _inverse(root, (vectors / roots) @ vectors.T)
-    drift = miss / lowest * (1 + DRIFT)
-    inverse_drift = defect + float(np.linalg.norm(inverse.high)) * (1 + DRIFT) * miss
-    if not max(drift, inverse_drift) < DRIFT:
+    drift = miss / lowest * (1 + ROOT_DRIFT)
+    inverse_drift = defect + float(np.linalg.norm(inverse.high)) * (1 + ROOT_DRIFT) * miss
+    if not max(drift, inverse_drift) < ROOT_DRIFT:
         return None
     return SquareRoot(
         form,
@@ -130,7 +130,7 @@ def _proven_root(form: np.ndarray) -> SquareRoot | None:
 def _refined(form: Pair, roots: np.ndarray, vectors: np.ndarray) -> tuple[Pair, Pair]:
     """Newton steps from the floating-point root while they shrink; returns the root and the last residual."""
     root, length = Pair(_symmetric((vectors * roots) @ vectors.T), np.zeros(form.high.shape)), math.inf
-    for _ in range(STEPS):
+    for _ in range(MATRIX_ROOT_STEPS):
         residual = _residual(form, root)
         step = vectors @ ((vectors.T @ residual.rounded() @ vectors) / (roots[:, None] + roots)) @ vectors.T
         shrunk = float(np.linalg.norm(step))

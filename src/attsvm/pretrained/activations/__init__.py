@@ -1,1 +1,1 @@
-"""What a forward pass of a model does, recorded and read: attention calls, operations, the maps behind them."""
+"""Recording and reading of a model's forward pass: attention calls, operations, the maps behind them."""

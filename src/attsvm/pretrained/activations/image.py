@@ -1,11 +1,10 @@
-r"""Queries and keys as linear images of the hidden state they are made from, with norms on the way frozen.
+r"""Queries and keys as linear images of the hidden state they are made from, with the norms in between frozen.
 
-Between the hidden state and a query there may be a norm of the query (Qwen3, Gemma 3; of all heads together in OLMo 2;
-behind the rotation in Llama 4), or a latent with a norm of its own (DeepSeek). Everything else on the way is linear:
-projections, slices, rotations, scales. With the number that each norm divides by taken from the pass, the query is
-:math:`q = F^\top h + f` with a matrix F of its own at every position, which holds projection, gain, denominator and
-rotation. It is the derivative of the attention module's own computation, the denominators held constant; f is what the
-module makes of a hidden state of zero.
+A hidden state may reach a query through a norm of the query (Qwen3, Gemma 3; of all heads together in OLMo 2;
+after the rotation in Llama 4), or a latent with its own norm (DeepSeek). All other steps are linear: projections,
+slices, rotations, scales. With the denominator of each norm taken from the pass, the query is :math:`q = F^\top h + f`.
+The matrix F differs between positions and contains projection, gain, denominator and rotation. It is the derivative of
+the attention module's own computation with constant denominators; f is the module's result for a hidden state of zero.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ from attsvm.pretrained.activations.recording import AttentionCall, ModuleCall, r
 from attsvm.pretrained.activations.tape import Tape, is_norm
 
 Side = Literal["query", "keys"]
-# Whatever a norm divides by is a root, a power or a length.
+# Operations that compute the denominator of a norm: a root, a power or a length.
 _ROOTS = {"rsqrt", "sqrt", "pow", "__pow__", "norm", "vector_norm", "std"}
 
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """Hidden states that queries or keys of a head are made from, and the calls on the way.
+    """The hidden states from which queries or keys of a head are made, and the calls in between.
 
     Attributes
     ----------
     side : {"query", "keys"}
     states : Tensor, shape (B, T, d)
     readers : dict of Module to int
-        Modules that read them, and the number of that call of the module in the pass.
+        Modules that read the states, with the number of the call in the pass.
     norms : dict of Module to dict of int to Tensor
-        Norms inside the attention module, with what they read, by the number of the call.
+        Inputs of the norms inside the attention module, by the number of the call.
     calls_before : dict of Module to int
-        How often each of these was called before in the pass.
+        Number of earlier calls of each module in the pass.
     """
 
     side: Side
@@ -66,10 +65,10 @@ def origin(tape: Tape, call: AttentionCall, place: Place, side: Side, other: tor
     tape : Tape
     call : AttentionCall
     place : Place
-        Where their map is written.
+        Location of the map.
     side : {"query", "keys"}
     other : Tensor, or None
-        Hidden states of the queries, which those of the keys are not (cross-attention).
+        Hidden states of the queries, from which the keys' differ under cross-attention.
 
     Raises
     ------
@@ -117,13 +116,13 @@ def image(
     place : (int, int)
         Sequence and row.
     frozen : bool
-        Whether norms between keep the denominators of the pass.
+        Whether norms in between use the denominators of the pass.
 
     Returns
     -------
     factor : ndarray, shape (d, dh)
     offset : ndarray, shape (dh,)
-        What is left of the query or key.
+        The constant part of the query or key.
 
     Raises
     ------
@@ -172,14 +171,14 @@ def rereading(
     change: Callable[[torch.Tensor], torch.Tensor],
     calls_before: Mapping[nn.Module, int] | None = None,
 ) -> Iterator[None]:
-    """Change what modules read inside the block, each in one of its calls.
+    """Change the inputs of modules inside the block, one call each.
 
     Parameters
     ----------
     readers : mapping of Module to int
         With the number of the call.
     change : callable
-        From what a module read to what it is to read.
+        Maps the input of a module to its new input.
     calls_before : mapping of Module to int, optional
         Number of the first call inside the block; default 0.
     """
@@ -207,7 +206,7 @@ def rereading(
 def holding(
     norms: Mapping[nn.Module, Mapping[int, torch.Tensor]], calls_before: Mapping[nn.Module, int] | None = None
 ) -> Iterator[None]:
-    """Let norms divide by what they divide by for given inputs, call by call, inside the block.
+    """Let norms use their denominators for given inputs, call by call, inside the block.
 
     Parameters
     ----------
@@ -237,12 +236,12 @@ def holding(
 
 
 class Denominators(TorchFunctionMode):
-    """Takes roots, powers and lengths as constants: those met inside the block, or those of a run before.
+    """Replaces roots, powers and lengths by constants: their values inside the block, or in an earlier run.
 
     Attributes
     ----------
     values : list of Tensor
-        In the order in which they were met.
+        Constants in the order of their operations.
     """
 
     def __init__(self, values: list[torch.Tensor] | None = None) -> None:

@@ -1,18 +1,17 @@
-r"""Queries and keys that are put together from two parts, the second turned by position.
+r"""Queries and keys that consist of two parts, the second rotated by position.
 
 Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434) makes the first coordinates of a key from a normalised
-latent vector c, and the last ones, which carry the rotary positions, from the hidden state h itself, for all heads at
-once.
-With tokens :math:`x = (c, h)` that is one map again,
+latent vector c. The last coordinates, which carry the rotary positions, come from the hidden state h itself, for all
+heads at once. For tokens :math:`x = (c, h)` this is one map again,
 
 .. math:: K = \begin{pmatrix} W_{UK} & 0\\ 0 & W_{KR} \end{pmatrix},
 
 and the first rows of :math:`K Q^\top` are the matrix :math:`W_{UK} W_{UQ}^\top` that inference of such models absorbs.
-Queries are made in one piece, or from a latent of their own.
+Queries are made in one piece, or from another latent.
 
-The parts are found as everything is: the first coordinates of a key are columns of some output as they stand, the last
-ones are columns of the same length, up to one rotation that queries and keys share, and up to an order of the
-coordinates (neighbours may be taken apart into halves first).
+The parts are found like other maps. The first coordinates of a key are columns of some output, unchanged. The last
+coordinates are columns of the same length, up to one rotation that queries and keys share and up to an order of the
+coordinates (a model may separate neighbours into halves first).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dataclasses import replace
 
 import torch
 
-from attsvm.pretrained.activations.maps import SAMPLE, AffineMap, Block, affine
+from attsvm.pretrained.activations.maps import SAMPLE, AffineMap, ColumnBlock, affine
 from attsvm.pretrained.activations.recording import AttentionCall, ModuleCall
 from attsvm.pretrained.activations.rotation import AGREE, Rotation, fit_rotation
 
@@ -77,19 +76,19 @@ def _outputs(calls: list[ModuleCall], vectors: torch.Tensor) -> Iterator[tuple[M
             yield call, call.output[SAMPLE].detach().double()
 
 
-def _equal(calls: list[ModuleCall], vectors: torch.Tensor) -> Iterator[Block]:
-    """Columns that are the first coordinates of vectors (B, T, dh) as they stand, as many as are."""
+def _equal(calls: list[ModuleCall], vectors: torch.Tensor) -> Iterator[ColumnBlock]:
+    """Yield the columns that equal the first coordinates of vectors (B, T, dh)."""
     sample = vectors[SAMPLE]
     size = AGREE * float(sample.abs().max())
     for call, columns in _outputs(calls, vectors):
         for start in torch.nonzero((columns - sample[..., :1]).abs().amax(dim=(0, 1)) < size).flatten().tolist():
             most = min(sample.shape[-1], columns.shape[-1] - start)
             same = (columns[..., start : start + most] - sample[..., :most]).abs().amax(dim=(0, 1)) < size
-            yield Block(call, start, int(same.long().cumprod(dim=0).sum()), 1.0, heads_first=False)
+            yield ColumnBlock(call, start, int(same.long().cumprod(dim=0).sum()), 1.0, heads_first=False)
 
 
-def _equally_long(calls: list[ModuleCall], vectors: torch.Tensor) -> Iterator[Block]:
-    """Columns, as many as vectors (B, T, r) have, of the same lengths up to one factor."""
+def _equally_long(calls: list[ModuleCall], vectors: torch.Tensor) -> Iterator[ColumnBlock]:
+    """Yield r columns with the lengths of vectors (B, T, r), up to one factor."""
     sample = vectors[SAMPLE]
     width, lengths = sample.shape[-1], sample.norm(dim=-1)
     for call, columns in _outputs(calls, vectors):
@@ -100,10 +99,12 @@ def _equally_long(calls: list[ModuleCall], vectors: torch.Tensor) -> Iterator[Bl
         wrong = (lengths[..., None] - factors * windows).abs().amax(dim=(0, 1))
         for start in torch.nonzero(wrong < AGREE * lengths.max()).flatten().tolist():
             factor = float(factors[start])
-            yield Block(call, start, width, 1.0 if abs(factor - 1.0) < AGREE else factor, heads_first=False)
+            yield ColumnBlock(call, start, width, 1.0 if abs(factor - 1.0) < AGREE else factor, heads_first=False)
 
 
-def _order_and_rotation(query: Block, key: Block, after: torch.Tensor) -> tuple[torch.Tensor, Rotation] | None:
+def _order_and_rotation(
+    query: ColumnBlock, key: ColumnBlock, after: torch.Tensor
+) -> tuple[torch.Tensor, Rotation] | None:
     """Find the order of coordinates and the rotation that turn two blocks into vectors (B, T, 2, r)."""
     before = torch.stack([query.vectors(), key.vectors()], dim=2)
     own = torch.arange(before.shape[-1])
@@ -114,8 +115,8 @@ def _order_and_rotation(query: Block, key: Block, after: torch.Tensor) -> tuple[
     return None
 
 
-def _union(call: AttentionCall, first: Block, last: Block, order: torch.Tensor) -> AffineMap | None:
-    """Put the maps of two parts together; tokens that both read stay as they are."""
+def _union(call: AttentionCall, first: ColumnBlock, last: ColumnBlock, order: torch.Tensor) -> AffineMap | None:
+    """Put the maps of two parts together; tokens that both read do not change."""
     one, two = affine(first, call.calls), affine(last, call.calls)
     if one is None or two is None:
         return None
@@ -132,7 +133,7 @@ def _union(call: AttentionCall, first: Block, last: Block, order: torch.Tensor) 
         parts = (one.bias, A), (None if two.bias is None else two.bias[order], B)
         bias = torch.cat([A.new_zeros(A.shape[1]) if b is None else b for b, A in parts])
     place = replace(one.place, kind="parts")
-    # A cache copies what the first part of a key is made from, and not what the last is made from.
+    # A cache copies the source of a key's first part, but not the source of its last part.
     return AffineMap(tokens, weight, bias, place, _origin(two.source, call.calls))
 
 

@@ -1,4 +1,4 @@
-"""Affine maps of a head, read off recorded calls: blocks of a module's output, and what it does to its input."""
+"""Affine maps of a head, from recorded calls: blocks of a module's output, and the map from its input."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from torch import nn
 from attsvm.pretrained.activations.recording import ModuleCall
 from attsvm.pretrained.activations.rotation import AGREE, relative_difference
 
-# Sequences that a block is recognised by; the probabilities check all of them in the end.
+# Sequences by which a block is identified; the probabilities later check all sequences.
 SAMPLE = slice(0, 4)
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class ColumnBlock:
     """Consecutive columns of a recorded output that are the vectors of a head, up to scale and rotation.
 
     Attributes
     ----------
     call : ModuleCall
     start, width : int
-        First column and their number.
+        First column and number of columns.
     factor : float
-        What the vectors that reached attention are longer by.
+        Length of the vectors that reached attention over the length of the columns.
     heads_first : bool
         Whether the output is (B, heads, T, dh) and not (B, T, ...).
     offset : Tensor of float64, shape (dh,), or None
-        What is added to the columns beside.
+        Vector that is added to the columns by a parameter outside the module.
     """
 
     call: ModuleCall
@@ -41,7 +41,7 @@ class Block:
 
     @property
     def columns(self) -> slice:
-        """Where the block is."""
+        """Columns of the block."""
         return slice(self.start, self.start + self.width)
 
     def vectors(self, sequences: slice = slice(None)) -> torch.Tensor:
@@ -53,21 +53,21 @@ class Block:
 
 @dataclass(frozen=True)
 class Place:
-    """Where in the model a head's map is written.
+    """Location of a head's map in the model.
 
     Attributes
     ----------
     path : str
-        Its module.
+        Path of its module.
     start, width : int
         First of the dh columns of the module's output, and dh.
     rows : bool
         Whether output columns are rows of its weight (Linear) and not columns (Conv1D).
     factor : float
-        What the map is larger by than the module's weight.
+        Ratio of the map to the module's weight.
     kind : {"linear", "norm", "parts", "weights"}
-        Of a map put together from parts, the rest says where the first is; of weights that an attention module holds
-        itself, `path` names that.
+        For "parts", a map that consists of parts, the other attributes locate the first one. For "weights", tensors of
+        an attention module, `path` is that module.
     """
 
     path: str
@@ -87,11 +87,11 @@ class AffineMap:
     tokens : Tensor, shape (B, T, d)
         x.
     weight : Tensor of float64, shape (d, dh)
-        A, with the constant factor in it.
+        A, including the constant factor.
     bias : Tensor of float64, shape (dh,), or None
     place : Place
     source : Tensor
-        The hidden states that were projected: x itself, or, behind a norm, what its projection read.
+        The hidden states that were projected: x itself, or the input of the projection before a norm.
     """
 
     tokens: torch.Tensor
@@ -111,7 +111,7 @@ def as_columns(output: torch.Tensor, heads_first: bool) -> torch.Tensor:
     return (output.transpose(1, 2) if heads_first else output).flatten(2)
 
 
-def affine(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
+def affine(block: ColumnBlock, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
     """Read the module behind a block as an affine map; None when it is neither linear nor a norm."""
     module = block.call.module
     weight = getattr(module, "weight", None)
@@ -124,7 +124,7 @@ def affine(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
         A, own = matrix[:, block.columns].detach().double(), getattr(module, "bias", None)
         b = A.new_zeros(block.width) if own is None else own[block.columns].detach().double()
         image = block.call.input[SAMPLE].detach().double() @ A + b
-        # The output recorded may have been scaled in place since; what reached attention is the image times this.
+        # The recorded output may have been scaled in place since; attention received the image times this factor.
         vectors = block.vectors(SAMPLE) - (0.0 if block.offset is None else block.offset)
         factor = float((vectors * image).sum() / image.square().sum().clamp_min(torch.finfo(torch.float64).tiny))
         factor = block.factor if abs(factor - block.factor) < AGREE * abs(factor) else factor
@@ -136,8 +136,8 @@ def affine(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
     return None
 
 
-def _projection(block: Block, calls: tuple[ModuleCall, ...]) -> torch.Tensor:
-    """Follow what a norm read back to the input of the call that put it out.
+def _projection(block: ColumnBlock, calls: tuple[ModuleCall, ...]) -> torch.Tensor:
+    """Follow the input of a norm back to the input of the call that made it.
 
     Views share its storage; a rotation before the norm (Llama 4) copies it and keeps the lengths.
     """
@@ -156,7 +156,7 @@ def _projection(block: Block, calls: tuple[ModuleCall, ...]) -> torch.Tensor:
     return normalised
 
 
-def _norm(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
+def _norm(block: ColumnBlock, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
     """Divide the gain out of a normalisation's output."""
     module = block.call.module
     if (
@@ -172,7 +172,7 @@ def _norm(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
     gain, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     shift = torch.zeros(out.shape[-1], dtype=torch.float64) if bias is None else bias.detach().double()
     one = torch.ones_like(shift)
-    # A norm multiplies by its gain, or by one plus it (Gemma): the right reading is parallel to what went in.
+    # A norm multiplies by its gain, or by one plus it (Gemma): the right reading is parallel to the input.
     for scale in (one,) if gain is None else (gain.detach().double(), 1.0 + gain.detach().double()):
         if not (scale != 0).all():
             continue
@@ -188,7 +188,7 @@ def _norm(block: Block, calls: tuple[ModuleCall, ...]) -> AffineMap | None:
 
 
 def _parallel(these: torch.Tensor, those: torch.Tensor) -> bool:
-    """Tell whether vectors point the same way, those of length zero apart (the embedding of padding may be zero)."""
+    """Tell whether vectors have the same directions, except vectors of length zero (such as embeddings of padding)."""
     lengths = those.norm(dim=-1)
     cosines = nn.functional.cosine_similarity(these, those, dim=-1)[lengths > AGREE * lengths.max()]
     return bool((cosines > 1.0 - AGREE).all())

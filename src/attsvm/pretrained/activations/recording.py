@@ -1,11 +1,11 @@
-r"""Record what reaches attention in a forward pass, in any model that uses transformers' attention interface.
+r"""Record the inputs of attention in a forward pass, in any model that uses transformers' attention interface.
 
 Since version 5 every model of transformers hands queries, keys, mask and scale to one function that it looks up by name
-in ``ALL_ATTENTION_FUNCTIONS``. For the length of a forward pass this module registers a function of its own there,
-*with its mask function* (without one transformers silently drops the padding mask), which notes the arguments and then
-calls the model's own eager implementation, so that the probabilities noted are the model's. Hooks on every module keep
-the inputs and outputs of the calls made inside the attention module: among them are the linear maps that made queries
-and keys. Nothing here knows one architecture from another. Hooks, names and settings are taken back in ``finally``.
+in ``ALL_ATTENTION_FUNCTIONS``. This module registers another function there for the length of a forward pass, *with its
+mask function* (without one transformers silently drops the padding mask). It records the arguments and then calls the
+model's own eager implementation, so that the recorded probabilities are the model's. Hooks on every module store the
+inputs and outputs of the calls inside the attention module; the linear maps that made queries and keys are among them.
+Nothing here depends on the architecture. Hooks, names and settings are restored in ``finally``.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from torch import nn
 
 from attsvm.pretrained.activations.backend import transformers
 
-# Arguments of an attention function that say nothing about the scores.
+# Arguments of an attention function that do not affect the scores.
 _SILENT = {
     "dropout", "sliding_window", "is_causal", "output_attentions", "use_cache", "position_ids", "cu_seq_lens_q",
     "token_type_ids",
 }  # fmt: skip
-# The attention module and the one around it: what made queries and keys is called in one of them.
+# The attention module and the module around it: queries and keys are made by calls in one of them.
 _FRAMES = 2
 _COUNTER = itertools.count()
-# What models read that is no text; a tower of one of these has no token ids.
+# Inputs of models that are not text; a tower that reads one of these has no token ids.
 _OTHER_INPUTS = ("pixel_values", "input_features", "input_values")
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """What a part of a model (encoder, decoder, the tower of one modality) was called with.
+    """The inputs of a part of a model (encoder, decoder, the tower of one modality).
 
     Attributes
     ----------
     ids : Tensor of int, shape (B, T), or None
-        Token ids; None for images, sound and embeddings given as such.
+        Token ids; None for images, sound and given embeddings.
     padding : Tensor, shape (B, T), or None
-        Its attention mask: zero for padding.
+        The attention mask: zero for padding.
     """
 
     ids: torch.Tensor | None
@@ -58,10 +58,10 @@ class ModuleCall:
     Attributes
     ----------
     path : str
-        Where the module is in the model.
+        Path of the module in the model.
     module : Module
     input, output : Tensor
-        Its first argument and its result.
+        The first argument and the result.
     """
 
     path: str
@@ -72,18 +72,18 @@ class ModuleCall:
 
 @dataclass(frozen=True, eq=False)
 class RelativeProduct:
-    """Products of vectors with a table of relative positions, one of them read for each query and token.
+    """Products of vectors with a table of relative positions, one of them per query and token.
 
     Attributes
     ----------
     vectors : Tensor, shape (B, H, T, dh)
-        Of the queries, or of the keys.
+        The queries or the keys.
     table : Tensor, shape (B or 1, H, R, dh)
     index : Tensor of int, shape (B, H, Tq, Tk)
         Row of the table.
     factor : float
     of_keys : bool
-        Whether the vectors are those of the keys.
+        Whether the vectors are the keys.
     """
 
     vectors: torch.Tensor
@@ -100,9 +100,9 @@ class AttentionCall:
     Attributes
     ----------
     index : int
-        Its number in the forward pass.
+        Number of the call in the forward pass.
     path : str
-        Where the attention module is in the model.
+        Path of the attention module in the model.
     module : Module
     query : Tensor, shape (B, H, Tq, dh)
     key : Tensor, shape (B, G, Tk, dh)
@@ -111,21 +111,21 @@ class AttentionCall:
         Added to the scores; hidden tokens have the dtype's lowest number.
     scaling : float
     bias : Tensor or None
-        A position bias that the model passes beside the mask.
+        A position bias that the model passes in addition to the mask.
     extras : dict
         Other arguments that are set, such as a soft cap.
     probabilities : Tensor, shape (B, H, Tq, Tk)
-        What the model's own eager attention returned.
+        Result of the model's own eager attention.
     calls : tuple of ModuleCall
-        Calls made before, inside the attention module and the module around it; the latest first.
+        Earlier calls inside the attention module and the module around it, the latest first.
     stream : Stream
-        Of the innermost part of the model that the attention module lies in: what the queries belong to.
+        Inputs of the innermost part of the model around the attention module, to which the queries belong.
     relative : tuple of RelativeProduct
         Products that the model adds to the scores (DeBERTa).
     arguments : tuple of Tensor
-        What the attention module was called with.
+        Arguments of the attention module.
     shared : dict
-        What was made once for all heads of the call.
+        Results that all heads of the call share.
     """
 
     index: int
@@ -148,7 +148,7 @@ class AttentionCall:
 
 @dataclass(frozen=True, eq=False)
 class Invocation:
-    """A module and what it was called with, enough to call it again.
+    """A module and the arguments of a call, to call it again.
 
     Attributes
     ----------
@@ -164,9 +164,9 @@ class Invocation:
 
 @dataclass(eq=False)
 class Frame:
-    """A module whose forward is under way, what it reads, its arguments, and the calls finished inside it.
+    """A module whose forward pass is under way, its inputs and arguments, and the finished calls inside it.
 
-    It has `attended` once an attention call was made inside it.
+    `attended` is set by an attention call inside it.
     """
 
     module: nn.Module
@@ -189,7 +189,7 @@ def own_eager(module: nn.Module) -> Callable[..., Any]:
 
 
 def _stream(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], around: Stream) -> Stream:
-    """Tell what a module reads: its own inputs where it is a model by itself, otherwise those of the module around."""
+    """Determine the inputs of a module: its own if it is a model by itself, otherwise the surrounding module's."""
     if not hasattr(module, "main_input_name"):
         return around
     inputs = inspect.signature(module.forward).bind_partial(*arguments, **keywords).arguments
@@ -204,7 +204,7 @@ def _stream(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, A
 
 
 def _identifiers(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> torch.Tensor | None:
-    """Find token ids (B, T) among what a model that says nothing of its inputs was called with."""
+    """Find token ids (B, T) among the arguments of a model that does not name its inputs."""
     tensors = (one for one in (*arguments, *keywords.values()) if isinstance(one, torch.Tensor))
     return next((one for one in tensors if one.ndim == 2 and one.dtype == torch.long), None)
 
@@ -214,20 +214,20 @@ class Enough(Exception):
 
 
 class Recorder:
-    """Notes the attention calls of a model's forward passes; made by :func:`recording`.
+    """Records the attention calls of a model's forward passes; made by :func:`recording`.
 
     Attributes
     ----------
     calls : list of AttentionCall
-        Those that were wanted.
+        The requested calls.
     paths : list of str
         Paths of the modules of all attention calls, in order.
     streams : list of Stream
-        Everything that parts of the model were called with, in order.
+        Inputs of all parts of the model, in order.
     keep : callable
-        Takes each call that is wanted; by default it joins the list.
+        Receives each requested call; by default it joins the list.
     until : int or None
-        Number of the last call of interest: the forward pass ends there, by :class:`Enough`.
+        Number of the last requested call: the forward pass ends there, by :class:`Enough`.
     """
 
     def __init__(self, model: nn.Module, include: Callable[[int, str], bool]) -> None:
@@ -263,7 +263,7 @@ class Recorder:
             self.frames[-1].calls.append(ModuleCall(self._paths.get(module, ""), module, argument, output))
 
     def path_of(self, module: nn.Module) -> str:
-        """Return where a module is in the model."""
+        """Return the path of a module in the model."""
         return self._paths.get(module, type(module).__name__)
 
     def calls_inside(self, frames: list[Frame] | None = None) -> tuple[ModuleCall, ...]:

@@ -1,12 +1,13 @@
 r"""Content and relative position: the other two bilinear forms of disentangled attention (DeBERTa, arXiv 2006.03654).
 
-A table holds a vector :math:`r_\delta` for each relative position. Beside :math:`x_t^\top K Q^\top z_i` the score has
+A table holds a vector :math:`r_\delta` for each relative position. In addition to :math:`x_t^\top K Q^\top z_i` the
+score has
 
 .. math:: r_{\delta(i,t)}^\top P\,Q^\top z_i \quad\text{(content to position)}, \qquad
-    x_t^\top K\,P'^\top r_{\delta'(i,t)} \quad\text{(position to content)},
+    x_t^\top K\,P'^\top r_{\delta'(i,t)} \quad\text{(position to content)}.
 
-each a bilinear form with a factor that it shares with the first. They are read off the products that the model adds to
-its scores, and explained like queries and keys. In a selection problem their sum is the additive term.
+Each is a bilinear form with a factor that it shares with the first. They are read from the products that the model adds
+to its scores, and explained like queries and keys. In a selection problem their sum is the additive term.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class RelativeForm:
     table : ndarray, shape (R, dr)
         A vector for each relative position; with a last coordinate 1 when its map has a bias.
     P : ndarray, shape (dr, dh)
-        Factor on the side of the table, with any scale. The other is the head's K or Q.
+        Factor on the side of the table, including any scale. The other factor is the head's K or Q.
     index : ndarray of int, shape (n, T)
-        Row of the table that is read for each query and token.
+        Row of the table for each query and token.
     """
 
     of_tokens: bool
@@ -47,7 +48,7 @@ class RelativeForm:
         return "position to content" if self.of_tokens else "content to position"
 
     def scores(self, keys: np.ndarray, queries: np.ndarray, sequence: np.ndarray) -> np.ndarray:
-        """Return what the form adds to the scores, (n, T).
+        """Return the form's part of the scores, (n, T).
 
         Parameters
         ----------

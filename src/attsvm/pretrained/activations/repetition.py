@@ -1,7 +1,7 @@
-"""An attention module called again in float64, on what it read in a forward pass of the model in its own dtype.
+"""An attention module called again in float64, on its inputs in a forward pass of the model in its own dtype.
 
-The hidden states stay those of the model, rounded as it rounds them; only the layer is computed without that rounding.
-So a head can be checked to 1e-5 where logits are large or the dtype is short, at the cost of one layer's weights.
+The hidden states are the model's, including its rounding; only the layer is computed without it. A head can thus be
+checked to 1e-5 if logits are large or the dtype is short, at the cost of one layer's weights.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _of_recorder(hook: Any) -> bool:
 
 
 def _in_double(value: Any) -> Any:
-    """Convert what is of floating point to float64; the lowest number of a dtype, which hides, stays the lowest."""
+    """Convert floating-point tensors to float64; the lowest number of a dtype, which hides, stays the lowest."""
     if isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
         lowest = torch.finfo(torch.float64).min
         return value.detach().double().masked_fill(value <= torch.finfo(value.dtype).min / 2, lowest)

@@ -1,18 +1,19 @@
-r"""The hidden state that a head reads, taken apart by the additions that the model itself makes.
+r"""The split of a hidden state that a head reads, by the additions of the model itself.
 
-A residual stream is a sum, and the sum is in the forward pass: this module keeps the operations of one pass on a tape
-and follows a hidden state back through them. It passes
+A residual stream is a sum, and the forward pass contains the sum: this module records the operations of one pass on a
+tape and follows a hidden state back through them. It passes
 
 * additions, to both summands;
 * views, copies and multiplications by constants;
-* norms. At one position a norm is a linear map of what it reads once the number that it divides by is taken from the
-  pass (*frozen*): subtracting the mean, the gain and the division are linear then, and its bias is one more summand.
-  Any other factor that is one number a position, such as a gate, is frozen in the same way;
+* norms. At one position a norm is a linear map of its input once its denominator is taken from the pass (*frozen*):
+  subtracting the mean, the gain and the division are then linear, and its bias is one more summand. Any other factor
+  with one number per position, such as a gate, is frozen in the same way.
 
-and ends at what no addition explains: embeddings, position embeddings, biases, what an MLP (or a state-space or
-convolution block) put out, and what attention put out, which is a sum over its heads and over the tokens that each head
-reads, :math:`\sum_h \sum_s p_{ts} v_s W_{O,h}`. So the parts add up to the hidden state exactly, whatever the
-architecture; where norms stand between blocks and not before them (BERT), every norm on the way is frozen.
+It ends at tensors that no addition explains: embeddings, position embeddings, biases, and outputs of an MLP (or a
+state-space or convolution block). It also ends at the output of attention, which is a sum over its heads and over the
+tokens that each head reads, :math:`\sum_h \sum_s p_{ts} v_s W_{O,h}`. The parts thus add up to the hidden state
+exactly, for any architecture. If norms stand between blocks and not before them (BERT), every norm in between is
+frozen.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import torch
 
 from attsvm.core.summary import Listed
 from attsvm.pretrained.activations.layers import own_number
-from attsvm.pretrained.activations.tape import Map, Row, Tape, through
+from attsvm.pretrained.activations.tape import Map, Tape, VectorIndex, through
 
 KINDS = ("embedding", "position", "head", "mlp", "bias", "feature", "remainder")
 
@@ -37,10 +38,10 @@ class Component(Listed):
     Attributes
     ----------
     kind : {"embedding", "position", "head", "mlp", "bias", "feature", "remainder"}
-        "mlp" is whatever else a layer adds; "bias" a constant vector, of a norm or projection. With a dictionary there
-        are its features, and the remainder that they leave.
+        "mlp" is any other summand of a layer; "bias" a constant vector of a norm or projection. A dictionary adds its
+        features, and the remainder without them.
     name : str
-        Its module or parameter in the model, with the number of a head in brackets: "h.0.attn[3]", "h.0.mlp", "wte".
+        Module or parameter in the model, with the number of a head in brackets: "h.0.attn[3]", "h.0.mlp", "wte".
     layer, head : int or None
 
     Examples
@@ -66,7 +67,7 @@ class Part:
     ----------
     vector : ndarray, shape (d,)
     before : ndarray, shape (d,), or None
-        Of what the last norm reads; None for what comes in after it.
+        Its part of the last norm's input; None for parts that are added after the norm.
     places : ndarray, shape (T,)
         The part's product with a direction, by the row of the sequence that it comes from.
     """
@@ -79,7 +80,7 @@ class Part:
 def parts(
     tape: Tape,
     state: torch.Tensor,
-    row: Row,
+    row: VectorIndex,
     direction: np.ndarray,
     visible: np.ndarray,
     *,
@@ -93,14 +94,14 @@ def parts(
     ----------
     tape : Tape
     state : Tensor, shape (B, T, d)
-    row : Row
+    row : VectorIndex
         Its sequence and place.
     direction : ndarray, shape (d,)
         That the parts are multiplied by, place by place.
     visible : ndarray of bool, shape (T,)
         Places that are no padding.
     spread : bool
-        Whether what a head brings counts at the places it reads, and not at its own.
+        Whether the output of a head counts at the rows that it reads, and not at its own row.
     end : Tensor, optional
         A hidden state further back that is not taken apart by its additions, but into `features` and a remainder.
     features : mapping of int to ndarray, shape (d,), optional
@@ -162,12 +163,12 @@ def parts(
 
 
 def _split(before: np.ndarray, last: tuple[Map, ...] | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Apply the last norm, where there is one between, and keep what it reads."""
+    """Apply the last norm, if there is one in between, and store its input."""
     return (before, None) if last is None else (through(last, before), before)
 
 
 def _component(tape: Tape, tensor: torch.Tensor, visible: np.ndarray, sequence: int) -> Component:
-    """Say what a tensor is that no addition explains, and that attention did not put out.
+    """Name a tensor that neither an addition nor attention made.
 
     Parameters
     ----------
@@ -195,5 +196,5 @@ def _component(tape: Tape, tensor: torch.Tensor, visible: np.ndarray, sequence: 
 
 
 def _name_of(path: str, call: int | None) -> tuple[str, int | None]:
-    """Name what a module put out, and its layer; of a module that layers share, the call is the layer."""
+    """Name the output of a module, and its layer; of a module that layers share, the call is the layer."""
     return (path, own_number(path)) if call is None else (f"{path}, call {call}", call)

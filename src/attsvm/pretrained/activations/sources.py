@@ -1,21 +1,22 @@
-r"""Which affine map, of which tokens, made the queries and keys of a head.
+r"""The affine map, and its input tokens, that made the queries and keys of a head.
 
 Attention receives finished queries and keys. Between the hidden state and them every supported model has one affine map
-a head, :math:`y = Ax + b`, then perhaps a rotation by position, and perhaps a constant factor. The map is found among
-the calls recorded inside the attention module by what it put out:
+per head, :math:`y = Ax + b`, then possibly a rotation by position and a constant factor. The map is identified by its
+output among the calls recorded inside the attention module. There are four cases.
 
-* a call whose module holds a weight matrix and whose output *is* input times weight plus bias (torch's Linear and
-  GPT-2's Conv1D differ by a transpose only): the head's queries are a block of consecutive columns of its output, so
-  fused and interleaved projections need no special case, and x is the call's input; a bias that is a parameter beside
-  the module (DeBERTa) is the constant that all vectors differ by;
-* or a normalisation with elementwise gain (query/key norm): then the head is not bilinear in the hidden state, and x is
-  the *normalised* vector, A the diagonal gain.
+* The module of a call holds a weight matrix, and its output *is* input times weight plus bias (torch's Linear and
+GPT-2's
+  Conv1D differ by a transpose only). The head's queries are a block of consecutive columns of the output, so fused and
+  interleaved projections need no special case, and x is the call's input. A bias that is a separate parameter (DeBERTa)
+  is the constant by which all vectors differ.
+* The module is a normalisation with elementwise gain (query/key norm). The head is then not bilinear in the hidden
+state:
+  x is the *normalised* vector and A the diagonal gain.
+* The vectors consist of parts (:mod:`attsvm.pretrained.activations.latent`).
+* The attention module holds its weights as tensors (:mod:`attsvm.pretrained.activations.weights`).
 
-or the vectors are put together from parts that are made apart (:mod:`attsvm.pretrained.activations.latent`), or made
-from tensors of weights that the attention module holds itself (:mod:`attsvm.pretrained.activations.weights`).
-
-The latest call that explains a head is taken. The lengths of the vectors, which no rotation changes, single out the
-block; equality of the vectors, up to one rotation for all heads, proves it.
+The latest call that explains a head is used. Lengths of the vectors, which no rotation changes, identify the block;
+equality of the vectors, up to one rotation for all heads, proves it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections.abc import Iterator
 import torch
 
 from attsvm.pretrained.activations.latent import explain_parts
-from attsvm.pretrained.activations.maps import SAMPLE, AffineMap, Block, affine, as_columns
+from attsvm.pretrained.activations.maps import SAMPLE, AffineMap, ColumnBlock, affine, as_columns
 from attsvm.pretrained.activations.recording import AttentionCall, ModuleCall
 from attsvm.pretrained.activations.rotation import AGREE, Rotation, fit_rotation, relative_difference
 from attsvm.pretrained.activations.weights import explain_weights
@@ -42,10 +43,10 @@ def _readings(output: torch.Tensor, vectors: torch.Tensor) -> Iterator[bool]:
 
 def _blocks(
     calls: tuple[ModuleCall, ...], vectors: torch.Tensor, head: int, *, centred: bool = False
-) -> Iterator[Block]:
-    """Blocks of recorded outputs whose lengths are those of a head's vectors, up to one factor.
+) -> Iterator[ColumnBlock]:
+    """Blocks of recorded outputs whose lengths equal the lengths of a head's vectors, up to one factor.
 
-    Centred, the mean over all tokens is taken off first, so that a constant may lie between.
+    ``centred`` subtracts the mean over all tokens first, so that a constant may lie in between.
     """
     width = vectors.shape[-1]
     target = vectors[SAMPLE, head].float()  # (B, T, dh)
@@ -69,15 +70,17 @@ def _blocks(
                 factor = float(factors[j])
                 factor = 1.0 if abs(factor - 1.0) < AGREE else factor
                 offset = (mean - factor * means[j * width : (j + 1) * width]).double() if centred else None
-                yield Block(call_inside, j * width, width, factor, heads_first, offset)
+                yield ColumnBlock(call_inside, j * width, width, factor, heads_first, offset)
 
 
-def _plain(block: Block, vectors: torch.Tensor) -> bool:
-    """Tell whether a block is vectors (B, T, dh) themselves."""
+def _plain(block: ColumnBlock, vectors: torch.Tensor) -> bool:
+    """Tell whether a block equals vectors (B, T, dh)."""
     return relative_difference(block.vectors(SAMPLE), vectors[SAMPLE].double()) < AGREE
 
 
-def _candidate_pairs(call: AttentionCall, head: int, group: int) -> Iterator[tuple[Block, Block, Rotation | None]]:
+def _candidate_pairs(
+    call: AttentionCall, head: int, group: int
+) -> Iterator[tuple[ColumnBlock, ColumnBlock, Rotation | None]]:
     """Query and key blocks that explain a head, with the rotation that they share."""
     q, k = call.query[:, head].double(), call.key[:, group].double()  # (B, T, dh)
     for query_block in _blocks(call.calls, call.query, head):

@@ -1,4 +1,4 @@
-"""The operations of a forward pass, to follow a hidden state back through."""
+"""The operations of a forward pass, through which a hidden state can be followed back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAPS = {"add", "sub", "mul", "div", "mean", "native_layer_norm", "embedding", "
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """What made a tensor."""
+    """The operation that made a tensor."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -31,14 +31,14 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Row:
+class VectorIndex:
     """A vector of a tensor (..., d) of the pass: its index among vectors, and their shape, such as (b, t) of (B, T)."""
 
     index: tuple[int, ...]
     shape: tuple[int, ...]
 
     def of(self, tensor: torch.Tensor, width: int) -> np.ndarray:
-        """Read it, (width,), float64; a tensor without the first axes, or constant, is the same for all of them."""
+        """Read the vector, (width,), float64; a tensor without the first axes, or a constant, has one for all."""
         vectors = tensor.detach().reshape(-1, width)
         for first in range(len(self.shape) + 1):
             if len(vectors) == math.prod(self.shape[first:]):
@@ -49,7 +49,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """What attention put out: a linear map of values averaged with the probabilities of heads.
+    """The output of attention: a linear map of values averaged with the probabilities of heads.
 
     Attributes
     ----------
@@ -64,8 +64,8 @@ class Attended:
     weight: torch.Tensor
     bias: torch.Tensor | None
 
-    def of(self, row: Row) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Yield every head with what it read for a query, p v (Tk, dv), and its rows of the weight (dv, d)."""
+    def of(self, row: VectorIndex) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Yield every head with its average for a query, p v (Tk, dv), and its rows of the weight (dv, d)."""
         width = self.values.shape[-1]
         heads = self.weight.shape[0] // width
         weight = self.weight.detach().double().cpu().numpy().reshape(heads, width, -1)
@@ -116,7 +116,7 @@ class Tape(TorchDispatchMode):
         return result
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Keep what a tensor was before something is added in place: its values, its maker and its name."""
+        """Store a tensor before something is added to it in place: its values, its maker and its name."""
         copy, maker = tensor.clone(), self.maker(tensor)
         if maker is not None and maker.name in _SHAPES:  # of a tensor that shares the memory, and changes with it
             maker = self.maker(self.base(tensor))
@@ -130,7 +130,7 @@ class Tape(TorchDispatchMode):
         return copy
 
     def note(self, path: str, inputs: torch.Tensor, output: torch.Tensor) -> None:
-        """Take down what a module read and put out."""
+        """Record the inputs and outputs of a module."""
         self._references += [inputs, output]
         self.inputs.setdefault(path, []).append(inputs)
         while True:  # a projection puts out a view of its product
@@ -142,7 +142,7 @@ class Tape(TorchDispatchMode):
             output = maker.arguments[0]
 
     def maker(self, tensor: torch.Tensor) -> Operation | None:
-        """Return what made a tensor."""
+        """Return the operation that made a tensor."""
         return self._makers.get(id(tensor))
 
     def norm_before(self, tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
@@ -182,9 +182,9 @@ class Tape(TorchDispatchMode):
         return Attended(probabilities, values, weight, bias)
 
     def summands(
-        self, tensor: torch.Tensor, row: Row, end: torch.Tensor | None = None
+        self, tensor: torch.Tensor, row: VectorIndex, end: torch.Tensor | None = None
     ) -> Iterator[tuple[torch.Tensor, tuple[Map, ...]]]:
-        """Follow a vector back to what no addition explains, or to `end`; with the maps from there on, in order."""
+        """Follow a vector back to tensors that no addition explains, or to `end`; with the maps in between."""
         stack: list[tuple[torch.Tensor, tuple[Map, ...]]] = [(tensor, ())]
         while stack:
             one, maps = stack.pop()
@@ -194,7 +194,7 @@ class Tape(TorchDispatchMode):
             else:
                 stack += [(parent, (map_of_parent, *maps)) for parent, map_of_parent in parents]
 
-    def _parents(self, tensor: torch.Tensor, row: Row) -> list[tuple[torch.Tensor, Map]] | None:
+    def _parents(self, tensor: torch.Tensor, row: VectorIndex) -> list[tuple[torch.Tensor, Map]] | None:
         """Tensors that a vector is a sum of linear maps of, or None."""
         maker = self.maker(tensor)
         if maker is None:
@@ -224,7 +224,7 @@ class Tape(TorchDispatchMode):
         return [(first, _same), (second, _same if maker.name == "add" else np.negative)]
 
     @staticmethod
-    def _normalised(maker: Operation, tensor: torch.Tensor, row: Row) -> list[tuple[torch.Tensor, Map]] | None:
+    def _normalised(maker: Operation, tensor: torch.Tensor, row: VectorIndex) -> list[tuple[torch.Tensor, Map]] | None:
         states, shape, gain, bias = maker.arguments[:4]
         if tensor is not maker.results[0] or len(shape) != 1:
             return None
@@ -276,8 +276,8 @@ def through(maps: tuple[Map, ...], vectors: np.ndarray) -> np.ndarray:
     return vectors
 
 
-def _factor(factor: Any, row: Row, width: int) -> float | np.ndarray | None:
-    """Read a factor as a number, or as a constant vector (width,); None for what is neither."""
+def _factor(factor: Any, row: VectorIndex, width: int) -> float | np.ndarray | None:
+    """Read a factor as a number, or as a constant vector (width,); None for other values."""
     if isinstance(factor, (int, float)):
         return float(factor)
     if not isinstance(factor, torch.Tensor) or (factor.ndim and factor.shape[-1] not in (1, width)):

@@ -1,4 +1,4 @@
-"""What the tokens of a recorded attention call are: which ask, which are padding, their places and their text."""
+"""The tokens of a recorded attention call: queries, padding, places and text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attsvm.pretrained.activations.recording import AttentionCall, Stream
 
 
 def read_mask(call: AttentionCall) -> tuple[np.ndarray, np.ndarray | None]:
-    """Split what is added to the scores into visible tokens and an additive term, (B, H or 1, Tq, Tk) each."""
+    """Split the mask into visible tokens and an additive term, (B, H or 1, Tq, Tk) each."""
     B, _, Tq, _ = call.query.shape
     Tk = call.key.shape[2]
     visible = torch.ones(B, 1, Tq, Tk, dtype=torch.bool)
@@ -34,7 +34,7 @@ def read_mask(call: AttentionCall) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _padding(stream: Stream, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Tokens that are no padding, bool (B, T), where the stream says so."""
+    """Mark tokens that are not padding, bool (B, T), if the stream has a mask."""
     if stream.padding is None or tuple(stream.padding.shape) != shape:
         return None
     return stream.padding.bool().cpu().numpy()
@@ -50,7 +50,7 @@ def asking(call: AttentionCall, visible: np.ndarray, *, self_attention: bool) ->
 
 
 def key_stream(call: AttentionCall, streams: list[Stream], *, self_attention: bool) -> Stream:
-    """Find what the keys belong to: under cross-attention, another part of the model with tokens of that number."""
+    """Find the inputs of the keys: under cross-attention, another part of the model with that number of tokens."""
     if self_attention:
         return call.stream
     shape = call.key.shape[0], call.key.shape[2]

@@ -1,12 +1,12 @@
 r"""Record attention that a module computes by itself, from the operations between two vectors and their softmax.
 
 Models that do not use transformers' attention interface (GPT-J, GPT-Neo, Bloom, Falcon, MPT, MPNet, DeBERTa and others)
-have one thing in common with all the rest: a softmax over scores that began as inner products. For one forward pass a
-function of attsvm sees every operation of torch. A product of two activations begins a trace; what is done to it until
-the softmax is followed: factors, shapes, additive terms, hidden tokens, other products that are added (DeBERTa's
-content to position and position to content). An operation that is not known ends the trace, so that nothing is recorded
-that was not understood; and what is recorded is checked against the model's own probabilities like everything else.
-torch's fused attention shows neither scores nor probabilities; they are computed as it documents.
+also apply a softmax to scores that began as inner products. For one forward pass a function of attsvm sees every
+operation of torch. A product of two activations begins a trace. The trace follows the product up to the softmax:
+factors, shapes, additive terms, hidden tokens, and other products that are added (DeBERTa's content to position and
+position to content). An unknown operation ends the trace, so nothing is recorded that was not understood. Recorded
+attention is checked against the model's own probabilities like any other. torch's fused attention shows neither scores
+nor probabilities; they are computed as it documents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from attsvm.pretrained.activations.recording import (
     recording,
 )
 
-# What is added to a score to hide a token is this or less; its probability is then zero in float32.
+# Largest number that is added to a score to hide a token; the token's probability is then zero in float32.
 HIDDEN = -1e4
 
 
@@ -42,7 +42,7 @@ class Product:
     rows, columns : Tensor, shape (..., Tq, dh) and (..., Tk or R, dh)
     factor : float
     index : Tensor of int, or None
-        Which columns were gathered.
+        Columns that were gathered.
     swapped : bool
         Whether rows have become columns since.
     """
@@ -55,36 +55,36 @@ class Product:
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
-    """What a tensor of scores is: a sum of products, an additive term, and what is visible."""
+class ScoreTrace:
+    """A tensor of scores as a sum of products, an additive term, and a mask of visible tokens."""
 
     value: torch.Tensor
     products: tuple[Product, ...]
     additive: torch.Tensor | None = None
     visible: torch.Tensor | None = None
 
-    def scaled(self, factor: float) -> Trace:
+    def scaled(self, factor: float) -> ScoreTrace:
         """Multiply by a number."""
         products = tuple(replace(one, factor=one.factor * factor) for one in self.products)
         return replace(self, products=products, additive=None if self.additive is None else self.additive * factor)
 
-    def plus(self, other: torch.Tensor | float) -> Trace:
-        """Add a term that is no product."""
+    def plus(self, other: torch.Tensor | float) -> ScoreTrace:
+        """Add a term that is not a product."""
         if not isinstance(other, torch.Tensor):
             return self
         return replace(self, additive=other if self.additive is None else self.additive + other)
 
-    def joined(self, other: Trace) -> Trace:
+    def joined(self, other: ScoreTrace) -> ScoreTrace:
         """Add other scores."""
         out = replace(self, products=self.products + other.products)
         out = out if other.additive is None else out.plus(other.additive)
         return out if other.visible is None else out.seeing(other.visible)
 
-    def seeing(self, visible: torch.Tensor) -> Trace:
-        """Hide what is not visible."""
+    def seeing(self, visible: torch.Tensor) -> ScoreTrace:
+        """Hide tokens that are not visible."""
         return replace(self, visible=visible if self.visible is None else self.visible & visible)
 
-    def reshaped(self, shape: torch.Size) -> Trace:
+    def reshaped(self, shape: torch.Size) -> ScoreTrace:
         """Give the terms the shape that the scores have now; the products keep theirs."""
 
         def spread(term: torch.Tensor | None) -> torch.Tensor | None:
@@ -105,15 +105,15 @@ _SOFTMAX = {"softmax", "_softmax"}
 class Tracer(TorchFunctionMode):
     """Follows scores through the operations of a forward pass; hands them over when they meet a softmax."""
 
-    def __init__(self, softmax: Callable[[Trace, torch.Tensor], None]) -> None:
+    def __init__(self, softmax: Callable[[ScoreTrace, torch.Tensor], None]) -> None:
         super().__init__()
         self._softmax = softmax
-        self._traces: dict[int, Trace] = {}  # a trace keeps its tensor, so that the number stays its own
+        self._traces: dict[int, ScoreTrace] = {}  # a trace keeps its tensor, so that the number stays its own
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do what the model asks, and note what became of its scores."""
+        """Run the operation, and update the trace of its scores."""
         kwargs = kwargs or {}
-        # An operation in place changes what its argument is.
+        # An operation in place changes its argument.
         before = [self._of(argument) for argument in args[:2]]
         out = function(*args, **kwargs)
         if not isinstance(out, torch.Tensor):
@@ -134,7 +134,7 @@ class Tracer(TorchFunctionMode):
             del self._traces[id(out)]
         return out
 
-    def _of(self, tensor: Any) -> Trace | None:
+    def _of(self, tensor: Any) -> ScoreTrace | None:
         return self._traces.get(id(tensor)) if isinstance(tensor, torch.Tensor) else None
 
     def forget(self) -> None:
@@ -142,12 +142,12 @@ class Tracer(TorchFunctionMode):
         self._traces.clear()
 
     @staticmethod
-    def _product(out: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> Trace | None:
+    def _product(out: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> ScoreTrace | None:
         if any(isinstance(side, nn.Parameter) or side.ndim < 3 for side in (rows, columns)):
             return None
-        return Trace(out, (Product(rows, columns.mT),))
+        return ScoreTrace(out, (Product(rows, columns.mT),))
 
-    def _sum_of_product(self, out: torch.Tensor, args: Any, kwargs: Any) -> Trace | None:
+    def _sum_of_product(self, out: torch.Tensor, args: Any, kwargs: Any) -> ScoreTrace | None:
         inputs = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | kwargs
         trace = self._product(out, inputs["batch1"], inputs["batch2"])
         if trace is None:
@@ -156,8 +156,10 @@ class Tracer(TorchFunctionMode):
         trace = trace.scaled(float(inputs.get("alpha", 1.0)))
         return trace if beta == 0.0 else trace.plus(inputs["input"] * beta)
 
-    def _follow(self, name: str, before: list[Trace | None], args: Any, kwargs: Any, out: torch.Tensor) -> Trace | None:
-        """Say what scores have become; None where that is not known."""
+    def _follow(
+        self, name: str, before: list[ScoreTrace | None], args: Any, kwargs: Any, out: torch.Tensor
+    ) -> ScoreTrace | None:
+        """Return the new trace of scores; None where that is not known."""
         first, second = (*before, None)[:2]
         own = first if first is not None else second
         assert own is not None
@@ -185,7 +187,7 @@ class Tracer(TorchFunctionMode):
             return _transpose(own, out)
         return self._masked(name, own, args, kwargs)
 
-    def _masked(self, name: str, own: Trace, args: Any, kwargs: Any) -> Trace | None:
+    def _masked(self, name: str, own: ScoreTrace, args: Any, kwargs: Any) -> ScoreTrace | None:
         if name in ("masked_fill", "masked_fill_") and own.value is args[0]:
             mask, value = dict(enumerate(args)).get(1, kwargs.get("mask")), kwargs.get("value", args[-1])
             return own.seeing(~mask) if float(value) <= HIDDEN else None
@@ -209,12 +211,12 @@ def _fused_attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> tuple[Trace, torch.Tensor]:
-    """Do what torch's fused attention documents, and show the scores."""
+) -> tuple[ScoreTrace, torch.Tensor]:
+    """Compute torch's fused attention as documented, with visible scores."""
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     keys = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3) if enable_gqa else key
     scores = query @ keys.mT * factor
-    trace = Trace(scores, (Product(query, key, factor),))
+    trace = ScoreTrace(scores, (Product(query, key, factor),))
     if is_causal:
         trace = trace.seeing(torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril())
     if attn_mask is not None:
@@ -237,7 +239,7 @@ def _last(dim: Any, tensor: torch.Tensor) -> bool:
     return dim in (-1, tensor.ndim - 1)
 
 
-def _times(own: Trace, other: Any) -> Trace | None:
+def _times(own: ScoreTrace, other: Any) -> ScoreTrace | None:
     number = _number(other)
     if number is not None:
         return own.scaled(number)
@@ -247,7 +249,7 @@ def _times(own: Trace, other: Any) -> Trace | None:
     return None
 
 
-def _transpose(own: Trace, out: torch.Tensor) -> Trace | None:
+def _transpose(own: ScoreTrace, out: torch.Tensor) -> ScoreTrace | None:
     """Turn rows into columns."""
     if out.shape != own.value.mT.shape or len(own.products) != 1 or own.additive is not None or own.visible is not None:
         return None
@@ -279,7 +281,7 @@ def record(
     keep: Callable[[AttentionCall], object] | None = None,
     until: int | None = None,
 ) -> Recorder:
-    """Run the model on inputs without gradients and return what was recorded.
+    """Run the model on inputs without gradients; returns the recorded calls.
 
     Attention is recorded where it is handed to transformers' interface; of a model that uses it nowhere, a second
     forward pass traces what its modules compute.
@@ -301,7 +303,7 @@ def record(
     )
 
 
-def _note(recorder: Recorder, trace: Trace, probabilities: torch.Tensor) -> None:
+def _note(recorder: Recorder, trace: ScoreTrace, probabilities: torch.Tensor) -> None:
     """Hand over a softmax of scores as an attention call, where its parts have the shapes of one."""
     frames = [frame for frame in recorder.frames if not isinstance(frame.module, nn.Softmax)]
     content = [one for one in trace.products if one.index is None and not one.swapped]
@@ -345,7 +347,7 @@ def _by_head(vectors: torch.Tensor, B: int, H: int) -> torch.Tensor | None:
 
 
 def _relative(product: Product, B: int, H: int) -> RelativeProduct | None:
-    """Read a product of which a column was gathered for each query and token."""
+    """Read a product from which one column per query and token was gathered."""
     rows, columns = _by_head(product.rows, B, H), _by_head(product.columns, B, H)
     if rows is None or columns is None or product.index is None:
         return None

@@ -1,8 +1,8 @@
-"""Attention modules that hold their weights themselves, one matrix a head, as TransformerLens' do.
+"""Attention modules that hold their weights as tensors, one matrix per head, such as TransformerLens'.
 
-Known by what they have and not by their class: tensors ``W_Q`` and ``W_K`` of shape (heads, d, dh), perhaps ``b_Q`` and
-``b_K`` of shape (heads, dh), and a first argument (queries) and second argument (keys) of shape (B, T, d), or
-(B, T, heads, d) where each head has its own.
+They are identified by their attributes, not by their class: tensors ``W_Q`` and ``W_K`` of shape (heads, d, dh),
+optionally ``b_Q`` and ``b_K`` of shape (heads, dh). Their first argument (queries) and second argument (keys) have
+shape (B, T, d), or (B, T, heads, d) if each head has its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from attsvm.pretrained.activations.rotation import AGREE, Rotation, fit_rotation
 
 
 def explain_weights(call: AttentionCall, head: int, group: int) -> tuple[AffineMap, AffineMap, Rotation | None] | None:
-    """Explain queries and keys by the module's own tensors; None where it has none, or they do not explain them.
+    """Explain queries and keys by the module's own tensors; None if it has none, or they do not explain them.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""What every method shares: limits, the problem's terms, ties, factorisations, evaluation."""
+"""Code that all methods share: limits, terms of the problem, ties, factorisations, evaluation."""

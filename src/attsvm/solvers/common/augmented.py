@@ -19,9 +19,9 @@ import numpy as np
 from scipy.linalg import LinAlgError, get_lapack_funcs
 
 from attsvm.core.cholesky import refined
+from attsvm.core.error_free import EPS
 
 SCALINGS = 8
-EPS = float(np.finfo(float).eps)
 
 
 def augmented(

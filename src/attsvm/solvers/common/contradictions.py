@@ -1,10 +1,10 @@
-r"""Opposite demands of equal queries, found before any arithmetic.
+r"""Opposite demands of parallel queries, found before any arithmetic.
 
-Queries that are multiples of one direction z order tokens by one linear function :math:`x \mapsto x^\top W z`: "the
+Queries that are multiples of one direction z order tokens by one linear function :math:`x \mapsto x^\top W z`. "The
 selected token beats each rejected one" is an edge between token vectors, ties are edges both ways, and a negative
-multiple turns its edges round. A cycle with a strict edge is a contradiction, such as two equal queries that select
-different tokens of the same text. Its differences sum to zero exactly, since they telescope, so multipliers one over
-the queries' lengths along the cycle are a certificate of infeasibility (Farkas).
+multiple reverses its edges. A cycle with a strict edge is a contradiction, for example two equal queries that select
+different tokens of the same text. The differences along the cycle telescope to zero exactly, so multipliers of one over
+the length of each query are a certificate of infeasibility (Farkas).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from attsvm.core.problem import SelectionProblem
 
-CHUNK_ENTRIES = 1 << 20  # token entries read at a time
+CHUNK_ENTRIES = 1 << 20  # number of token entries read at a time
 
 
 def opposite_demands(problem: SelectionProblem) -> np.ndarray | None:
-    """Look for a cycle of demands among queries of one direction.
+    """Look for a cycle of demands among parallel queries.
 
     Returns
     -------
     ndarray or None
-        Multipliers (n, T), nonnegative on rejected tokens and summing to one there, with A^T lam = 0 but for rounding;
-        None when no group of parallel queries contradicts itself.
+        Multipliers (n, T) with A^T lam = 0 up to rounding, nonnegative on rejected tokens and summing to one there.
+        None if no group of parallel queries contradicts itself.
     """
     for rows, factors in _parallel_queries(problem.queries):
         cycle = _cycle(problem, rows, factors)
@@ -35,7 +35,7 @@ def opposite_demands(problem: SelectionProblem) -> np.ndarray | None:
 
 
 def _parallel_queries(queries: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Group two and more queries of one direction: (rows, factors), query = factor * the group's direction."""
+    """Group at least two queries of one direction: (rows, factors), query = factor * the group's direction."""
     factors = queries[np.arange(len(queries)), np.abs(queries).argmax(axis=1)]  # signed largest entries
     rows = np.flatnonzero(factors)
     if len(rows) < 2:
@@ -48,10 +48,10 @@ def _parallel_queries(queries: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]
 
 
 def _hashes(rows: np.ndarray) -> np.ndarray:
-    """One integer a row, equal for equal rows and, but for chance, for no others: (m,) for rows (m, d)."""
+    """One integer per row of (m, d), equal for equal rows and, with high probability, only for them: (m,)."""
     bits = (rows.astype(np.float64, copy=False) + 0.0).view(np.uint64)  # no negative zeros
     odd = np.random.default_rng(0).integers(1 << 62, size=rows.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    # The low bits of short numbers are zero, and so would be those of their products.
+    # The low bits of short numbers are zero, and without the shift the low bits of their products would be too.
     return ((bits ^ (bits >> np.uint64(32))) * odd).sum(axis=1, dtype=np.uint64)
 
 

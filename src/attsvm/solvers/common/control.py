@@ -1,4 +1,4 @@
-"""Between a method and its caller: limits, callback, and the best iterate so far."""
+"""Limits, callback and best iterate of a solve, between a method and its caller."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from attsvm.core.memory import available_bytes
 from attsvm.core.status import Status
 from attsvm.core.summary import Listed
 
-# Seconds that a call of a library may take, which nothing interrupts, where a callback waits for its turn; and seconds
-# between two of its turns while steps yield without a report.
+# Seconds that an uninterruptible library call may take if there is a callback, and seconds between two calls of the
+# callback while steps yield without a report.
 LONGEST_CALL, POLL = 1.0, 0.1
-# The part of the memory at hand that one step may take.
+# Share of the available memory that one step may take.
 MEMORY_SHARE = 0.5
 
 
@@ -54,21 +54,21 @@ class IterationState(Listed):
 
     @property
     def gap(self) -> float:
-        """Relative gap between the two."""
+        """Relative gap between objective and lower bound."""
         return relative_gap(self.lower_bound, self.objective)
 
 
 Callback = Callable[[IterationState], object]
 
-# Time that evaluations of the answer have after the limit: a part of it, and seconds.
+# Time after the limit in which evaluations of the answer may end: a share of the limit, and seconds.
 ALLOWANCE = 0.05, 0.05
 
 
 class Control:
     """Limits and best iterates of one solve.
 
-    A method calls :meth:`observe` with what it has; when that is True it stops. The best W and the best multipliers are
-    kept separately: either may come from any iterate, since the gap is certified from the pair.
+    A method reports to :meth:`observe` and stops when that returns True. The best W and the best multipliers are
+    stored separately and may come from different iterates, since the gap is certified from the pair.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Control:
         self.time_limit = time_limit
         self.callback = callback
         self.verbose = verbose
-        # Norms in a method's coordinates over norms in the caller's.
+        # Norms in a method's coordinates over norms in the caller's coordinates.
         self.unit = 1.0
         self.iterations = 0
         self.method = ""
@@ -97,7 +97,7 @@ class Control:
         self._bound = 0.0
         self._rows = 0
         self._certifies = False
-        # Bytes that a step may take however much memory there is; subproblems have limits of their own.
+        # Largest number of bytes of a step, in addition to the limit by available memory; subproblems have their own.
         self.most_bytes = np.inf
         self._longest = np.inf if callback is None else LONGEST_CALL
         self._asked = 0.0
@@ -109,19 +109,19 @@ class Control:
 
     @property
     def seconds(self) -> float:
-        """Time since the solve began, less what compiling took."""
+        """Seconds since the solve began, without compiling."""
         return self._watch.seconds
 
     def inner(self, tol: float, max_iter: int | None = None) -> Control:
-        """Set up the control of a subproblem, with iterates of its own and the same clock, without a callback."""
+        """Set up the control of a subproblem: new iterates, the same clock, no callback."""
         part = Control(tol, max_iter=max_iter, time_limit=self.time_limit)
         part._watch, part._longest = self._watch, self._longest
         return part
 
     def affords(self, seconds: float, size: float) -> bool:
-        """Tell whether a step of so many seconds and bytes fits into the time and the memory that are left.
+        """Tell whether a step of these seconds and bytes fits into the remaining time and memory.
 
-        Its time is that of calls which neither a limit nor a callback can end.
+        The step is a library call that neither a limit nor a callback can interrupt.
         """
         left = np.inf if self.time_limit is None else self.time_limit - self.seconds
         return seconds <= min(left, self._longest) and size <= min(self.most_bytes, MEMORY_SHARE * available_bytes())
@@ -139,7 +139,7 @@ class Control:
         return self.state.gap <= self.tol
 
     def enter(self, method: str) -> None:
-        """Name the method that runs now, beside those that ran before."""
+        """Name the method that runs now, in addition to earlier methods."""
         if not self.method:
             self.method = method
         elif method not in self.method.split(", "):
@@ -154,24 +154,24 @@ class Control:
         return self.stopped is not None
 
     def has_time_for(self, seconds: float) -> bool:
-        """Tell whether a step of so many seconds ends before the limit; where it does not, the methods stop."""
+        """Tell whether a step of this many seconds ends before the limit; if not, the methods stop."""
         if self.stopped is None and self.time_limit is not None and self.seconds + seconds >= self.time_limit:
             self.stopped = Status.TIME_LIMIT
         return self.stopped is None
 
     def certify(self) -> None:
-        """End the methods: what follows evaluates their answer."""
+        """End the methods; later work evaluates their answer."""
         self._certifies = True
 
     def is_late(self) -> bool:
-        """Tell whether evaluations that iterate are to end: at the time limit, and a little later for the answer's."""
+        """Tell whether iterative evaluations must end: at the time limit, or a little later for the final answer."""
         if self.time_limit is None:
             return False
         share, seconds = ALLOWANCE if self._certifies else (0.0, 0.0)
         return self.seconds >= (1.0 + share) * self.time_limit + seconds
 
     def offer(self, W: np.ndarray | None, objective: float, dual: np.ndarray | None, bound: float) -> None:
-        """Keep W (with its scale-free objective) and dual (with its bound) where they improve on the best."""
+        """Store W (with its scale-free objective) and dual (with its bound) if they improve on the best."""
         if W is not None and objective < self._objective:
             self.W, self._objective = W.copy(), objective
         if dual is not None and bound > self._bound:

@@ -5,11 +5,11 @@ An entrywise norm contributes a diagonal h > 0 to the Hessian in W, the margins 
 
 .. math:: (\mathrm{diag}(h) + A^\top \Theta A)\, x - B^\top \nu = r, \qquad B x = 0 .
 
-With fewer constraints than entries of W the same step is taken on :math:`\Theta^{-1} + A\, \mathrm{diag}(h)^{-1}
-A^\top`, whose blocks, one for each pair of queries, are products of token differences with one weight an axis. There
-the change of the multipliers, :math:`\Theta(g - A(x))`, is the unknown: as the difference of two large multiplier
-vectors it would have no correct digits near the end.
-Cholesky's rounding error does not depend on the scaling of rows and columns, so h may span many decades.
+If constraints are fewer than entries of W, the same step is computed from :math:`\Theta^{-1} + A\,
+\mathrm{diag}(h)^{-1} A^\top`. Each pair of queries has a block of this matrix: products of token differences with one
+weight per axis. The unknown is then the change of the multipliers, :math:`\Theta(g - A(x))`; computed as the difference
+of two large multiplier vectors it would have no correct digits near the end. Cholesky's rounding error does not depend
+on the scaling of rows and columns, so h may span many decades.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from attsvm.solvers.schedule import ROW_ENTRIES
 
 # Maps r (p, r) and g (n, T), zero by default, to x (p, r), nu (k,) and Theta (g - A(x)), (n, T).
 Step = Callable[..., tuple[np.ndarray, ...]]
-EXACT = 1e-12  # residual, in parts of the right-hand side, that needs no refinement
+UNREFINED_RESIDUAL = 1e-12  # residual, over the right-hand side, up to which no refinement is needed
 
 
 class DiagonalNormal(Ties):
@@ -38,13 +38,13 @@ class DiagonalNormal(Ties):
     Parameters
     ----------
     fewer, least : float
-        How many times fewer than entries of W the constraints must be, and how many entries there must be, for the
-        system over the constraints to be factored.
+        The system over the constraints is factored if ``fewer`` times their number is below the number of entries of W,
+        and W has more than ``least`` entries.
 
     Attributes
     ----------
     few : bool
-        Whether they are.
+        Whether the system over the constraints is factored.
     """
 
     def __init__(self, reduced: Reduced, fewer: float = 1.0, least: int = ROW_ENTRIES) -> None:
@@ -59,7 +59,7 @@ class DiagonalNormal(Ties):
     def factor(self, h: np.ndarray | float, theta: np.ndarray, vector: np.ndarray | None = None) -> Step:
         """Factor for h > 0, (p, r) or a number, and theta (n, T) >= 0.
 
-        The rank-one matrix vector vector^T, where given, is taken off diag(h) (Sherman and Morrison).
+        The rank-one matrix vector vector^T, if given, is subtracted from diag(h) (Sherman and Morrison).
 
         Raises
         ------
@@ -80,7 +80,7 @@ class DiagonalNormal(Ties):
                 return residual, np.where(theta > 0, lag, 0.0)
 
             whole = r + self._reduced.adjoint(theta * g)
-            return equilibrated.refined(once, lack, (r, g), EXACT * float(np.abs(whole).max()))
+            return equilibrated.refined(once, lack, (r, g), UNREFINED_RESIDUAL * float(np.abs(whole).max()))
 
         return solve
 

@@ -1,7 +1,7 @@
 r"""Search for multipliers that prove infeasibility.
 
-The multipliers of a diverging dual, normalised, are nearly lam >= 0 with A^T lam = 0; the smallest relative change e
-with :math:`A_J^\top\mathrm{diag}(\lambda_J)(1+e) = 0` makes them exact when no entry of e reaches -1. That is
+The normalised multipliers of a diverging dual nearly satisfy lam >= 0 and A^T lam = 0. The smallest relative change e
+with :math:`A_J^\top\mathrm{diag}(\lambda_J)(1+e) = 0` makes them exact if no entry of e reaches -1. The result is
 corrected to rounding level, and :class:`attsvm.proofs.certificate.FarkasCertificate` decides.
 """
 
@@ -17,25 +17,25 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.relative_change import relative_change
 from attsvm.solvers.schedule import BLAS_RATE, DENSE_ENTRIES
 
-SUPPORT_CUT = 1e-9
-CORRECTIONS = 8
-CHANGE_TOL = 1e-6  # a relative change after which the residual is at rounding level
+FARKAS_CUT = 1e-9
+FARKAS_CORRECTIONS = 8
+CHANGE_TOL = 1e-6  # relative change after which the residual is at rounding level
 
 
 def correct(reduced: Reduced, dual: np.ndarray, control: Control) -> np.ndarray | None:
-    """Correct nearly exact multipliers (n, T); None when they are not near a certificate.
+    """Correct nearly exact multipliers (n, T); None if they are not near a certificate.
 
-    Alternates between the multipliers with A^T lam = 0 (the nearest in relative terms) and the nonnegative ones.
+    Alternates between multipliers with A^T lam = 0 (the nearest, relatively) and nonnegative ones.
     """
     negatives_before = np.inf
-    for _ in range(CORRECTIONS):
+    for _ in range(FARKAS_CORRECTIONS):
         if control.is_over():
             return None
         total = float(dual[reduced.rejected].sum())
         if not np.isfinite(total) or total <= 0:
             return None
         dual = dual / total
-        weight = np.where(reduced.tied, np.abs(dual).max(), np.where(dual > SUPPORT_CUT * dual.max(), dual, 0.0))
+        weight = np.where(reduced.tied, np.abs(dual).max(), np.where(dual > FARKAS_CUT * dual.max(), dual, 0.0))
         change = _relative_change(reduced, np.where(weight > 0, dual, 0.0), weight)
         candidate = np.where(weight > 0, dual + weight * change, 0.0)
         negatives = int((candidate[reduced.rejected] < 0).sum())
@@ -50,7 +50,7 @@ def correct(reduced: Reduced, dual: np.ndarray, control: Control) -> np.ndarray 
 
 
 def proves(reduced: Reduced, dual: np.ndarray) -> bool:
-    """Tell whether exact multipliers exist beside ``dual``."""
+    """Tell whether exact multipliers exist near ``dual``."""
     return existence_ratio(reduced, dual) < 1.0
 
 
@@ -61,7 +61,7 @@ def certificate(reduced: Reduced, dual: np.ndarray, control: Control) -> np.ndar
 
 
 def work(reduced: Reduced, dual: np.ndarray) -> float:
-    """Estimate the work of :func:`certificate` where it fails: two decompositions (see :data:`DENSE_ENTRIES`)."""
+    """Estimate the work of a failing :func:`certificate`: two decompositions (see :data:`DENSE_ENTRIES`)."""
     support, entries = int(np.count_nonzero(dual)), int(np.prod(reduced.shape))
     smaller = min(support, entries)
     if support * entries <= DENSE_ENTRIES:

@@ -1,4 +1,4 @@
-"""How the other norms begin: the Frobenius solver decides feasibility, which no norm changes, and supplies a start."""
+"""Phase one of the other norms: the Frobenius solver decides feasibility, which does not depend on the norm."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.portfolio import solve_setting
 
 FEASIBILITY_TOL = 1e-6
-# Where feasibility is known and only a start is asked for.
+# Gap and number of steps if feasibility is known and only a start is needed.
 START_GAP, START_STEPS = 1e-2, 500
 
 
 @dataclass(frozen=True)
 class Opening:
-    """V (p, r) with multipliers (n, T), or a certificate (n, T); of a plain hard margin V has smallest margin one."""
+    """V (p, r) with multipliers (n, T), or a certificate (n, T); V of a plain hard margin has smallest margin one."""
 
     V: np.ndarray | None = None
     dual: np.ndarray | None = None
@@ -29,7 +29,7 @@ class Opening:
 def open_with_frobenius(setting: Setting, control: Control) -> Generator[float, None, Opening]:
     """Solve the Frobenius problem to a moderate gap, within the limits of ``control``, and report it in the norm.
 
-    Without V or multipliers there is nothing left to do. Yields the work of each step.
+    An opening without V or multipliers ends the run. Yields the work of each step.
     """
     terms = replace(setting.terms, norm=FROBENIUS, squared=not setting.terms.hard)
     # On a single row or column every unitarily invariant norm is a multiple of the Euclidean one.

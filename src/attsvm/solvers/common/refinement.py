@@ -1,18 +1,18 @@
-r"""A W and multipliers that certify where rounding, not the solver, keeps the gap open.
+r"""Corrected W and multipliers if rounding, not the solver, keeps the gap open.
 
-First the same pair is certified in twice the working precision. If W itself is off by rounding, it is corrected by
-iterative refinement (Wilkinson; Higham, *Accuracy and Stability of Numerical Algorithms*, chapter 12): with B the
-active constraints scaled to length one, the shortest correction :math:`E = B^\top y` with :math:`B(W + E) = b` solves
-:math:`BB^\top y = b - BW`, residuals in twice the precision and corrections by a float factorisation. In the Frobenius
-norm the multipliers move along, so that :math:`W = A^\top\lambda` stays. Beside a prior only W moves: scaled up for the
-rounding of its margins it would be further from the prior.
+First the same pair is certified in twice the working precision. If W itself is off by rounding, iterative refinement
+corrects it (Wilkinson; Higham, *Accuracy and Stability of Numerical Algorithms*, chapter 12). Let B be the active
+constraints scaled to length one. The shortest correction :math:`E = B^\top y` with :math:`B(W + E) = b` solves
+:math:`BB^\top y = b - BW`, with residuals in twice the precision and a factorisation in floats. In the Frobenius norm
+the multipliers move too, so that :math:`W = A^\top\lambda` still holds. With a prior only W moves: if W were scaled up
+for the rounding of its margins, it would be farther from the prior.
 
-Multipliers of hinges need a third correction, since rounding those that are near a large C takes A^T dual out of the
-unit ball of the dual norm: the least relative change of those below their bound brings it back.
+Multipliers of hinges need a third correction. Rounding of multipliers near a large C takes A^T dual out of the unit
+ball of the dual norm; the least relative change of the multipliers below their bound brings it back.
 
 W is stored in floats, whose rounding moves a margin by up to :math:`u|\delta||W||z|`. The target b of each margin is
-one plus that much, so that rounding cannot take it below one; near duplicates, whose :math:`|\delta|` is short, hold
-nearly all of the multipliers and lose next to nothing by it. Where long constraints hold them it is less.
+one plus this amount, so that rounding cannot take the margin below one. Near duplicates, whose :math:`|\delta|` is
+short, hold nearly all of the multipliers and lose almost nothing; if long constraints hold them, the amount is smaller.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from attsvm.proofs.certified import Certified, certify
 from attsvm.proofs.objective import Regularisation, Terms
 from attsvm.solvers.schedule import REFINED_ENTRIES
 
-# Multipliers below this part of the largest, measured in lengths, are taken to be zero.
+# Multiplier times length, over the largest, below which a multiplier counts as zero.
 SUPPORT_CUT = 1e-12
-# Multipliers this near to their upper bound, as a part of it, are taken to be there.
+# Relative distance of a multiplier from its upper bound up to which it counts as equal to it.
 AT_BOUND = 1e-6
-# Rounding W to floats moves a margin by a few units of |delta||W||z| at most; the least is what roundings of either
-# sign leave on average. In between, what all multipliers lose is to stay within this part of tol.
+# Smallest and largest amount added to a margin, in units of |delta||W||z|: roundings of either sign leave the smallest
+# on average, and never more than the largest. In between, the total loss stays below this share of tol.
 LEAST_UNITS, MARGIN_UNITS, LOSS = 0.25, 4.0, 0.25
-CORRECTIONS = 4
+MULTIPLIER_CORRECTIONS = 4
 
 
 def refine(
     problem: SelectionProblem, norm: Norm, regularisation: Regularisation, W: np.ndarray, dual: np.ndarray, tol: float
 ) -> Certified:
-    """Certify in twice the working precision what rounding leaves open, correcting W and the multipliers if need be.
+    """Certify in twice the working precision, and correct W and the multipliers if the gap stays open.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def refine(
     W : ndarray, shape (d, dz)
     dual : ndarray, shape (n, T)
     tol : float
-        The gap that is enough.
+        Gap at which to stop.
     """
     best = certify(problem, norm, W, dual, regularisation, sharp=True)
     if best.gap <= tol or not np.isfinite(best.objective):
@@ -76,7 +76,7 @@ def refine(
 
 
 def _into_ball(problem: SelectionProblem, terms: Terms, dual: np.ndarray) -> np.ndarray | None:
-    """Move multipliers, those at their bound excepted, by what A^T dual exceeds the unit ball of the dual norm.
+    """Move multipliers below their bound until A^T dual is in the unit ball of the dual norm.
 
     Scaled down to it as a whole, they would give up that part of the losses.
     """
@@ -125,7 +125,7 @@ def _correct(
         current = faces.adjoint(weights)[0]
     else:
         weights, current = None, Pair(W, np.zeros(W.shape))
-    for _ in range(CORRECTIONS):
+    for _ in range(MULTIPLIER_CORRECTIONS):
         margins = faces.margins(current)[0]
         high, low = two_sum(target, -margins.high)
         missing = (high + (low - margins.low)) / lengths

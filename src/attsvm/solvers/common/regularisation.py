@@ -1,4 +1,4 @@
-"""The arguments beside the norm, C, loss and prior, checked."""
+"""Checks of the arguments C, loss and prior."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.interop import to_numpy
-from attsvm.proofs.objective import PLAIN, Regularisation
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 
 LOSSES = ("hinge", "squared_hinge")
 
@@ -16,12 +16,12 @@ LOSSES = ("hinge", "squared_hinge")
 def read_regularisation(
     shape: tuple[int, int, int, int], C: Any, loss: Any, prior: Any, *, streamed: bool = False
 ) -> Regularisation:
-    """Check the arguments of :func:`attsvm.solve` that this module serves; C is one number where tokens are streamed.
+    """Check C, loss and prior of :func:`attsvm.solve`; C is one number if tokens are streamed.
 
     Returns
     -------
     Regularisation
-        :data:`PLAIN` when neither C nor a prior is given: the plain hard margin.
+        :data:`HARD_MARGIN` if neither C nor a prior is given.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def read_regularisation(
     if loss not in LOSSES:
         raise ValueError(f"loss is {loss!r}; one of {', '.join(map(repr, LOSSES))} was expected.")
     if C is None and prior is None:
-        return PLAIN
+        return HARD_MARGIN
     if C is not None:
         C = _read_price(C, shape[0])
         if streamed and isinstance(C, np.ndarray):
@@ -49,7 +49,7 @@ def read_regularisation(
 
 
 def _read_price(C: Any, n: int) -> float | np.ndarray:
-    """Return C as a float, or as an array (n,) where a number for each query is given."""
+    """Return C as a float, or as an array (n,) if each query has its own."""
     number = isinstance(C, (int, float, np.integer, np.floating)) and not isinstance(C, bool)
     if number or np.ndim(C) == 0:
         if not number or not 0 < C < math.inf:

@@ -12,7 +12,7 @@ def relative_change(rows: np.ndarray, values: np.ndarray, size: np.ndarray, targ
     ----------
     rows : ndarray, shape (J, N)
     values, size : ndarray, shape (J,)
-        What changes, and the unit of its change.
+        The values that change, and the unit of each change.
     target : ndarray, shape (N,), or float
     """
     return np.linalg.lstsq((rows * size[:, None]).T, target - values @ rows, rcond=None)[0]

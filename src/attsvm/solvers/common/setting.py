@@ -1,4 +1,4 @@
-"""Problems of every kind in reduced coordinates, where the methods work: terms of the objective, and the prior."""
+"""Problems of every kind in the reduced coordinates of the methods: terms of the objective, and the prior."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from functools import cached_property
 
 import numpy as np
 
+from attsvm.core.error_free import EPS
 from attsvm.core.norms import Norm, frobenius
 from attsvm.core.reduction import LARGEST, SMALLEST, Reduced
-from attsvm.core.rounding import EPS
-from attsvm.proofs.objective import PLAIN, SEPARATION_TOL, Terms
+from attsvm.proofs.objective import HARD_MARGIN, SEPARATION_TOL, Terms
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.ties import Ties
 
-# Units of rounding by which the smallest of many margins falls short: Newton on the face of the nuclear norm ends at 1
-# to 20 of them (most families of the tests at (6, 8, 10) to (60, 10, 5)), and what runs after it gains a half of that.
+# Number of roundings by which the smallest of many margins may fall short: Newton on the face of the nuclear norm ends
+# at 1 to 20 of them, and later methods gain half of that.
 SMALLEST_MARGIN = 8.0
 
 
@@ -26,14 +26,14 @@ class Setting:
     Attributes
     ----------
     reduced : Reduced
-        Rejected tokens of length zero left out: their multipliers are known.
+        The problem without rejected tokens of length zero, whose multipliers are known.
     terms : Terms
     prior : ndarray, shape (p, r)
     loose : float
-        Loss of the tokens left out, which no W changes.
+        Loss of the omitted tokens, which no W changes.
     weights : ndarray, shape (n, 1), or float
-        Factors of the queries and of the margins asked of them where C differs between queries: C max(0, u)^p is that
-        of the smallest C at u times the p-th root of their ratio. Multipliers are shorter by it.
+        Factors of the queries and of their margins if C differs between queries: C max(0, u)^p equals the loss with the
+        smallest C at u times the p-th root of the ratio of the two. The multipliers are divided by it.
     """
 
     reduced: Reduced
@@ -50,13 +50,13 @@ class Setting:
     @classmethod
     def hard_margin(cls, reduced: Reduced, norm: Norm) -> Setting:
         """Set up the smallest norm at margin one, without a prior; no rejected token may have length zero."""
-        return cls(reduced, PLAIN.terms(reduced, norm), np.zeros(reduced.shape), 0.0, 1.0)
+        return cls(reduced, HARD_MARGIN.terms(reduced, norm), np.zeros(reduced.shape), 0.0, 1.0)
 
     @classmethod
     def of(cls, reduced: Reduced, terms: Terms, prior: np.ndarray) -> Setting:
-        """Write terms and a prior (d, dz) of the original coordinates in reduced ones.
+        """Write terms and a prior (d, dz) in reduced coordinates.
 
-        Rejected tokens whose margin is zero under every W are left out.
+        Rejected tokens whose margin is zero under every W are omitted.
         """
         weights = 1.0
         if terms.prices is not None:
@@ -91,19 +91,19 @@ class Setting:
 
     @property
     def value_unit(self) -> float:
-        """What the objective at V is divided by to be that at ``lift(V)``."""
+        """The objective at V over the objective at ``lift(V)``."""
         scale = self.reduced.scale
         return min(max(scale * scale if self.terms.squared else scale, SMALLEST), LARGEST)
 
     def inner(self, dual: np.ndarray) -> np.ndarray:
-        """Mark multipliers (n, T) strictly between their bounds, and tied ones."""
+        """Mark tied tokens and multipliers (n, T) strictly between their bounds."""
         terms = self.terms
         return terms.rejected & (dual > 0) & (dual < terms.upper) | terms.tied
 
     def ends_in_rounding(self, control: Control) -> bool:
-        """Whether the best pair of a hard margin is as good as pairs in floats are; refinement may still improve it.
+        """Tell whether the best pair of a hard margin is as good as floats permit; refinement may still improve it.
 
-        W, stored in floats, leaves a gap where multipliers weigh its margins, all one. In other norms than the
+        Rounding of W leaves a gap in which the multipliers weigh the rounding of its margins. In other norms than the
         Frobenius norm the smallest of all margins counts, not their weighted mean.
         """
         if not self.terms.hard or control.W is None or control.dual is None:
@@ -114,12 +114,12 @@ class Setting:
         return bool(control.state.gap <= units * EPS * size * mean)
 
     def scaled(self, unit: float) -> Setting:
-        """Write the problem in V / unit, for a norm that is not squared: the objective is divided by the unit too."""
+        """Write the problem in V / unit, for a norm that is not squared; the objective is divided by the unit too."""
         terms = replace(self.terms, cost=self.terms.cost / unit, shift=self.terms.shift / unit)
         return self._variant(self.reduced, terms, unit)
 
     def on(self, working: np.ndarray) -> Setting:
-        """Leave out the rejected tokens outside a working set (n, T); V keeps its coordinates."""
+        """Omit the rejected tokens outside a working set (n, T); V has the same coordinates."""
         rejected = self.terms.rejected & working
         return self._variant(replace(self.reduced, rejected=rejected), replace(self.terms, rejected=rejected), 1.0)
 
@@ -129,13 +129,13 @@ class Setting:
         return variant
 
     def on_ties(self, V: np.ndarray) -> np.ndarray:
-        """Nearest V (p, r) at which tied scores are equal to rounding."""
+        """Project V (p, r) onto the tie constraints, to rounding."""
         if not len(self.ties.basis):
             return V
         return self.ties.project(V + self.prior) - self.prior
 
     def offer(self, V: np.ndarray, control: Control, *, margins: np.ndarray | None = None) -> None:
-        """Evaluate V (p, r), and leave it with the control where it is better than the best."""
+        """Evaluate V (p, r), and store it in the control if it improves on the best V."""
         terms, reduced = self.terms, self.reduced
         shortfall = terms.cost - (reduced.apply(V) if margins is None else margins)
         smallest = 1.0 - float(np.max(shortfall, where=terms.rejected, initial=-np.inf))
@@ -143,11 +143,11 @@ class Setting:
             V = self.on_ties(V)
             shortfall = terms.cost - reduced.apply(V)
             smallest = 1.0 - float(np.max(shortfall, where=terms.rejected, initial=-np.inf))
-        # With a prior a W whose margins exceed one may be better as it is than scaled down.
+        # If there is a prior, a W whose margins exceed one may be better unscaled.
         if not terms.hard or smallest >= 1.0:
             control.offer(V, terms.size(V) + terms.loss(shortfall) + self.loose, None, 0.0)
         if (terms.hard and smallest > 0) or 0 < 1.0 - smallest < SEPARATION_TOL:
-            # Scaled up, W has margin one everywhere and no loss.
+            # W scaled up has margins of at least one and no loss.
             scaled = V if np.isinf(smallest) else (V + self.prior) / smallest - self.prior
             control.offer(scaled, terms.size(scaled) + self.loose, None, 0.0)
 
@@ -162,11 +162,11 @@ class Setting:
         size: float | None = None,
         steps: int = 1,
     ) -> bool:
-        """Evaluate V (p, r) and multipliers (n, T), report them to the control; True when it is time to stop.
+        """Evaluate V (p, r) and multipliers (n, T) and report them to the control; True when it is time to stop.
 
-        The control's objective and bound are primal and dual value; its W is V. ``margins`` (n, T) are those of V where
-        the method has them, and ``adjoint`` is A^T dual, (p, r), where it has that and the multipliers have the right
-        signs and sizes; ``size`` is as for :meth:`Terms.bound`.
+        The control receives the primal and dual values, with V as its W. A method that already has the margins (n, T)
+        of V passes ``margins``. One that has A^T dual (p, r), with multipliers of the right signs and sizes, passes
+        ``adjoint``. ``size`` is as for :meth:`Terms.bound`.
         """
         self.offer(V, control, margins=margins)
         terms = self.terms

@@ -1,9 +1,10 @@
 r"""Many small Frobenius problems in one compiled call.
 
-Each instance is solved by itself, start to certificate: its Gram matrix, a few passes of coordinate descent on it to
-guess the support, the active-set method of :mod:`attsvm.solvers.frobenius.active_set` (both without that matrix, where
-it would be large), and the gap from W and the multipliers. One that ends without its certificate is left to the general
-solver. Kernels are written with loops, since array expressions take seconds to compile.
+Each instance is solved by itself, from start to certificate: the Gram matrix, a few passes of coordinate descent that
+guess the support, the active-set method (:mod:`attsvm.solvers.frobenius.active_set`), and the gap from W and the
+multipliers. If the Gram matrix would be large, passes and active set do without it. An instance that ends without its
+certificate is left to the general solver. Kernels are written with loops, since array expressions take seconds to
+compile.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from attsvm.solvers.schedule import (
     INTERIOR_STEPS,
 )
 
-# Passes for a guess, and passes after which it is clear whether it has far more supports than there can be.
+# Number of passes for a guess, number of passes after which its support is counted, and ratio of that count to the
+# largest possible support above which no further passes are made.
 PASSES, FEW_PASSES, FAR_MORE = 10, 3, 4
-# Data are not scaled here; squares nearer the ends of the floating-point range are left to the general solver.
+# Squared length below which, or above whose inverse, an instance is left to the general solver; data are not scaled.
 SMALLEST_SQUARE = 1e-100
 
 gap_of = kernel(inner=True, fastmath=FAST)(relative_gap)
@@ -37,7 +39,7 @@ gap_of = kernel(inner=True, fastmath=FAST)(relative_gap)
 
 @kernel((float64[:, ::1], boolean[::1], int64), fastmath=FAST)
 def guess_by_gram(gram, tied, passes):
-    """Coordinate descent on the dual, gradients kept up to date through the Gram matrix."""
+    """Coordinate descent on the dual that updates gradients through the Gram matrix."""
     m = len(gram)
     dual, slope, inverse = np.zeros(m), np.empty(m), np.empty(m)
     for k in range(m):
@@ -57,7 +59,7 @@ def guess_by_gram(gram, tied, passes):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def _guess(constraints, most):
-    """Coordinate descent by passes over the constraints, few where these leave more than ``most`` multipliers."""
+    """Coordinate descent by passes over the constraints; fewer passes if they leave more than ``most`` multipliers."""
     delta, queries, tied = constraints.delta, constraints.queries, constraints.tied
     m, n = len(delta), len(queries)
     squares, cost, active = np.zeros(m), np.empty(m), np.zeros(m, dtype=np.bool_)
@@ -105,7 +107,7 @@ def _gram(delta, queries, of):
 
 @kernel(inner=True, fastmath=FAST)
 def constraints_of(tokens, queries, selected, mask):
-    """List the constraints of one instance; returns them, and the token of each, (m,)."""
+    """List the constraints of one instance; returns them, and the token of each constraint, (m,)."""
     n, T, d = tokens.shape
     m = 0
     for i in range(n):
@@ -136,9 +138,9 @@ def constraints_of(tokens, queries, selected, mask):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def scale(constraints):
-    """Divide the constraints by a power of two next to the longest; returns that power.
+    """Divide the constraints by a power of two near the longest; returns that power.
 
-    Zero, with nothing divided, when one has length zero or leaves the range that squares allow.
+    Returns zero and divides nothing if a constraint has length zero or its square leaves the range of floats.
     """
     delta, queries = constraints.delta, constraints.queries
     largest, smallest = 0.0, np.inf
@@ -162,10 +164,10 @@ def scale(constraints):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def finish(constraints, column, values, is_refined, unit, tol, rescale, W, adjoint, dual, margins):
-    """Turn multipliers (m,) of constraints divided by ``unit`` into W and the rest; returns (state, norm, gap).
+    """Compute W, margins and gap from multipliers (m,) of constraints divided by ``unit``; returns (state, norm, gap).
 
-    With ``is_refined`` W is as given, else A^T dual, which ``adjoint`` becomes; ``rescale`` makes the smallest margin
-    of W one, and the multipliers those of the scaled W.
+    W is as given if ``is_refined``, otherwise A^T dual, which ``adjoint`` receives. ``rescale`` scales W to smallest
+    margin one, and the multipliers accordingly.
     """
     of, rejected, (d, dz) = constraints.of, constraints.rejected, W.shape
     total, constraint_margins = 0.0, np.empty(len(of))
@@ -211,7 +213,7 @@ def clear(dual, margins):
 
 @kernel(inner=True, fastmath=FAST)
 def scatter(values, of, column, tied, dual):
-    """Write multipliers (m,) that have vanished to dual (n, T), summing to one over the inequalities."""
+    """Write multipliers (m,) of a contradiction to dual (n, T), summing to one over the inequalities."""
     demand = 0.0
     for k in range(len(values)):
         demand += 0.0 if tied[k] else values[k]
@@ -221,7 +223,7 @@ def scatter(values, of, column, tied, dual):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, margins):
-    """Solve one instance, through the Gram matrix of its constraints where that pays.
+    """Solve one instance, through the Gram matrix of its constraints if that pays.
 
     Returns (state, norm, gap). Arguments as in :func:`solve_each`.
     """
@@ -263,7 +265,7 @@ def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, m
     seconds=6.0, fastmath=FAST,
 )  # fmt: skip
 def solve_each(tokens, queries, selected, mask, tol, rescale, W, dual, margins, objective, gap, state, adjoint):
-    """Solve a stack of instances into the given arrays, on the calling thread and without Python's lock.
+    """Solve a stack of instances into the given arrays, on the calling thread without Python's lock.
 
     Parameters
     ----------
@@ -272,7 +274,7 @@ def solve_each(tokens, queries, selected, mask, tol, rescale, W, dual, margins, 
     selected, mask : ndarray of bool, shape (B, n, T)
     tol : float
     rescale : bool
-        Whether W is to have smallest margin one exactly; else it is A^T dual.
+        Whether to scale W to smallest margin one exactly; otherwise W is A^T dual.
     W : ndarray, shape (B, d, dz)
     dual, margins : ndarray, shape (B, n, T)
     objective, gap : ndarray, shape (B,)
@@ -293,18 +295,18 @@ def solve_stack(tokens, queries, selected, mask, tol, rescale, W, *answers):
 
 
 def work(n: int, T: int, d: int, dz: int) -> float:
-    """Estimate of the multiplications that an instance takes: the Gram matrix and ten passes, or passes and prices."""
+    """Estimate the multiplications of an instance: the Gram matrix and ten passes, or passes and margins."""
     m = n * T
     return m * m * (d / 2 + 12) if m <= GRAM_LIMIT else 100 * m * d + 60 * n * d * dz
 
 
 def interior_work(n: int, T: int, d: int, dz: int) -> float:
-    """Estimate the seconds that an instance takes the interior point, which needs no kernel."""
+    """Estimate the seconds of an instance in the interior point, which needs no kernel."""
     return INTERIOR_STEPS * work_at((n, T, min(d, n * T), min(dz, n)), n * (T - 1), 0)
 
 
 def avoids_compiling(problem: SelectionProblem) -> bool:
-    """Tell whether the call is better left to methods that need not be compiled; that is counted."""
+    """Tell whether methods that need no compiling should solve the problem; the answer is counted."""
     shape = problem.shape
     return not at_hand(solve_each) and spares(solve_each, work(*shape), interior_work(*shape))
 
@@ -319,11 +321,11 @@ def solve_compiled(
     solved : bool
     W : ndarray, shape (d, dz)
     adjoint : ndarray, shape (d, dz)
-        A^T dual, which W differs from by the rounding of the multipliers.
+        A^T dual, which differs from W by the rounding of the multipliers.
     dual : ndarray, shape (n, T)
-        Multipliers; when not solved zero, or else what may be a certificate of infeasibility.
+        Multipliers. If the problem is not solved, zero or multipliers that may be a certificate of infeasibility.
     margins : ndarray, shape (n, T)
-        Of W, zero where unconstrained.
+        Margins of W, zero for other entries.
     """
     n, T, d, dz = problem.shape
     W, adjoint, dual, margins = np.empty((1, d, dz)), np.empty((d, dz)), np.empty((1, n, T)), np.empty((1, n, T))

@@ -1,27 +1,27 @@
-"""Proofs, in compiled calls, that instances of a stack have no W: one certificate each, tested in floats."""
+"""Compiled certificates of infeasibility for instances of a stack, tested in floats."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import boolean, float64, int64
 
+from attsvm.core.error_free import EPS
 from attsvm.core.kernels import FAST, kernel, read_only
 from attsvm.solvers.compiled.frobenius import constraints_of
 from attsvm.solvers.frobenius.active_set import CONTRADICTION
 
-INFEASIBLE = 3  # beside the states of the active-set method
-# Part of the trace of the support's normal matrix below which no eigenvalue may lie for a certificate of infeasibility.
-FLOOR = 1e-10
-EPS = 2.0**-52
+INFEASIBLE = 3  # added to the states of the active-set method
+# Lower bound on the eigenvalues of the support's normal matrix, over its trace, that a certificate needs.
+EIGENVALUE_FLOOR = 1e-10
 
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def contradicts(values, constraints):
-    r"""Whether exact multipliers that prove infeasibility lie beside these, (m,).
+    r"""Tell whether exact multipliers that prove infeasibility lie near these, (m,).
 
-    The test of :class:`attsvm.proofs.certificate.FarkasCertificate` where the support spans all of W's entries: with
-    the rows of M the constraints times their multipliers, a Cholesky factor of :math:`M^\top M` less a floor bounds
-    the smallest singular value, and the sum of the rows, rounding included, must be shorter.
+    This is the test of :class:`attsvm.proofs.certificate.FarkasCertificate` if the support spans all entries of W. The
+    rows of M are the constraints times their multipliers. A Cholesky factor of :math:`M^\top M` minus a floor bounds
+    the smallest singular value; the sum of the rows, rounding included, must be shorter than that.
     """
     delta, queries, of, _, _, free, _ = constraints
     m, d = delta.shape
@@ -59,7 +59,7 @@ def contradicts(values, constraints):
         residual += total[a] * total[a]
     for a in range(size):
         for c in range(a + 1):
-            pivot = normal[a, c] - (FLOOR * trace if a == c else 0.0)
+            pivot = normal[a, c] - (EIGENVALUE_FLOOR * trace if a == c else 0.0)
             for b in range(c):
                 pivot -= normal[a, b] * normal[c, b]
             if c < a:
@@ -68,7 +68,7 @@ def contradicts(values, constraints):
                 normal[a, a] = np.sqrt(pivot)
             else:
                 return False
-    return demand > 0.0 and np.sqrt(residual) + (support + 8) * EPS * terms < 0.5 * np.sqrt(FLOOR * trace)
+    return demand > 0.0 and np.sqrt(residual) + (support + 8) * EPS * terms < 0.5 * np.sqrt(EIGENVALUE_FLOOR * trace)
 
 
 @kernel(

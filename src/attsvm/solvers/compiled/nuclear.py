@@ -1,8 +1,8 @@
 r"""Many small nuclear problems in one compiled call.
 
-Each instance is solved by itself, start to certificate, as :mod:`attsvm.solvers.nuclear.portfolio` would: the Frobenius
-solution from its Gram matrix, first-order steps from there, and Newton steps that follow the face at every gap of a
-falling list until one converges. One that ends without its certificate is left to the general solver, which has more
+Each instance is solved by itself, from start to certificate, in the order of :mod:`attsvm.solvers.nuclear.portfolio`:
+the Frobenius solution from the Gram matrix, first-order steps from there, and Newton steps on the face at falling gaps
+until one run converges. An instance that ends without its certificate is left to the general solver, which has more
 methods (interior point, degenerate faces, proofs of infeasibility).
 """
 
@@ -16,27 +16,27 @@ from attsvm.core.reduction import TIE_PRECISION
 from attsvm.solvers.compiled.frobenius import PASSES, clear, constraints_of, gap_of, guess_by_gram, scatter
 from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED, by_gram, least_multipliers
 from attsvm.solvers.nuclear.face import CUTOFFS, matrix_of
-from attsvm.solvers.nuclear.face_newton import STEPS as STEPS_ON_FACE
+from attsvm.solvers.nuclear.face_newton import FACE_STEPS as STEPS_ON_FACE
 from attsvm.solvers.nuclear.face_newton import Demand, move, read
-from attsvm.solvers.nuclear.first_order import WEIGHT
+from attsvm.solvers.nuclear.first_order import WEIGHT_FACTOR
 from attsvm.solvers.nuclear.matrices import combination, outer, products, right_singular, singular_values
 from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, Constraints, advance, apply_adjoint, begin, copy, margins_of
 from attsvm.solvers.schedule import PATIENCE, STEPS_TO_FACE
 
-# Gaps at which Newton is tried, and first-order steps in all; those not solved by then are ill-conditioned, and the
-# interior point is faster.
-TARGETS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7)
-STEPS = 1000
-# Newton goes on below the gap asked for until this one, which costs one step more: convergence is quadratic.
+# Gaps at which Newton is tried.
+NEWTON_GAPS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7)
+# Largest number of first-order steps; longer instances are ill-conditioned, and the interior point is faster.
+FIRST_ORDER_STEPS = 1000
+# Gap down to which Newton goes on below the requested gap: one more step, since convergence is quadratic.
 FINAL_GAP = 1e-13
-# Entries are scaled to largest one; data whose scale is nearer the ends of the floating-point range are left open.
-SMALLEST = 1e-100
-# Singular values below this part of the largest are rounding: vectors depend on each other.
-DEPENDENT = 1e-13
+# Scale of the data below which, or above whose inverse, an instance is left open; entries are scaled to largest one.
+SMALLEST_SCALE = 1e-100
+# Singular value, over the largest, below which vectors count as dependent.
+SINGULAR_CUT = 1e-13
 
 
 def work(n: int, T: int, d: int, dz: int) -> float:
-    """Estimate of the multiplications that an instance takes: a hundred steps and a few of Newton."""
+    """Estimate the multiplications of an instance: a hundred first-order steps and a few Newton steps."""
     return 200.0 * (n * T * d + n * d * dz + min(d, dz) ** 2 * max(d, dz)) + (n * T) ** 2 * 12
 
 
@@ -48,14 +48,14 @@ def _basis(vectors):
         return np.eye(q)
     basis, _, lengths = right_singular(vectors)
     rank = 1
-    while rank < m and lengths[rank] > DEPENDENT * lengths[0]:
+    while rank < m and lengths[rank] > SINGULAR_CUT * lengths[0]:
         rank += 1
     return basis[:rank]
 
 
 @kernel(inner=True, fastmath=FAST)
 def _same(one, other):
-    """Whether two vectors are equal, entry by entry."""
+    """Tell whether two vectors are equal, entry by entry."""
     equal = 0
     while equal < len(one) and one[equal] == other[equal]:
         equal += 1
@@ -91,7 +91,7 @@ def _divide(vector, divisor):
 
 @kernel(inner=True, fastmath=FAST)
 def _unit_margin(constraints, W, margins, precision):
-    """Scale W to smallest margin one and write its margins (m,); returns what that margin was.
+    """Scale W to smallest margin one and write its margins (m,); returns that margin.
 
     Zero, with nothing scaled, when W is not feasible: equalities hold to a part ``precision`` of it.
     """
@@ -111,7 +111,7 @@ def _unit_margin(constraints, W, margins, precision):
 
 @kernel(inner=True, fastmath=FAST)
 def _unit_adjoint(constraints, dual, size):
-    """Scale multipliers to |A^T dual| = 1; returns what it was, computed where ``size`` is zero."""
+    """Scale multipliers to |A^T dual| = 1; returns its old size, computed if ``size`` is zero."""
     if size == 0.0:
         M = np.empty((constraints.delta.shape[1], constraints.queries.shape[1]))
         apply_adjoint(constraints, dual, M)
@@ -165,7 +165,9 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     for i in range(n):
         for c in range(dz):
             longest_query = max(longest_query, abs(queries[i, c]))
-    if not (SMALLEST < longest_token < 1.0 / SMALLEST and SMALLEST < longest_query < 1.0 / SMALLEST):
+    if not (
+        SMALLEST_SCALE < longest_token < 1.0 / SMALLEST_SCALE and SMALLEST_SCALE < longest_query < 1.0 / SMALLEST_SCALE
+    ):
         return OPEN, np.inf, np.inf
     m = _merge(delta, table.queries, row, column, free)
     delta, of, free = delta[:m], row[:m], free[:m]
@@ -182,7 +184,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     gram, lengths, largest = np.empty((m, m)), np.empty(m), 0.0
     for k in range(m):
         square = token_gram[k, k] * query_gram[of[k], of[k]]
-        if not square > SMALLEST:
+        if not square > SMALLEST_SCALE:
             return OPEN, np.inf, np.inf
         lengths[k] = np.sqrt(square)
         largest = max(largest, square)
@@ -208,16 +210,16 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
         for c in range(r):
             length += inner[a, c] ** 2
             inner[a, c] /= largest
-    weight = WEIGHT * largest / spectral * np.sqrt(square / length)
+    weight = WEIGHT_FACTOR * largest / spectral * np.sqrt(square / length)
     memory = begin(constraints, inner, values, weight)
     if STEPS_TO_FACE * memory.state[NORM] * np.sqrt(np.sqrt(square / supports) / largest) > PATIENCE:
         return OPEN, np.inf, np.inf
     best, best_W, best_dual = np.inf, np.empty((p, r)), np.empty(m)
     signed, margin = np.empty(m), np.empty(m)
     steps = 0
-    for target in TARGETS:
+    for target in NEWTON_GAPS:
         if memory.state[GAP] >= target:
-            steps += advance(constraints, memory, target, STEPS - steps)
+            steps += advance(constraints, memory, target, FIRST_ORDER_STEPS - steps)
         if memory.state[GAP] >= target:
             break
         copy(memory.pairs[BEST, : p * r], inner.reshape(p * r))
@@ -254,7 +256,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     copy(outer(left, combination(best_W, right)).reshape(W.size), W.reshape(W.size))
     table, column = constraints_of(tokens, queries, selected, mask)
     row, values = table.of, np.empty(len(column))
-    everything = Constraints(table.delta, row, table.queries, table.tied, values)  # lengths are not asked for
+    everything = Constraints(table.delta, row, table.queries, table.tied, values)  # lengths are not needed
     smallest = _unit_margin(everything, W, values, TIE_PRECISION)
     if smallest <= 0.0:
         return OPEN, np.inf, np.inf

@@ -1,4 +1,4 @@
-r"""The active-set method for hard margins in the Frobenius norm, which decides feasibility by itself.
+r"""The active-set method for hard margins in the Frobenius norm, which also decides feasibility.
 
 The least-distance problem min ||W|| s.t. a_k . W >= 1 is equivalent to nonnegative least squares (Lawson and
 Hanson, *Solving Least Squares Problems*, ch. 23): with :math:`c_k = 1` on inequalities and 0 on equalities, minimise
@@ -6,22 +6,22 @@ Hanson, *Solving Least Squares Problems*, ch. 23): with :math:`c_k = 1` on inequ
 .. math:: \tfrac{w}{2}\|A^\top\lambda\|^2 + \tfrac12(1 - c^\top\lambda)^2, \quad
    \lambda_k \ge 0 \text{ on inequalities.}
 
-It always has a solution. With :math:`\rho = 1 - c^\top\lambda` its optimality conditions read
-:math:`w\, a_k\cdot A^\top\lambda \ge \rho`, so :math:`W = w A^\top\lambda/\rho` solves the problem when
+A minimiser always exists. Let :math:`\rho = 1 - c^\top\lambda`. The optimality conditions read
+:math:`w\, a_k\cdot A^\top\lambda \ge \rho`, so :math:`W = w A^\top\lambda/\rho` solves the problem if
 :math:`\rho > 0`, and :math:`\rho = 0` makes :math:`\lambda` a Farkas certificate. A weight w near :math:`\|W\|^2`
-keeps :math:`\rho` near 1/2, away from rounding, however large W is. Constraints enter and leave the set of those that
-count as equalities, :mod:`attsvm.solvers.frobenius.passive_set`.
+keeps :math:`\rho` near 1/2, away from rounding, however large W is. Constraints enter and leave the passive set, whose
+constraints count as equalities (:mod:`attsvm.solvers.frobenius.passive_set`).
 
-In exact arithmetic every step lowers :math:`\rho`, the minimum over the passive set being :math:`\rho/2`, so no set
-recurs. Rounding may raise it: a member leaves for a constraint that then counts as dependent, and the same two sets
-would follow each other without end. So a step counts by the record, the smallest :math:`\rho` computed so far, which
-it must lower by the part ``PROGRESS``. Records fall and lie between ``RESIDUE`` and 1: there are at most
-:math:`\log(1/\mathrm{RESIDUE})/\mathrm{PROGRESS}`, and at most ``STALLS`` steps after each. That holds for whatever
-numbers the arithmetic returns, NaN included, which never is a record. A cycle sets no record twice: it is left after
-``STALLS`` steps.
+In exact arithmetic every step lowers :math:`\rho`, since the minimum over the passive set is :math:`\rho/2`; so no set
+recurs. Rounding may raise :math:`\rho`: a constraint leaves for another one on which it then depends, and the same two
+sets would alternate without end. Steps are therefore counted against the record, the smallest :math:`\rho` computed so
+far. A step sets a record if it lowers it by the part ``PROGRESS``. Records fall and lie between ``RESIDUE`` and 1, so
+there are at most :math:`\log(1/\mathrm{RESIDUE})/\mathrm{PROGRESS}` of them, with at most ``STALLED_UPDATES`` steps
+after each. This holds for all results of the arithmetic, NaN included, which is never a record. A cycle sets no record
+twice and ends after ``STALLED_UPDATES`` steps.
 
-Prices of constraints outside come from W: margins of all of them are two products, n p r + m p operations, where a
-general quadratic program spends m p r on constraints written out; or, where these are few, from their Gram matrix.
+Margins of the constraints outside the passive set come from W, as two products with n p r + m p operations; a general
+quadratic program spends m p r on constraints written out. Few constraints take their margins from a Gram matrix.
 """
 
 from __future__ import annotations
@@ -39,39 +39,40 @@ from attsvm.solvers.schedule import DEAR
 # State of an instance after a compiled call.
 OPEN, SOLVED, CONTRADICTION = 0, 1, 2
 
-# A member's part in a dependent constraint below this share of the largest is rounding.
+# Part of a constraint in a dependent one, over the largest part, below which it is rounding.
 SMALLEST_PART = 1e-10
-# Shortfalls below this, in units of the margin asked for, are ignored.
+# Shortfall, over the requested margin, below which a constraint counts as satisfied.
 PRICE_TOL = 1e-12
-# With 1 - c.lam below this no W is near; the part of its record by which a step must lower it to be more than rounding.
+# rho below which no W is near, and relative fall of rho below which a step is rounding.
 RESIDUE, PROGRESS = 1e-12, 1e-14
 # Number of steps without a new record after which a run ends.
-STALLS = 3
-# Operations after which a call from tokens to answer, which no clock interrupts, ends: a tenth of a second.
-LONGEST = 3e8
-# Above this squared norm W is refined, in so many steps: rounding of multipliers moves margins by 1e-16 of it.
-LONG, REFINEMENTS = 1e3, 2
-# One violated constraint of a query enters at a time, and of another query for every so many that are held.
+STALLED_UPDATES = 3
+# Largest number of operations of a call from tokens to answer, which no clock interrupts: a tenth of a second.
+MOST_OPERATIONS = 3e8
+# Squared norm above which W is refined, and number of refinements: rounding of the multipliers moves margins by 1e-16
+# of the squared norm.
+REFINED_NORM, W_REFINEMENTS = 1e3, 2
+# Size of the passive set per additional query that may add a violated constraint in the same step.
 SHARE = 8
-# Queries whose best price is above minus this part of rho are priced again before all are.
+# Excess of a query's smallest margin over rho, relative to rho, below which it is evaluated again before all queries.
 RECHECK_SHARE = 0.5
 
 
 class Constraints(NamedTuple):
-    """Constraints delta_k z_of(k)^T in a list, those of a query beside each other.
+    """A list of constraints delta_k z_of(k)^T; the constraints of a query are consecutive.
 
     Attributes
     ----------
     delta : ndarray, shape (m, p)
     queries : ndarray, shape (n, r)
     of : ndarray of int, shape (m,)
-        The query of each.
+        Query of each constraint.
     first : ndarray of int, shape (n + 1,)
-        Where the constraints of each query begin, and m.
+        Index of each query's first constraint, and m.
     rejected, tied : ndarray of bool, shape (m,)
-        Inequalities and equalities; other places are ignored.
+        Inequalities and equalities; other entries are ignored.
     gram : ndarray, shape (m, m) or (0, 0)
-        Inner products of the constraints, where these are to do for them: p is zero then.
+        Inner products of the constraints, if they replace them; p is zero then.
     """
 
     delta: np.ndarray
@@ -84,7 +85,7 @@ class Constraints(NamedTuple):
 
     @classmethod
     def of_reduced(cls, reduced: Reduced) -> Constraints:
-        """List all places for constraints of a reduced problem, empty ones too."""
+        """List all entries of a reduced problem, empty ones included."""
         n, T, p = reduced.delta.shape
         delta, of, first = reduced.delta.reshape(n * T, p), np.repeat(np.arange(n), T), np.arange(0, n * T + 1, T)
         ends = reduced.rejected.ravel(), reduced.tied.ravel(), np.empty((0, 0))
@@ -96,14 +97,14 @@ CONSTRAINTS = types.NamedTuple(
     (float64[:, ::1], float64[:, ::1], int64[::1], int64[::1], boolean[::1], boolean[::1], float64[:, ::1]), Constraints
 )
 
-# Kernels below take lists, not a constraint or a query a call: each call counts references to all of its arrays.
+# Kernels below take lists: a call per constraint or query would count references to all of their arrays.
 
 
 @kernel(inner=True, fastmath=FAST)
 def _enter(constraints, passive, size, weight, entering):
-    """Let constraints into the passive set, without multipliers, while there is room; how many members there are then.
+    """Let constraints enter the passive set with multiplier zero while its capacity allows; returns its new size.
 
-    Those that depend on the members stay outside.
+    Constraints that depend on the set stay outside.
     """
     delta, queries, of, _, _, tied, gram = constraints
     L, members, free, values = passive.factor, passive.members, passive.free, passive.values
@@ -130,10 +131,10 @@ def _enter(constraints, passive, size, weight, entering):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def _replace(constraints, passive, size, weight, entering):
-    r"""Let a constraint that has just been refused as dependent take the place of a member (Goldfarb and Idnani).
+    r"""Let a constraint that was just refused as dependent replace another one (Goldfarb and Idnani).
 
-    With :math:`a_k = \sum_j r_j a_j` the multipliers :math:`\lambda_k + t` and :math:`\lambda_j - t r_j` leave W as it
-    is. Where the first comes to zero, its member leaves. Returns how many members there are, and whether one has left.
+    If :math:`a_k = \sum_j r_j a_j`, the multipliers :math:`\lambda_k + t` and :math:`\lambda_j - t r_j` do not change
+    W. The constraint whose multiplier reaches zero first leaves. Returns the new size, and whether one has left.
     """
     L, part, free, values = passive.factor, passive.work[0], passive.free, passive.values
     for a in range(size):
@@ -146,7 +147,7 @@ def _replace(constraints, passive, size, weight, entering):
         largest = max(largest, abs(part[a]))
     length, place = np.inf, np.int64(-1)
     for a in range(size):
-        # A smaller part is rounding, and what stays would depend on the new constraint as the whole does.
+        # A smaller part is rounding: without its constraint the set would depend on the new one all the same.
         if not free[a] and part[a] > SMALLEST_PART * largest and values[a] < length * part[a]:
             length, place = values[a] / part[a], a
     if place < 0:
@@ -162,7 +163,7 @@ def _replace(constraints, passive, size, weight, entering):
 
 @kernel((CONSTRAINTS, PASSIVE_SET, float64[::1], float64), fastmath=FAST)
 def hold(constraints, passive, start, weight):
-    """Let equalities into an empty passive set, and the support of a guess of the multipliers (m,); its size then."""
+    """Let equalities and the support of guessed multipliers (m,) enter an empty passive set; returns its size."""
     order, count = np.empty(len(start), dtype=np.int64), 0
     for k in range(len(start)):
         if constraints.tied[k]:
@@ -180,7 +181,7 @@ def hold(constraints, passive, start, weight):
 
 @kernel(inner=True, fastmath=FAST)
 def _primal(constraints, passive, size, W, products):
-    """Write W = A^T lam (p, r), or where there is a Gram matrix all products with it, (m,)."""
+    """Write W = A^T lam (p, r), or with a Gram matrix the products of W with all constraints, (m,)."""
     members, values = passive.members, passive.values
     if len(constraints.gram) > 0:
         for k in range(len(products)):
@@ -208,17 +209,17 @@ def _primal(constraints, passive, size, W, products):
 
 @kernel(inner=True, fastmath=FAST)
 def _refine(constraints, passive, size, weight, rho, W):
-    r"""Move W (p, r) onto the margins of the members, which are to be rho / weight, to the accuracy of W itself.
+    r"""Move W (p, r) onto the margins rho / weight of the passive set, to the accuracy of W itself.
 
-    W = A^T lam carries the rounding of lam, whose entries are of the size of ||W||^2. With M the matrix that is
-    factored and K = (M - c c^T) / w the members' Gram matrix, a residual e asks for
+    W = A^T lam carries the rounding of lam, whose entries are of the size of ||W||^2. Let M be the factored matrix and
+    K = (M - c c^T) / w the Gram matrix of the passive set. A residual e needs the correction
     :math:`K^{-1} e = w\,(y + M^{-1} c\,(c \cdot y) / \rho),\; y = M^{-1} e` (Sherman and Morrison).
     """
     L, members, free, values, part = passive.factor, passive.members, passive.free, passive.values, passive.work[0]
     delta, queries, of = constraints.delta, constraints.queries, constraints.of
     p, r = W.shape
     step = np.empty((p, r))
-    for _ in range(REFINEMENTS):
+    for _ in range(W_REFINEMENTS):
         for a in range(size):
             k, margin = members[a], 0.0
             for b in range(p):
@@ -249,7 +250,7 @@ def _refine(constraints, passive, size, weight, rho, W):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def _price(constraints, W, products, waiting, order, margins, places):
-    """Find the smallest margin of W among the waiting constraints of each query in ``order``, and whose it is."""
+    """Find the smallest margin of W among the waiting constraints of each query in ``order``, and its constraint."""
     delta, queries, first, by_gram = constraints.delta, constraints.queries, constraints.first, len(products) > 0
     p, r = W.shape
     u = np.zeros(p)
@@ -276,14 +277,14 @@ def exchange(constraints, passive, size, weight, record, patience):
     ----------
     constraints : Constraints
     passive : PassiveSet
-        It is left as the last step has it.
+        Holds the result of the last step afterwards.
     size : int
-        How many members there are.
+        Number of constraints in it.
     weight : float
     record : float
-        That of the steps before; infinite at first.
+        The record of the steps before; infinite at first.
     patience : int
-        Evaluations of margins, one or more a step, after which it returns.
+        Number of evaluations of margins, at least one per step, after which the call returns.
 
     Returns
     -------
@@ -292,9 +293,9 @@ def exchange(constraints, passive, size, weight, record, patience):
         1 - c.lam, which is twice the minimum.
     record : float
     steps : int
-        Evaluations of margins.
+        Number of evaluations of margins.
     complete : bool
-        Whether no step is left to take, other than by the limit on them.
+        True unless ``patience`` ended the call.
     """
     m, n, p = len(constraints.rejected), len(constraints.first) - 1, constraints.delta.shape[1]
     rejected, members, free, values = constraints.rejected, passive.members, passive.free, passive.values
@@ -311,7 +312,7 @@ def exchange(constraints, passive, size, weight, record, patience):
         stall += 1
         if RESIDUE < rho <= (1.0 - PROGRESS) * record:
             stall, record = 0, rho
-        if stall > STALLS or (rho <= RESIDUE and size == len(members)):
+        if stall > STALLED_UPDATES or (rho <= RESIDUE and size == len(members)):
             return size, rho, record, steps, True
         if steps >= patience:
             return size, rho, record, steps, False
@@ -322,7 +323,7 @@ def exchange(constraints, passive, size, weight, record, patience):
         _primal(constraints, passive, size, W, products)
         if m * p < DEAR * size * size:
             near_count = np.int64(0)
-        has_changed, is_refined = False, len(products) > 0 or weight * (1.0 - rho) <= LONG * rho
+        has_changed, is_refined = False, len(products) > 0 or weight * (1.0 - rho) <= REFINED_NORM * rho
         while not has_changed and steps < patience:
             full = near_count == 0
             steps += 1
@@ -361,7 +362,7 @@ def exchange(constraints, passive, size, weight, record, patience):
 
 @kernel((float64[:, ::1], boolean[::1]), fastmath=FAST)
 def by_gram(gram, tied):
-    """Constraints known by their Gram matrix (m, m) alone, each of a query of its own."""
+    """Constraints known by their Gram matrix (m, m) alone, each with its own query."""
     m = len(gram)
     rejected, first = np.empty(m, dtype=np.bool_), np.empty(m + 1, dtype=np.int64)
     first[0] = 0
@@ -372,17 +373,16 @@ def by_gram(gram, tied):
 
 @kernel((CONSTRAINTS, float64[::1], int64, float64[:, ::1]), seconds=4.0, fastmath=FAST)
 def least_multipliers(constraints, start, capacity, W):
-    """Multipliers of the smallest W, with at most ``capacity`` positive or free, from a guess (m,) of them.
+    """Multipliers of the smallest W, at most ``capacity`` of them positive or free, from a guess (m,).
 
-    ``W`` (p, r) is overwritten with A^T dual, refined to the accuracy of its own entries.
+    ``W`` (p, r) is overwritten with A^T dual, refined to the accuracy of the entries of W.
 
     Returns
     -------
     state : int
-        SOLVED, where the smallest margin of W is one, or CONTRADICTION, where there is no W or one so long that
-        rounding hides it.
+        SOLVED if the smallest margin of W is one. CONTRADICTION if no W exists, or if rounding hides a long W.
     dual : ndarray, shape (m,)
-        Multipliers, or those that are nearly a certificate of that.
+        Multipliers; for CONTRADICTION, multipliers that are nearly a certificate.
     """
     m, weight = len(start), 0.0
     for k in range(m):
@@ -392,14 +392,14 @@ def least_multipliers(constraints, start, capacity, W):
     size = hold(constraints, passive, start, weight)
     patience, products = 100 + 10 * m, m * constraints.delta.shape[1] + len(constraints.queries) * W.size
     if products > 0:
-        patience = min(patience, int(LONGEST / (products + capacity * capacity)))
+        patience = min(patience, int(MOST_OPERATIONS / (products + capacity * capacity)))
     size, rho, _, _, _ = exchange(constraints, passive, size, weight, np.inf, patience)
     dual, scale = np.zeros(m), weight / rho if rho > RESIDUE else 1.0
     for a in range(size):
         dual[passive.members[a]] = passive.values[a] * scale
     if rho > RESIDUE and W.size > 0:
         _primal(constraints, passive, size, W, np.empty(0))
-        if weight * (1.0 - rho) > LONG * rho:
+        if weight * (1.0 - rho) > REFINED_NORM * rho:
             _refine(constraints, passive, size, weight, rho, W)
         for b in range(W.shape[0]):
             for c in range(W.shape[1]):

@@ -1,10 +1,10 @@
-r"""Dual coordinate descent, one block a query.
+r"""Dual coordinate descent, one block per query.
 
 The dual of the Frobenius problem, :math:`\max_\lambda c^\top\lambda - \tfrac12\|A^\top\lambda\|_F^2`, is solved one
 multiplier at a time in closed form, :math:`\lambda_{it} \leftarrow [\lambda_{it} + (1 - \delta_{it}\cdot
 u)/(|\delta_{it}|^2|z_i|^2)]_+` with :math:`u = W z_i` (Hsieh et al., ICML 2008, for the linear SVM). All multipliers
-of a query share z_i, so u is formed once a block and kept up to date, and W receives one rank-one update a block.
-Equalities have target 0 and no sign. Soft margins bound the multipliers or add to the diagonal, priors change the
+of a query share z_i, so u is computed once per block and updated, and W receives one rank-one update per block.
+Equalities have target 0 and no sign. Soft margins bound the multipliers or add to the diagonal, and priors change the
 targets; the update stays in closed form.
 """
 
@@ -23,7 +23,7 @@ from attsvm.solvers.frobenius.active_set import CONSTRAINTS, Constraints
 from attsvm.solvers.schedule import LOOK_OPERATIONS, LOOP_RATE, STREAM_RATE, UPDATE_RATE
 
 INNER_SWEEPS = 2
-# Seconds of passes in one compiled call, during which Ctrl-C is not handled.
+# Largest number of seconds of passes in one compiled call, during which Ctrl-C is not handled.
 UNHEARD = 0.25
 
 
@@ -36,9 +36,9 @@ class Dual(NamedTuple):
     squares : ndarray, shape (m,)
         Squared lengths of the token differences.
     cost : ndarray, shape (m,)
-        Margins asked for: 1 and 0 but for soft margins and priors.
+        Requested margins: 1 and 0, unless the margin is soft or there is a prior.
     upper, shift : float
-        Largest multiplier on rejected tokens, and what is added to their part of the Gram matrix's diagonal.
+        Largest multiplier of rejected tokens, and the number added to their part of the Gram matrix's diagonal.
     """
 
     constraints: Constraints
@@ -59,7 +59,7 @@ def sweep(problem, dual, W, order, active, full, repeats):
     ----------
     problem : Dual
     order : ndarray of int, shape (n,)
-        In which order queries are visited.
+        Order in which queries are visited.
     active : ndarray of bool, shape (m,)
         Constraints that later passes visit: written by a full pass, read by the others (shrinking).
     full : bool
@@ -131,11 +131,11 @@ def sweeps(problem, dual, W, orders, active, repeats):
 
 
 def operations(reduced: Reduced, passes: int) -> float:
-    """Estimate the multiplications and additions of so many passes."""
+    """Estimate the multiplications and additions of a number of passes."""
     return 4.0 * passes * (reduced.delta.size + len(reduced.delta) * float(np.prod(reduced.shape)))
 
 
-class CoordinateDescent:
+class DualCoordinateDescent:
     """Passes of dual coordinate descent on one problem, with shrinking.
 
     Parameters
@@ -148,7 +148,7 @@ class CoordinateDescent:
     ----------
     dual : ndarray, shape (n, T)
     V : ndarray, shape (p, r)
-        A^T dual, kept up to date.
+        A^T dual, up to date.
     """
 
     def __init__(self, setting: Setting, dual: np.ndarray) -> None:
@@ -162,9 +162,9 @@ class CoordinateDescent:
         self._random = np.random.default_rng(0)
 
     def run(self, passes: int, is_over: Callable[[], bool] = lambda: False) -> float:
-        """Make a full pass and ``passes - 1`` over the active constraints, in random order, until time is over.
+        """Make one full pass and ``passes - 1`` over the active constraints, in random order, until time is over.
 
-        Returns the work, that of a test of the gap included.
+        Returns the work, including a test of the gap.
         """
         data = self.reduced
         orders = self._random.permuted(np.tile(np.arange(len(self.dual)), (passes, 1)), axis=1)

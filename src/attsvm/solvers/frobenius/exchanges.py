@@ -1,10 +1,10 @@
-r"""Hard margins in the Frobenius norm by exchanges of constraints, :mod:`attsvm.solvers.frobenius.active_set`.
+r"""Hard margins in the Frobenius norm by active-set updates (:mod:`attsvm.solvers.frobenius.active_set`).
 
-Coordinate descent, or the solution of a similar problem, supplies the first guess, so that few constraints enter one at
-a time; LAPACK makes one factor of all that it holds, and each exchange changes that at the cost of its square. So the
-method also ends problems with nearly as many active constraints as W has entries, where Newton's hardly does: second
-derivatives :math:`A_J A_J^\top` of the multipliers in doubt are nearly singular, so that its steps are long and soon
-meet a bound, and a few multipliers leave for each factor.
+Coordinate descent, or the solution of a similar problem, supplies the first passive set; only a few constraints then
+enter one at a time. LAPACK factors the whole set once; each update changes the factor at the cost of the square of its
+size. The method therefore also ends problems with nearly as many active constraints as W has entries, which Newton's
+method hardly does: second derivatives :math:`A_J A_J^\top` of the multipliers in doubt are nearly singular, so its
+steps are long, soon meet a bound, and remove only a few multipliers per factor.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.active_set import RESIDUE, Constraints, exchange, hold
 from attsvm.solvers.frobenius.newton import newton, refine
-from attsvm.solvers.frobenius.passive_set import DEPENDENT, PassiveSet, empty_set
+from attsvm.solvers.frobenius.passive_set import DEPENDENT_PIVOT, PassiveSet, empty_set
 from attsvm.solvers.schedule import BLAS_RATE, LOOP_RATE, PRICING_RATE, Steps
 
-CAPACITY = 2000  # constraints held, where memory would otherwise be the limit
-FEW = 100  # constraints held up to which one at a time is as fast as a call of LAPACK
-DOUBTFUL = 1e-3  # a rho that may tend to zero
+CAPACITY = 2000  # largest passive set; otherwise memory would be the limit
+SMALL_SET = 100  # number of constraints up to which one at a time is as fast as a call of LAPACK
+DOUBTFUL_RHO = 1e-3  # rho below which it may tend to zero
 ATTEMPTS = 3
 EXPECTED_STEPS = 6  # steps of most runs from a guess
-# Seconds of work after which other methods have a turn and the time limit is checked, and steps before that at least:
-# more than the active set may take without progress. The interpreter takes no more of them.
-EXCHANGES, LEAST_STEPS = 0.02, 8
+# Seconds of work after which other methods have a turn and the time limit is checked, and smallest number of steps
+# before that: more than the active set may take without progress. The interpreter takes no more.
+SLICE_SECONDS, LEAST_STEPS = 0.02, 8
 
 
 def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, share: float = 1.0) -> Steps:
     """Solve a hard margin without a prior, leaving W and multipliers with ``control``.
 
-    ``start`` (n, T) is a guess of the multipliers, on the scale of W = A^T start, and not modified. Of the constraints
-    that may be held it opens with the part ``share``.
+    ``start`` (n, T) is a guess of the multipliers, on the scale of W = A^T start, and not modified. The first passive
+    set takes at most the share ``share`` of its capacity.
     """
     reduced, terms = setting.reduced, setting.terms
     n, T, p = reduced.delta.shape
@@ -55,7 +55,7 @@ def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, sh
             before, work = record, EXPECTED_STEPS * (pricing + size * size)
             patience = LEAST_STEPS
             if compiles(exchange, work):
-                patience = max(patience, int(EXCHANGES * LOOP_RATE / (pricing + size * size)))
+                patience = max(patience, int(SLICE_SECONDS * LOOP_RATE / (pricing + size * size)))
             arguments = constraints, passive, size, weight, record, patience
             size, rho, record, steps, complete = call(exchange, work, *arguments)
             complete = complete or not record < before
@@ -71,7 +71,7 @@ def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, sh
             yield from newton(setting, values, control, rounds=3)
             if control.solved or control.stopped or setting.ends_in_rounding(control):
                 return None
-        if rho < DOUBTFUL:
+        if rho < DOUBTFUL_RHO:
             multipliers = farkas.certificate(reduced, dual.reshape(n, T), control)
             if multipliers is not None:
                 return multipliers
@@ -84,15 +84,15 @@ def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, sh
 def _opening(
     reduced: Reduced, constraints: Constraints, guess: np.ndarray, weight: float, capacity: int, most: int
 ) -> tuple[PassiveSet, int]:
-    """Hold ties and the largest multipliers of a guess (m,), in all ``most``, or as many as there are ties.
+    """Put ties and the largest multipliers of a guess (m,) into a passive set: ``most`` in all, or all ties if more.
 
-    That takes one factor, or, where some depend on others or all are few, one constraint at a time.
+    LAPACK factors the set at once. If constraints depend on each other, or are few, they enter one at a time.
     """
     passive = interpreted(empty_set)(capacity)
     strength = np.where(constraints.tied, np.inf, guess * reduced.lengths.ravel())
     order = np.argsort(-strength, kind="stable")[: min(capacity, max(most, int(constraints.tied.sum())))]
     members = order[strength[order] > 0]
-    if len(members) > FEW and _factor(reduced, constraints, passive, members, weight):
+    if len(members) > SMALL_SET and _factor(reduced, constraints, passive, members, weight):
         passive.values[: len(members)] = guess[members] / weight
         return passive, len(members)
     opening = np.zeros_like(guess)
@@ -103,7 +103,7 @@ def _opening(
 def _factor(
     reduced: Reduced, constraints: Constraints, passive: PassiveSet, members: np.ndarray, weight: float
 ) -> bool:
-    """Let members (k,) into an empty passive set, without multipliers; False when some depend on others."""
+    """Let constraints (k,) enter an empty passive set without multipliers; False if they depend on each other."""
     size, free = len(members), constraints.tied[members]
     cost = np.where(free, 0.0, 1.0)
     gram = reduced.gram(*np.divmod(members, reduced.delta.shape[1]))
@@ -117,4 +117,4 @@ def _factor(
     passive.factor[:size, :size] = lower
     passive.solved[:size] = solve_triangular(lower, cost, lower=True, check_finite=False)
     passive.members[:size], passive.free[:size] = members, free
-    return bool((np.square(lower.diagonal()) > DEPENDENT * squares).all())
+    return bool((np.square(lower.diagonal()) > DEPENDENT_PIVOT * squares).all())

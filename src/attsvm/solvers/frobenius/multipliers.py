@@ -1,14 +1,14 @@
-r"""The method of multipliers for hard margins in the Frobenius norm: near the solution at the cost of products.
+r"""The method of multipliers for hard margins in the Frobenius norm, which needs products only.
 
 A step of weight :math:`\sigma` minimises
 
-.. math:: \tfrac12 \|V\|^2 + \tfrac\sigma2 \sum_j \max(0, c_j + \mu_j / \sigma - \langle a_j, V\rangle)^2
+.. math:: \tfrac12 \|V\|^2 + \tfrac\sigma2 \sum_j \max(0, c_j + \mu_j / \sigma - \langle a_j, V\rangle)^2.
 
-and takes :math:`\sigma` times what falls short for the next multipliers :math:`\mu` (Rockafellar, Math. Oper. Res. 1,
-1976); from :math:`\mu = 0` that is the squared hinge with C = :math:`\sigma/2`. The function is piecewise quadratic, so
-Newton's method with an exact line search ends on it (Mangasarian, Optim. Methods Softw. 17, 2002). Its systems,
-:math:`I + \sigma A_J^\top A_J` over the constraints J that fall short, are solved by conjugate gradients, whose
-products cost |J| (p + r) numbers and 4 |J| p r operations: nothing of size |J| by |J| or p r by p r is formed.
+The next multipliers :math:`\mu` are :math:`\sigma` times the shortfalls (Rockafellar, Math. Oper. Res. 1, 1976). From
+:math:`\mu = 0` the step is the squared hinge with C = :math:`\sigma/2`. The function is piecewise quadratic, so
+Newton's method with an exact line search ends on it (Mangasarian, Optim. Methods Softw. 17, 2002). Conjugate gradients
+solve its systems, :math:`I + \sigma A_J^\top A_J` over the constraints J that fall short. A product takes |J| (p + r)
+numbers and 4 |J| p r operations: nothing of size |J| by |J| or p r by p r is formed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 from attsvm.core.reduction import constraint_margins, constraint_sum
 from attsvm.solvers.common.setting import Setting
 
-NEWTON_STEPS = 30
-# Systems are solved to this part of the gradient, in so many products at most.
+PROXIMAL_NEWTON_STEPS = 30
+# Residual of a system over the gradient, and largest number of products that a system takes.
 FORCING, PRODUCTS = 0.05, 400
 BISECTIONS = 60
 
@@ -34,31 +34,31 @@ def proximal_step(
     Parameters
     ----------
     setting : Setting
-        Of a hard margin.
+        A hard margin.
     V : ndarray, shape (p, r)
-        To start from.
+        Starting point.
     dual : ndarray, shape (n, T)
         Multipliers, on the scale of V = A^T dual.
     weight : float
     tol : float
-        Largest gradient, in parts of V.
+        Largest gradient, over the norm of V.
     is_over : callable
-        Asked before every product: a true answer ends the step where it is.
+        Called before every product; the step ends if it returns True.
 
     Returns
     -------
     V : ndarray, shape (p, r)
     dual : ndarray, shape (n, T)
-        Of the right signs, and V = A^T dual up to ``tol``.
+        Multipliers of the right signs; V = A^T dual up to ``tol``.
     products : int
-        With A and its transpose, that the systems took.
+        Number of products with A and its transpose.
     """
     reduced, terms = setting.reduced, setting.terms
     rows, columns = np.nonzero(terms.rejected | terms.tied)
     (delta, queries), free = reduced.factors_at(rows, columns), terms.tied[rows, columns]
     lacking = terms.cost[rows, columns] + dual[rows, columns] / weight - constraint_margins(delta, queries, V)
     products = 0
-    for _ in range(NEWTON_STEPS):
+    for _ in range(PROXIMAL_NEWTON_STEPS):
         short = np.flatnonzero(free | (lacking > 0.0))
         x, z = delta[short], queries[short]
         gradient = V - weight * constraint_sum(x, z, lacking[short])
@@ -85,7 +85,7 @@ def _conjugate_gradients(
     goal: float,
     is_over: Callable[[], bool],
 ) -> tuple[np.ndarray, int]:
-    """Solve (I + weight A^T A) X = rhs down to a residual of ``goal``; returns X and the products it took."""
+    """Solve (I + weight A^T A) X = rhs to a residual of ``goal``; returns X and the number of products."""
     solution, residual, direction = np.zeros_like(rhs), rhs, rhs
     square = float(np.vdot(residual, residual))
     count = 0
@@ -102,7 +102,7 @@ def _conjugate_gradients(
 def _line_search(
     lacking: np.ndarray, image: np.ndarray, free: np.ndarray, weight: float, slope: float, curvature: float
 ) -> float:
-    """Minimise along a step: Newton on the derivative, which is piecewise linear and grows, kept within a bracket."""
+    """Minimise along a step by Newton's method on the derivative, which is piecewise linear and grows, in a bracket."""
     low, high, length = 0.0, np.inf, 1.0
     for _ in range(BISECTIONS):
         residual = lacking - length * image

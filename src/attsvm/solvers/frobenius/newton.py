@@ -1,14 +1,14 @@
 r"""Newton on the dual of the Frobenius problem, with multipliers in a box.
 
-The dual, :math:`\max c^\top\lambda - \tfrac12\lambda^\top(K + \epsilon I)\lambda` over :math:`0 \le \lambda \le C` (C
-infinite for a hard margin), is solved on a working set J: the multipliers strictly between their bounds, the tied ones,
-and the worst of those whose slope leads off a bound. There :math:`K_{JJ} = (DD^\top)\circ(ZZ^\top)` is small enough to
-factor; all others enter through :math:`W = A^\top\lambda` alone, so the many multipliers at C that a selection far from
-separable has add no work. Each step is projected onto the box and shortened until the dual ascends (Bertsekas, SIAM J.
-Control Optim. 20, 1982; with a full step it is the primal-dual active-set method of Hintermueller, Ito and Kunisch,
-SIAM J. Optim. 13, 2002). Multipliers leave and reach their bounds by whole groups, and once the set is right one step
-solves the problem to rounding. A ridge at rounding level stands for the proximal term that keeps a dependent set
-solvable; repeated steps remove its effect.
+The dual is :math:`\max c^\top\lambda - \tfrac12\lambda^\top(K + \epsilon I)\lambda` over :math:`0 \le \lambda \le C`,
+with C infinite for a hard margin. It is solved on a working set J: the multipliers strictly between their bounds, the
+tied ones, and the largest violations, whose slopes lead off a bound. :math:`K_{JJ} = (DD^\top)\circ(ZZ^\top)` is small
+enough to factor. All other multipliers enter through :math:`W = A^\top\lambda` alone, so the many multipliers at C of a
+selection far from separable add no work. Each step is projected onto the box and shortened until the dual ascends
+(Bertsekas, SIAM J. Control Optim. 20, 1982). With a full step this is the primal-dual active-set method of
+Hintermueller, Ito and Kunisch (SIAM J. Optim. 13, 2002). Whole groups of multipliers leave and reach their bounds, and
+once the set is right one step solves the problem to rounding. A ridge at rounding level stands for the proximal term
+that keeps a dependent set solvable; repeated steps remove its effect.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from attsvm.solvers.schedule import BLAS_RATE, OVERHEAD, REFINABLE, SINGLE_ROWS,
 
 INNER_STEPS = 12
 SMALLEST_GROWTH = 64
-# A slope below this part of the margins asked for is rounding.
-LEVEL = 1e-13
-# Accuracies of a factor in single precision, and of the step refined with it.
-SINGLE, SOLVED = (1e-9,), 1e-13
-# Operations a system, over the cube of its size: two factorisations, since single precision is tried first.
+# Slope, over the requested margins, below which it is rounding.
+SLOPE_LEVEL = 1e-13
+# Residuals of a factor in single precision, and of the step refined with it.
+SINGLE_RESIDUALS, SOLVED_RESIDUAL = (1e-9,), 1e-13
+# Operations per system over the cube of its size: two factorisations, since single precision is tried first.
 FACTOR = 2 / 3
-# Parts of a step that are tried when the whole of it does not ascend, or was cut off at a bound.
+# Lengths of a step that are tried if the whole step does not ascend or is cut off at a bound.
 LENGTHS = tuple(0.5**k for k in range(13))
 
 
 def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int) -> Steps:
-    """Improve multipliers (n, T), which the last ones replace, by Newton steps on ``rounds`` growing working sets.
+    """Improve multipliers (n, T) in place by Newton steps on ``rounds`` growing working sets.
 
-    They start within their bounds; ``control`` has the best ones.
+    The given multipliers satisfy their bounds; ``control`` stores the best ones.
     """
     reduced, terms = setting.reduced, setting.terms
-    level = LEVEL * max(1.0, float(np.abs(terms.cost).max()))
+    level = SLOPE_LEVEL * max(1.0, float(np.abs(terms.cost).max()))
     V = reduced.adjoint(dual)
     if setting.report(V, dual, control, adjoint=V):
         return None
@@ -68,9 +68,9 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
 
 
 def onto_bounds(setting: Setting, dual: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """Move multipliers (n, T) of an interior point to the bounds that they are sent to.
+    """Move multipliers (n, T) of an interior point to the bounds that they tend to.
 
-    Those that a step of coordinate descent from V (p, r) would take to a bound.
+    A multiplier tends to a bound if a step of coordinate descent from V (p, r) would take it there.
     """
     terms, squares = setting.terms, setting.reduced.lengths**2
     slope = terms.cost - setting.reduced.apply(V) - terms.shift * dual
@@ -80,7 +80,7 @@ def onto_bounds(setting: Setting, dual: np.ndarray, V: np.ndarray) -> np.ndarray
 
 
 def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) -> bool:
-    """Move V onto the margins asked of inner multipliers, to the accuracy of V itself; True when the gap closes.
+    """Move V onto the margins of the inner multipliers, to the accuracy of V itself; True if the gap closes.
 
     V = A^T lam carries the rounding of lam, whose entries are of the size of ||V||^2. Iterative refinement on the
     residual of the margins replaces it by the rounding of V. The bound needs no refinement: its error is of second
@@ -109,7 +109,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
 
 
 def _choose(setting: Setting, dual: np.ndarray, slope: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Pick inner multipliers, ties, and the worst of those whose slope leads off a bound, as many again."""
+    """Choose inner multipliers, ties, and the largest slopes off a bound, at most the same number."""
     terms = setting.terms
     working = setting.inner(dual)
     leaving = terms.rejected & ~working & np.where(dual > 0, slope < -level, slope > level)
@@ -127,7 +127,8 @@ def ascend(
 ) -> Generator[float, None, np.ndarray]:
     """Maximise slope.e - e.gram.e/2 over steps e that keep start + e within 0 and ``upper``; returns start + e, (J,).
 
-    Those ``free`` have no bounds. A slope below ``level`` is rounding. Yields the work of every factorisation.
+    Multipliers marked ``free`` have no bounds. A slope below ``level`` is rounding. Yields the work of every
+    factorisation.
     """
     value, current = start, slope
     for _ in range(INNER_STEPS):
@@ -153,7 +154,8 @@ def _longest_ascent(
 ) -> tuple[np.ndarray | None, np.ndarray]:
     """Project parts of the step to ``target`` onto the box; returns the first that ascends, and its image under gram.
 
-    Where the whole step is cut off at bounds and ascends, so may shorter ones, and the best of the first few is taken.
+    If the whole step ascends although bounds cut it off, shorter steps may do better: the best of the first few is
+    returned.
     """
     step = target - value
     best, best_gain, best_image = None, 0.0, np.zeros_like(value)
@@ -175,18 +177,18 @@ def _longest_ascent(
 
 
 def proximal_solve(gram: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """Solve K e = slope by proximal steps, or by a factor in single precision where refinement of that is enough."""
+    """Solve K e = slope by proximal steps, or with a refined factor in single precision if that is accurate enough."""
     if len(gram) >= SINGLE_ROWS:
-        enough = SOLVED * float(np.abs(slope).max())
+        enough = SOLVED_RESIDUAL * float(np.abs(slope).max())
         with suppress(LinAlgError):
-            single = factor(gram.astype(np.float32), SINGLE)
+            single = factor(gram.astype(np.float32), SINGLE_RESIDUALS)
             (step,) = refined(
                 lambda rest: (single(rest.astype(np.float32)).astype(float),),
                 lambda step: (slope - gram @ step,),
                 (slope,),
                 enough,
             )
-            # What rounding of K e alone leaves, a factor in double precision would leave too.
+            # A factor in double precision would leave the rounding of K e too.
             rounding = np.finfo(float).eps * float(gram.diagonal().max() * np.abs(step).sum())
             if float(np.abs(slope - gram @ step).max()) <= max(enough, rounding):
                 return step

@@ -1,6 +1,6 @@
-"""The passive set of the active-set method: constraints that count as equalities for the moment, and their factor.
+"""The passive set of the active-set method: constraints that currently count as equalities, and their factor.
 
-The Cholesky factor of their Gram matrix grows by a row when one enters and is repaired by Givens rotations when one
+The Cholesky factor of their Gram matrix gains a row when a constraint enters. Givens rotations repair it when one
 leaves.
 """
 
@@ -15,25 +15,25 @@ from attsvm.core.kernels import FAST, kernel
 
 # Written with loops, not slices: those take seconds to compile and are no faster.
 
-# A constraint whose Cholesky pivot falls below this part of its diagonal depends on the passive set, to rounding.
-DEPENDENT = 1e-13
+# Cholesky pivot, over the diagonal entry, below which a constraint depends on the passive set.
+DEPENDENT_PIVOT = 1e-13
 
 
 class PassiveSet(NamedTuple):
-    """Constraints that count as equalities for the moment, by position, with a Cholesky factor of their Gram matrix.
+    """Constraints that currently count as equalities, with a Cholesky factor of their Gram matrix.
 
     Attributes
     ----------
     factor : ndarray, shape (capacity, capacity)
-        Its lower triangle L. All loops run along rows.
+        Lower triangle L. All loops run along rows.
     solved : ndarray, shape (capacity,)
-        L solved = c.
+        Solution of L solved = c.
     members : ndarray of int, shape (capacity,)
-        The constraint in each position.
+        Index of each constraint.
     free : ndarray of bool, shape (capacity,)
-        Which of them are equalities.
+        Marks of the equalities.
     values : ndarray, shape (capacity,)
-        Their multipliers.
+        Multipliers.
     work : ndarray, shape (3, capacity)
         Work space.
     """
@@ -53,7 +53,7 @@ PASSIVE_SET = types.NamedTuple(
 
 @kernel(inner=True, fastmath=FAST)
 def empty_set(capacity):
-    """Make room for a passive set."""
+    """Allocate a passive set."""
     return PassiveSet(
         np.empty((capacity, capacity)),
         np.empty(capacity),
@@ -66,14 +66,14 @@ def empty_set(capacity):
 
 @kernel(inner=True, fastmath=FAST)
 def append(passive, size, square, cost):
-    """Add a constraint to the factor, in row ``size``; False when it depends on the members.
+    """Add a constraint to the factor, in row ``size``; False if it depends on the set.
 
     Parameters
     ----------
     passive : PassiveSet
-        Row ``size`` of its factor comes with the new constraint's inner products with the members.
+        Row ``size`` of its factor holds the inner products of the new constraint with the set.
     size : int
-        How many members there are.
+        Number of constraints in the set.
     square, cost : float
         The new constraint's inner product with itself, and its entry of c.
     """
@@ -88,7 +88,7 @@ def append(passive, size, square, cost):
         row[a] = value
         pivot -= value * value
         cost -= value * solved[a]
-    if not pivot > DEPENDENT * square:
+    if not pivot > DEPENDENT_PIVOT * square:
         return False
     row[size] = np.sqrt(pivot)
     solved[size] = cost / row[size]
@@ -97,7 +97,7 @@ def append(passive, size, square, cost):
 
 @kernel(inner=True, fastmath=FAST)
 def remove(passive, size, position):
-    """Take out the member in row ``position``; rotations of neighbouring columns restore the triangle."""
+    """Remove the constraint in row ``position``; rotations of neighbouring columns restore the triangle."""
     L, solved, members, free, values, work = passive
     cosines, sines = work[1], work[2]
     for b in range(position, size - 1):
@@ -121,18 +121,18 @@ def remove(passive, size, position):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def settle(passive, size):
-    """Move to the minimum over the passive set, leaving out those whose multiplier would turn negative.
+    """Move to the minimum over the passive set, without the constraints whose multipliers would turn negative.
 
     Parameters
     ----------
     passive : PassiveSet
     size : int
-        How many members there are.
+        Number of constraints in the set.
 
     Returns
     -------
     int
-        How many there are now.
+        Number of constraints in the set afterwards.
     """
     L, solved, _, free, values, work = passive
     trial = work[0]

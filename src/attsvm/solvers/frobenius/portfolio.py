@@ -1,10 +1,10 @@
-r"""The Frobenius norm, hard or soft margin, with or without a prior: its methods, and the turns they take.
+r"""The Frobenius norm, hard or soft margin, with or without a prior: its methods and their budgets.
 
-A few passes of dual coordinate descent (cheap, each about one read of the tokens) show how many constraints will be
-active. Where those are few, the active-set method finishes, or finds a certificate; otherwise passes go on until Newton
-on the working set they leave can finish. Correlated tokens slow the first two and change the working set of the third
-often: the interior point in W space is not slower with them, and its work is known beforehand. A diverging dual is
-tested for infeasibility between passes.
+A few passes of dual coordinate descent, each about one read of the tokens, show how many constraints will be active. If
+they are few, the active-set method finishes or finds a certificate; otherwise passes go on until Newton on their
+working set can finish. Correlated tokens slow the active-set method and the passes, and change Newton's working set
+often. The interior point in the space of W does not slow down with them, and its work is known in advance. A diverging
+dual is tested for infeasibility between passes.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from attsvm.core.kernels import spares
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.coordinate_descent import CoordinateDescent, operations, sweeps
+from attsvm.solvers.frobenius.coordinate_descent import DualCoordinateDescent, operations, sweeps
 from attsvm.solvers.frobenius.exchanges import solve_by_exchanges
 from attsvm.solvers.frobenius.newton import newton, onto_bounds
-from attsvm.solvers.interior_point.engine import CENTRE
+from attsvm.solvers.interior_point.engine import CENTRE, STALLED_STEPS
 from attsvm.solvers.interior_point.euclidean import FrobeniusInteriorPoint, work_of_a_step
 from attsvm.solvers.schedule import (
+    ACTIVE_SET_TURN,
     CROWD,
     CROWD_RATIO,
-    DEPENDENT,
     EARLY_GAP,
-    EXCHANGES,
     FEW_SUPPORTS,
     FEW_W_ENTRIES,
-    FIRST,
-    INTERIOR,
+    FIRST_TURN,
+    FREE_RATIO,
     INTERIOR_STEPS,
-    NEARBY,
+    INTERIOR_TURN,
     NEARLY_SQUARE,
     NEWTON_GAP,
-    SECOND,
+    SECOND_TURN,
     SLOW,
     SMALL_FACTOR,
     UNCOMPILED_SHARE,
+    WARM_GAP,
     WARM_ROUNDS,
     Steps,
     Turn,
@@ -47,16 +47,14 @@ from attsvm.solvers.schedule import (
 )
 
 OPENING = 10  # passes after which the support is known well enough
-BATCH = 10  # passes between tests of the gap, one of them over all constraints
+PASSES_PER_TEST = 10  # passes between tests of the gap, one of them over all constraints
 MAX_PASSES = 3000
-# Where the interior point starts from a V near the solution: a tenth of the steps fewer for each tenth of mu, down to
-# here; nearer to the bounds a hinge whose C has grown tenfold takes more steps than from nothing.
+# Smallest first mu from a V near the solution, over the objective per token. Each tenth of mu saves a tenth of the
+# steps; with a smaller mu a hinge whose C has grown tenfold takes more steps than from the zero matrix.
 NEAR_CENTRE = 0.1
-# Of the constraints that may be held, the part that a guess opens with: what enters by price is fewer than what would
-# have to leave (planted (200, 32, 24) seed 2, 439 of 577 held in the end: 21 ms instead of 45, 13 steps instead of 10).
+# Share of the capacity that a guess fills: fewer constraints enter later than would have to leave a full set.
 OPENING_SHARE = 1 / 3
-STALLS = 20  # steps of the interior point without progress, after which it is taken to be at rounding level
-# A bound on ||W|| beyond which the normalised dual is tested as a certificate: data are scaled to length one.
+# Bound on ||W|| above which the normalised dual is tested as a certificate; data are scaled to length one.
 SUSPICIOUS_NORM = 1e3
 
 Method = Callable[[Setting, Control, np.ndarray], Steps]
@@ -65,8 +63,8 @@ Method = Callable[[Setting, Control, np.ndarray], Steps]
 def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, *, method: str | None = None) -> Steps:
     """Solve any problem in this norm, leaving V and multipliers with ``control``.
 
-    Starts from the multipliers ``start`` (n, T), if any; ``method``, a key of :data:`METHODS`, runs no other. Returns
-    multipliers (n, T) that prove infeasibility, when they do.
+    Starts from the multipliers ``start`` (n, T), if given. With ``method``, a key of :data:`FROBENIUS_METHODS`, no
+    other method runs. Returns multipliers (n, T) that prove infeasibility, if they do.
     """
     dual = np.zeros(setting.terms.cost.shape)
     if start is not None:
@@ -76,12 +74,12 @@ def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, 
             return None
         if control.dual is not None:
             dual = control.dual.copy()
-        if (control.state.gap < NEARBY and not _is_crowded(setting, dual)) or _nearly_square(setting, dual):
+        if (control.state.gap < WARM_GAP and not _is_crowded(setting, dual)) or _nearly_square(setting, dual):
             certificate = yield from take_turns([Turn(*_finishing(setting, control, dual), np.inf)], control)
             if certificate is not None or control.solved or control.stopped:
                 return certificate
     if method is not None:
-        name, run = METHODS[method]
+        name, run = FROBENIUS_METHODS[method]
         return (yield from take_turns([Turn(name, run(setting, control, dual), np.inf)], control))
     work = INTERIOR_STEPS * work_of_a_step(setting.reduced)
     order = ["coordinate_newton", "interior_point"]
@@ -92,15 +90,15 @@ def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, 
         if setting.plain:
             order.append("active_set")
     elif setting.terms.hard:
-        CoordinateDescent(setting, dual).run(OPENING, control.is_over)
+        DualCoordinateDescent(setting, dual).run(OPENING, control.is_over)
         if setting.plain:
             order.insert(0 if _suits_exchanges(setting, dual) else 1, "active_set")
     turns = []
-    # The first method's own second turn comes after the others'.
+    # The second turn of the first method comes after the turns of the others.
     for key in [*order[1:], order[0]]:
-        name, run = METHODS[key]
-        first = EXCHANGES if key == "active_set" else FIRST
-        share, delay = INTERIOR if key == "interior_point" else first if key == order[0] else SECOND
+        name, run = FROBENIUS_METHODS[key]
+        first = ACTIVE_SET_TURN if key == "active_set" else FIRST_TURN
+        share, delay = INTERIOR_TURN if key == "interior_point" else first if key == order[0] else SECOND_TURN
         if is_uncompiled and key == "interior_point":
             share = UNCOMPILED_SHARE
         turns.append(Turn(name, run(setting, control, dual.copy()), share * work, 0 if key == order[0] else delay))
@@ -108,62 +106,62 @@ def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, 
 
 
 def _is_crowded(setting: Setting, dual: np.ndarray) -> bool:
-    """Whether Newton's matrix over the multipliers would be far larger than the interior point's over W.
+    """Tell whether Newton's matrix over the multipliers would be far larger than the interior point's over W.
 
-    A squared hinge has a multiplier wherever a margin falls short.
+    A squared hinge has a multiplier for every margin that falls short.
     """
     few = max(CROWD, CROWD_RATIO * int(np.prod(setting.reduced.shape)))
     return bool(setting.terms.shift > 0 and np.count_nonzero(dual) > few)
 
 
 def _few_supports(setting: Setting, dual: np.ndarray, factor: int = 1) -> bool:
-    """Whether few constraints will be active: independent ones are at most as many as W has entries."""
+    """Tell whether few constraints will be active: independent ones never outnumber the entries of W."""
     entries = int(np.prod(setting.reduced.shape))
     return entries <= FEW_W_ENTRIES or min(int(np.count_nonzero(dual)), entries) <= factor * FEW_SUPPORTS
 
 
 def _suits_exchanges(setting: Setting, dual: np.ndarray) -> bool:
-    """Whether so few constraints will be active that exchanging them one by one is the fastest.
+    """Tell whether active-set updates are the fastest method, since few constraints will be active.
 
-    A bound that is large after so few passes indicates near duplicates, on which passes converge slowly.
+    A large bound after a few passes indicates near duplicates, on which passes converge slowly.
     """
     bound = setting.terms.bound(dual, setting.reduced.adjoint(dual))[1]
     return _few_supports(setting, dual, 2 if bound > SUSPICIOUS_NORM else 1)
 
 
 def _nearly_square(setting: Setting, dual: np.ndarray) -> bool:
-    """Whether nearly as many constraints are active as W has entries, where Newton hardly ends and exchanges do."""
+    """Tell whether the active constraints almost equal the entries of W in number, where only updates end."""
     entries = int(np.prod(setting.reduced.shape))
     return setting.plain and int(setting.inner(dual).sum()) >= NEARLY_SQUARE * entries
 
 
 def _finishing(setting: Setting, control: Control, dual: np.ndarray) -> tuple[str, Steps]:
-    """Name and set up what ends a run from multipliers near the solution."""
+    """Name and set up the method that ends a run from multipliers near the solution."""
     if setting.plain and (_few_supports(setting, dual) or _nearly_square(setting, dual)):
         return "active set", solve_by_exchanges(setting, control, dual)
     return "Newton", newton(setting, dual, control, rounds=WARM_ROUNDS)
 
 
 def active_set(setting: Setting, control: Control, dual: np.ndarray) -> Steps:
-    """Exchange constraints one by one from the support that coordinate descent leaves."""
+    """Update the active set one constraint at a time, from the support that coordinate descent leaves."""
     if not setting.plain:
         return None
     if not dual.any():
-        yield CoordinateDescent(setting, dual).run(OPENING, control.is_over)
+        yield DualCoordinateDescent(setting, dual).run(OPENING, control.is_over)
     return (yield from solve_by_exchanges(setting, control, dual, OPENING_SHARE))
 
 
 def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> Steps:
     """Coordinate passes down to a small gap, then Newton; the infeasibility test when the dual diverges."""
     terms = setting.terms
-    descent = CoordinateDescent(setting, dual)
+    descent = DualCoordinateDescent(setting, dual)
     suspicious, target, before = SUSPICIOUS_NORM, EARLY_GAP, np.inf
     effort, last = 0.0, 0.0
     entries = int(np.prod(setting.reduced.shape))
-    most, few = max(SMALL_FACTOR, DEPENDENT * entries), SMALL_FACTOR if terms.hard else min(SMALL_FACTOR, entries)
-    for batch in range(MAX_PASSES // BATCH):
+    most, few = max(SMALL_FACTOR, FREE_RATIO * entries), SMALL_FACTOR if terms.hard else min(SMALL_FACTOR, entries)
+    for batch in range(MAX_PASSES // PASSES_PER_TEST):
         if batch > 0 or not descent.dual.any():
-            work = descent.run(BATCH, control.is_over)
+            work = descent.run(PASSES_PER_TEST, control.is_over)
             effort += work
             yield work
         if setting.report(descent.V, descent.dual, control, adjoint=descent.V):
@@ -191,17 +189,17 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
 
 
 def interior_point(setting: Setting, control: Control, dual: np.ndarray) -> Steps:
-    """Interior point, then Newton; soft margins start from the best V so far."""
+    """Run the interior point, then Newton; soft margins start from the best V so far."""
     work = work_of_a_step(setting.reduced)
     centre = CENTRE if control.W is None else min(CENTRE, max(NEAR_CENTRE, control.state.gap))
     method = FrobeniusInteriorPoint(setting, control.W, centre)
     suspicious, stall = SUSPICIOUS_NORM**2, 0
     best = np.array([np.inf, np.inf])
-    while stall <= STALLS:
+    while stall <= STALLED_STEPS:
         if method.report(control):
             return None
         yield work
-        # A small margin shows in the gap late; before that in what the margins and the products still lack.
+        # The gap shows a small margin late; the residuals of margins and products show it earlier.
         progress = np.array([method.distance(), control.state.gap])
         stall = 0 if (progress < 0.9 * best).any() else stall + 1
         best = np.minimum(best, progress)
@@ -222,7 +220,7 @@ def interior_point(setting: Setting, control: Control, dual: np.ndarray) -> Step
     return None
 
 
-METHODS: dict[str, tuple[str, Method]] = {
+FROBENIUS_METHODS: dict[str, tuple[str, Method]] = {
     "active_set": ("active set", active_set),
     "coordinate_newton": ("coordinate descent + Newton", coordinate_newton),
     "interior_point": ("interior point", interior_point),

@@ -1,1 +1,1 @@
-"""Interior points: one engine, and what each norm adds to a Newton step."""
+"""Interior points: one engine, and the part of a Newton step that depends on the norm."""

@@ -1,14 +1,14 @@
-r"""Least-squares corrections of a nearly converged pair, where rounding ends the interior point early.
+r"""Least-squares corrections of a nearly converged pair, if rounding ends the interior point early.
 
-Spectral norm: multipliers whose adjoint has the singular vectors and the rank that V allows.
+Spectral norm: the corrected multipliers have an adjoint with the singular vectors and the rank that V permits.
 
-At the optimum the singular values of :math:`A^\top\lambda` vanish where those of V stay below its norm. The dual norm
-sums them, so rounding there costs the bound its first digits. The smallest relative change of the multipliers of active
-constraints that aligns :math:`A^\top\lambda` with the singular vectors of V, and then Newton's method on what is left
-outside its own leading ones, are least-squares problems.
+At the optimum the singular values of :math:`A^\top\lambda` vanish wherever the singular values of V are below the norm.
+The dual norm sums them, so their rounding affects the first digits of the bound. Two kinds of least-squares problems
+correct it: the smallest relative change of the multipliers of active constraints that aligns :math:`A^\top\lambda` with
+the singular vectors of V, and then Newton's method on the part outside its own leading singular vectors.
 
-Sum of absolute entries and largest entry: both are linear programs, whose vertex is known by the active constraints and
-the entries that are not zero (or below the bound). V and the multipliers each solve a linear system there.
+The sum of absolute entries and the largest entry are linear programs. The active constraints, and the entries that are
+not zero (or below the bound), determine a vertex. V and the multipliers each solve a linear system there.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from attsvm.core.reduction import constraint_rows
 from attsvm.solvers.common.relative_change import relative_change
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.common.ties import Ties
-from attsvm.solvers.interior_point.engine import SoftInteriorPoint
+from attsvm.solvers.interior_point.engine import InteriorPoint
 
-CORRECTIONS = 3
-# Of the objective along a face, in parts of it; and how many ends of faces are visited.
-FLAT, PIVOTS = 1e-12, 10
+ALIGNMENT_CORRECTIONS = 3
+# Change of the objective along a face below which it counts as flat, and number of ends of faces visited.
+FLAT_CHANGE, PIVOTS = 1e-12, 10
 
 
 class Active:
-    """The multipliers that a correction may change: of active constraints (rows, columns), and of the ties' basis.
+    """The multipliers that a correction may change: of active constraints (rows, columns) and of the ties' basis.
 
     Parameters
     ----------
     dual, slack : ndarray, shape (n, T)
-        Of inequalities, which are active where the first is the larger.
+        Of inequalities, which are active if the multiplier is larger than the slack.
     tie : ndarray, shape (k,)
     constant : ndarray, shape (n, T), optional
-        Multipliers that stay as they are, zero elsewhere: those of constraints that keep a loss.
+        Multipliers that do not change, of constraints that keep a loss; zero elsewhere.
 
     Attributes
     ----------
     values, size : ndarray, shape (J + k,)
-        Those multipliers, and the unit of their change.
+        The multipliers that change, and the unit of each change.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Active:
         self.size = np.append(own, np.full(len(tie), float(dual.max(initial=0.0)) or 1.0))
 
     @classmethod
-    def of(cls, setting: Setting, method: SoftInteriorPoint) -> Active:
-        """Read them off an iterate."""
+    def of(cls, setting: Setting, method: InteriorPoint) -> Active:
+        """Read the active constraints from an iterate."""
         x, upper = method.point, setting.terms.upper
         short = (x.dual > x.slack) & (x.loss > x.other) & setting.terms.rejected & np.isfinite(upper)
         return cls(setting.ties, x.dual, x.slack, method.term.tie, np.where(short, upper, 0.0))
 
     def join(self, row: int, column: int) -> None:
-        """Let a multiplier change that stayed as it was."""
+        """Let another multiplier change."""
         count = len(self.rows)
         self.values = np.insert(self.values, count, self.constant[row, column])
         self.size = np.insert(self.size, count, self.size.max(initial=0.0) or 1.0)
@@ -69,7 +69,7 @@ class Active:
         self.constant[row, column] = 0.0
 
     def move(self, rows: np.ndarray, target: np.ndarray) -> None:
-        """Change the multipliers, relatively the least, so that times ``rows`` (J + k, N) they are ``target`` (N,)."""
+        """Change the multipliers, relatively the least, so that their product with rows (J + k, N) is target (N,)."""
         self.values = self.values + self.size * relative_change(rows, self.values, self.size, target)
 
     def scatter(self) -> np.ndarray:
@@ -79,15 +79,15 @@ class Active:
         return dual + self._ties.tie_multipliers(self.values[count:])
 
 
-def aligned_multipliers(setting: Setting, method: SoftInteriorPoint) -> np.ndarray:
+def aligned_multipliers(setting: Setting, method: InteriorPoint) -> np.ndarray:
     """Correct the multipliers (n, T) of an iterate that has nearly converged.
 
     Parameters
     ----------
     setting : Setting
-        The method's own, without squared loss.
-    method : SoftInteriorPoint
-        With the spectral norm's term.
+        The method's setting, without squared loss.
+    method : InteriorPoint
+        A method with the spectral norm's term.
     """
     V, reduced, active = method.term.V, setting.reduced, Active.of(setting, method)
     delta, queries = reduced.factors_at(active.rows, active.columns)
@@ -98,7 +98,7 @@ def aligned_multipliers(setting: Setting, method: SoftInteriorPoint) -> np.ndarr
     k = max(1, int(np.count_nonzero(1.0 - sigma / sigma[0] < weight / weight.sum())))
     outside = np.ones(V.shape, dtype=bool)
     outside[:k, :k] = False
-    for _ in range(CORRECTIONS):
+    for _ in range(ALIGNMENT_CORRECTIONS):
         own = constraint_rows(delta @ U, queries @ Vt.T).reshape(-1, *V.shape)
         rotations = np.concatenate([own, U.T @ basis @ Vt.T])
         fixed = U.T @ force @ Vt.T
@@ -110,18 +110,18 @@ def aligned_multipliers(setting: Setting, method: SoftInteriorPoint) -> np.ndarr
     return active.scatter()
 
 
-def vertex(setting: Setting, method: SoftInteriorPoint, shared: bool) -> tuple[np.ndarray, np.ndarray]:
+def vertex(setting: Setting, method: InteriorPoint, shared: bool) -> tuple[np.ndarray, np.ndarray]:
     """Solve for V (p, r) and multipliers (n, T) at the vertex that an iterate has nearly reached.
 
-    Where the multipliers' system has no solution, the iterate is on a face along which the objective falls too slowly
-    for it to converge: V moves there to the face's end, as in a step of the primal simplex method.
+    If the multipliers' system has no solution, the iterate is on a face along which the objective falls too slowly to
+    converge. V then moves to the end of the face, as in a step of the primal simplex method.
 
     Parameters
     ----------
     setting : Setting
-        The method's own, without squared loss.
-    method : SoftInteriorPoint
-        With the term of a linear program.
+        The method's setting, without squared loss.
+    method : InteriorPoint
+        A method with the term of a linear program.
     shared : bool
         The largest entry instead of the sum of absolute entries.
     """
@@ -132,7 +132,7 @@ def vertex(setting: Setting, method: SoftInteriorPoint, shared: bool) -> tuple[n
         free = np.minimum(term.upper, term.lower) < np.maximum(term.above, term.below)
     V, fall = _nearest_vertex(setting, term.V, active, free, shared)
     for _ in range(PIVOTS):
-        if not np.abs(fall).max() > FLAT or not _pivot(setting, V, fall, active, free, shared):
+        if not np.abs(fall).max() > FLAT_CHANGE or not _pivot(setting, V, fall, active, free, shared):
             break
         V, fall = _nearest_vertex(setting, V, active, free, shared)
     return V, active.scatter()
@@ -143,8 +143,8 @@ def _nearest_vertex(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Solve for V (p, r) and multipliers with given active constraints and free entries, bool (p, r).
 
-    Returns V, and the direction (p, r) along which the objective still falls while these constraints stay active: what
-    the multipliers' system lacks, zero where it has a solution.
+    Returns V, and the direction (p, r) along which the objective still falls while these constraints stay active: the
+    residual of the multipliers' system, zero if it has a solution.
     """
     reduced, ties, rows, columns = setting.reduced, setting.ties, active.rows, active.columns
     flat, force, loose = V.ravel(), reduced.adjoint(active.constant).ravel(), free.ravel()
@@ -171,7 +171,7 @@ def _nearest_vertex(
 
 
 def _pivot(setting: Setting, V: np.ndarray, fall: np.ndarray, active: Active, free: np.ndarray, shared: bool) -> bool:
-    """Move V (p, r), in place, along ``fall`` to the first bound or constraint it meets, which changes sides there."""
+    """Move V (p, r), in place, along ``fall`` to the first bound or constraint, which becomes free or active."""
     if shared and free.all():
         return False
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -199,5 +199,5 @@ def _pivot(setting: Setting, V: np.ndarray, fall: np.ndarray, active: Active, fr
 
 
 def _until_zero(value: np.ndarray, change: np.ndarray) -> np.ndarray:
-    """Give the steps after which values reach zero, infinite where they move away from it."""
+    """Compute the step lengths after which values reach zero, infinite for values that move away from zero."""
     return np.where(value * change < 0, -value / change, np.inf)

@@ -1,13 +1,13 @@
-r"""Interior point for soft margins and priors, for the norms of :mod:`attsvm.solvers.interior_point.terms`.
+r"""Interior point for hard and soft margins with priors, for the norms of :mod:`attsvm.solvers.interior_point.terms`.
 
-With :math:`A(V) + \xi - s = c`, multipliers :math:`\lambda` of :math:`s \ge 0` and :math:`\nu = C - \lambda` of
-:math:`\xi \ge 0`, a Newton step on the perturbed complementarity conditions :math:`s\lambda = \xi\nu = \mu` gives
+Let :math:`A(V) + \xi - s = c`, with multipliers :math:`\lambda` of :math:`s \ge 0` and :math:`\nu = C - \lambda` of
+:math:`\xi \ge 0`. A Newton step on the perturbed complementarity conditions :math:`s\lambda = \xi\nu = \mu` gives
 
 .. math:: d\lambda = \Theta\,(g - A(dV)), \qquad
-   \Theta^{-1} = \frac{s}{\lambda} + \begin{cases} \xi/\nu & \text{hinge} \\ 1/(2C) & \text{its square} \\
-   0 & \text{hard margin} \end{cases},
+   \Theta^{-1} = \frac{s}{\lambda} + \begin{cases} \xi/\nu & \text{hinge} \\ 1/(2C) & \text{squared hinge} \\
+   0 & \text{hard margin} \end{cases}.
 
-so that the slack of the hinge only changes the diagonal. What is left, :math:`H\,dV - A^\top d\lambda`,
+The slack of the hinge thus changes the diagonal only. The other part of the system, :math:`H\,dV - A^\top d\lambda`,
 depends on the norm alone. Predictor-corrector steps follow Mehrotra (SIAM J. Optim. 2, 1992).
 """
 
@@ -28,20 +28,24 @@ from attsvm.solvers.common.ties import Ties
 
 MAX_STEPS = 120
 STEP_BACK = 0.97
-WHOLE = 1.0 / STEP_BACK  # so long that all of the step is taken
-STALLS = 20
-# Products and residuals this far below the gap asked for, in parts of it: what keeps the gap open is rounding.
+FULL_STEP = 1.0 / STEP_BACK  # length above which a step is taken in full
+# Number of steps without progress after which a run ends: rounding keeps the gap open.
+STALLED_STEPS = 20
+# Sum of products and residuals, over the requested gap, below which only rounding keeps the gap open.
 NEGLIGIBLE = 1e-6
+# First mu, over the objective per token.
 CENTRE = 10.0
 HARD_CENTRE = 1.0  # from a feasible start with multipliers inside the dual ball
-ROUNDING = 8.0 * float(np.finfo(float).eps)
-# Sizes, in the dual norm, of A^T lam at the start and of that of multipliers that join.
+RESIDUAL_ROUNDING = 8.0 * float(np.finfo(float).eps)
+# Dual norm of A^T lam at the start, and of the multipliers that join.
 BALL, JOINING_BALL = 0.5, 0.1
-FLOOR = 0.1  # smallest slack of a hard margin to start from
+LEAST_SLACK = 0.1  # smallest slack of a hard margin's start, over the margin
 
 
 class Term(ABC):
-    """What steps need of a norm; one without bounds of its own has no products, and any step keeps within them.
+    """The part of a Newton step that depends on the norm.
+
+    A norm without bounds has no products, and every step length keeps within its bounds.
 
     Attributes
     ----------
@@ -54,7 +58,7 @@ class Term(ABC):
     degree : int
         Number of its complementarity products.
     least : float
-        The smallest mu to aim at.
+        Smallest mu that a step may aim at.
     """
 
     V: Any
@@ -65,7 +69,7 @@ class Term(ABC):
 
     @abstractmethod
     def start(self, V: np.ndarray, mu: float) -> None:
-        """Begin at V (p, r), on the ties, with products of the size of mu."""
+        """Start at V (p, r), which satisfies the ties, with products near mu."""
 
     @abstractmethod
     def factor(self, theta: np.ndarray, adjoint: np.ndarray) -> None:
@@ -73,7 +77,7 @@ class Term(ABC):
 
     @abstractmethod
     def direction(self, centre: float, before: Any, g: np.ndarray) -> Any:
-        """Direction with fields V, tie and dual (n, T), Theta (g - A(V)).
+        """Compute a direction with fields V, tie and dual (n, T) = Theta (g - A(V)).
 
         ``before`` is the predictor's direction (None for the predictor itself).
         """
@@ -83,25 +87,25 @@ class Term(ABC):
         return 0.0
 
     def after(self, move: Any, primal: float, dual: float) -> float:
-        """Complementarity after a step."""
+        """Sum of the complementarity products after a step."""
         return 0.0
 
     def lengths(self, move: Any) -> tuple[float, float]:
         """Largest primal and dual step."""
-        return WHOLE, WHOLE
+        return FULL_STEP, FULL_STEP
 
     @abstractmethod
     def advance(self, move: Any, primal: float, dual: float) -> None:
         """Take the step."""
 
-    def finish(self, run: Run, last: bool) -> bool:
-        """Correct a nearly converged iterate, the ``last`` one at the latest; whether the run is over."""
+    def finish(self, run: InteriorPointRun, last: bool) -> bool:
+        """Correct a nearly converged iterate, at the latest the ``last`` one; returns whether the run has ended."""
         return False
 
 
 @dataclass
 class Slacks:
-    """Slack s, loss xi, and their multipliers lam and nu, each (n, T): a point, or a direction from one."""
+    """Slack s, loss xi and their multipliers lam and nu, each (n, T), at a point or along a direction."""
 
     slack: np.ndarray
     dual: np.ndarray
@@ -112,15 +116,15 @@ class Slacks:
 Direction = Callable[[float, tuple[Slacks, Any] | None], tuple[Slacks, Any]]
 
 
-class SoftInteriorPoint:
-    """Predictor-corrector steps for one problem: an iterate and the Newton directions from it.
+class InteriorPoint:
+    """Predictor-corrector steps for one problem: an iterate and its Newton directions.
 
     Parameters
     ----------
     V : ndarray, shape (p, r)
-        Where to start.
+        Starting point.
     centre : float
-        The first mu, in parts of the objective a token: far from the bounds, since multipliers do not fit V yet.
+        First mu over the objective per token. It is large because the first multipliers do not fit V.
     """
 
     def __init__(self, setting: Setting, term: Term, V: np.ndarray, centre: float = CENTRE) -> None:
@@ -131,9 +135,9 @@ class SoftInteriorPoint:
         self.point = self._central_point(setting.on_ties(V), centre)
 
     def _central_point(self, V: np.ndarray, centre: float) -> Slacks:
-        """Slacks and multipliers on the central path that fit the margins of V; stationarity is off.
+        """Compute slacks and multipliers on the central path from the margins of V; stationarity does not hold.
 
-        A hard margin that V violates starts from a slack of the size of the margin.
+        A hard margin that V violates starts with slacks of the size of the margin.
         """
         shortfall = np.where(self._inner, self.terms.cost - self.reduced.apply(V), 0.0)
         mu = centre * (self.terms.size(V) + self.terms.loss(shortfall)) / max(1, int(self._inner.sum()))
@@ -145,7 +149,7 @@ class SoftInteriorPoint:
         return point
 
     def _enter_ball(self, dual: np.ndarray, size: float) -> None:
-        """Shorten multipliers (n, T) of a hard margin, which small slacks make large, to A^T lam of moderate size."""
+        """Shorten multipliers (n, T) of a hard margin, which small slacks make large, until A^T lam has this size."""
         if self.terms.hard and not self.terms.squared:
             length = self.terms.norm.dual(self.reduced.adjoint(dual))
             dual *= min(1.0, size / length) if length > 0 else 1.0
@@ -153,7 +157,7 @@ class SoftInteriorPoint:
     def _fitting(self, shortfall: np.ndarray, mu: float) -> Slacks:
         inner = self._inner
         if self.terms.hard:
-            shortfall = np.minimum(shortfall, -FLOOR * float(np.abs(self.terms.cost[inner]).max(initial=0.0)))
+            shortfall = np.minimum(shortfall, -LEAST_SLACK * float(np.abs(self.terms.cost[inner]).max(initial=0.0)))
         slack, dual, loss, other = self.terms.central(shortfall, mu)
         return Slacks(
             np.where(inner, slack, 1.0),
@@ -163,9 +167,9 @@ class SoftInteriorPoint:
         )
 
     def adopt(self, dual: np.ndarray, ties: Ties, centre: float) -> None:
-        """Begin with multipliers (n, T) of a similar problem, ``centre`` away from zero, in parts of them.
+        """Start from multipliers (n, T) of a similar problem, raised to at least ``centre`` times their mean.
 
-        None of those that are lifted may dominate A^T lam.
+        No raised multiplier may dominate A^T lam.
         """
         x, inner = self.point, self._inner
         count = int(inner.sum())
@@ -175,7 +179,7 @@ class SoftInteriorPoint:
         self.term.tie = ties.from_multipliers(dual)
 
     def extend(self, setting: Setting) -> None:
-        """Let rejected tokens of a larger working set join, on the central path of the present complementarity."""
+        """Add the rejected tokens of a larger working set, on the central path at the current complementarity."""
         entering = setting.terms.rejected & ~self._inner
         x, members = self.point, self._inner
         mu = float((x.slack * x.dual)[members].mean())
@@ -195,12 +199,12 @@ class SoftInteriorPoint:
         x, V = self.point, self.term.V
         loss = x.loss if self._hinge else self.terms.shift * x.dual
         residual = self.terms.cost - self.reduced.apply(V) - loss + x.slack
-        # Slacks follow the steps of V: rounding of the margins must not be multiplied by theta in every step.
-        noise = ROUNDING * (self.reduced.lengths * float(np.linalg.norm(V)) + np.abs(self.terms.cost))
+        # Slacks follow the steps of V: a residual below the rounding of the margins must not grow with every step.
+        noise = RESIDUAL_ROUNDING * (self.reduced.lengths * float(np.linalg.norm(V)) + np.abs(self.terms.cost))
         return np.where(self._inner & (np.abs(residual) > noise), residual, 0.0)
 
     def _prepare(self) -> Direction:
-        """Factor the Newton system and return what maps mu and the predictor to a direction."""
+        """Factor the Newton system; returns a function from mu and the predictor to a direction."""
         x, inner, terms, term = self.point, self._inner, self.terms, self.term
         residual = self._lacking()
         dual_residual = np.where(inner, terms.upper - x.dual - x.other, 0.0) if self._hinge else np.zeros(inner.shape)
@@ -231,7 +235,7 @@ class SoftInteriorPoint:
 
     def step(self) -> bool:
         """Take one step; False when rounding ends the progress."""
-        # Close to the solution quotients of vanishing slacks may overflow; what matters of that is caught below.
+        # Quotients of vanishing slacks may overflow near the solution; tests below reject such a direction.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             try:
                 return self._step()
@@ -239,7 +243,7 @@ class SoftInteriorPoint:
                 return False
 
     def distance(self) -> float:
-        """Complementarity and what the margins lack in units of it: the progress of this method alone."""
+        """Measure the progress of this method alone: complementarity plus the residuals of the margins."""
         return self.term.complementarity() + self._complementarity(self.point) + float(np.abs(self._lacking()).sum())
 
     def _step(self) -> bool:
@@ -287,31 +291,31 @@ def after_step(x: Slacks, move: Slacks, primal: float, dual: float) -> Slacks:
 
 
 def longest(value: np.ndarray, change: np.ndarray) -> float:
-    """Largest step, at most :data:`WHOLE`, that keeps value + step change nonnegative."""
+    """Compute the largest step, at most :data:`FULL_STEP`, that keeps value + step change nonnegative."""
     shrinking = change < 0
-    return float((-value[shrinking] / change[shrinking]).min(initial=WHOLE))
+    return float((-value[shrinking] / change[shrinking]).min(initial=FULL_STEP))
 
 
-class Run:
-    """An interior point that reports to a problem.
+class InteriorPointRun:
+    """An interior point that reports to the control of a problem.
 
     Parameters
     ----------
     setting : Setting
-        The problem; the method works in V / ``unit``.
+        The problem; the method works with V / ``unit``.
     term : callable
-        The norm's term from the method's own setting.
+        Maps the method's setting to the term of the norm.
     V : ndarray, shape (p, r)
-        Where to start, of the setting.
+        Starting point, in the coordinates of ``setting``.
     centre : float
-        As for :class:`SoftInteriorPoint`.
+        As for :class:`InteriorPoint`.
     working : ndarray of bool, shape (n, T), optional
-        A working set to begin with.
+        The first working set.
 
     Attributes
     ----------
     own : Setting
-        That of the method.
+        The method's setting.
     """
 
     def __init__(
@@ -326,7 +330,7 @@ class Run:
     ) -> None:
         self.setting, self.control, self.unit = setting, control, unit
         self.own = setting.scaled(unit) if working is None else setting.scaled(unit).on(working)
-        self.method = SoftInteriorPoint(self.own, term(self.own), V / unit, centre)
+        self.method = InteriorPoint(self.own, term(self.own), V / unit, centre)
 
     @property
     def pair(self) -> tuple[np.ndarray, np.ndarray]:
@@ -335,14 +339,14 @@ class Run:
 
     @property
     def gap(self) -> float:
-        """The gap in parts of the norm: where losses are most of the objective, the control's hardly shows progress."""
+        """Gap relative to the norm; the control's gap hardly shows progress if losses dominate the objective."""
         state, size = self.control.state, self.own.terms.size(self.method.term.V) * self.unit
         return state.gap * max(1.0, state.objective * self.control.unit / size) if size > 0 else np.inf
 
     def correct(self, last: bool, correction: Callable[[], tuple[np.ndarray, np.ndarray]]) -> bool:
-        """Report a corrected V and multipliers of an iterate within the gap asked for, or of the ``last`` one.
+        """Report a corrected pair of an iterate that has reached the requested gap, or of the ``last`` one.
 
-        Returns whether the run is over.
+        Returns whether the run has ended.
         """
         tol = self.control.tol * self.own.terms.size(self.method.term.V)
         if self.own.terms.shift > 0 or not (last or self.method.distance() < tol):
@@ -354,7 +358,7 @@ class Run:
         return self.setting.report(V * self.unit, dual, self.control, steps=0)
 
     def steps(self, work: Callable[[Reduced], float]) -> Iterator[float]:
-        """Step until the control is satisfied or progress ends, yielding the work of each step on its constraints."""
+        """Step until the control is satisfied or progress ends; yields the work of each step."""
         method, term, best, stall, longest_step = self.method, self.method.term, np.inf, 0, 0.0
         for _ in range(MAX_STEPS):
             if self.setting.report(*self.pair, self.control) or (not self._grow() and term.finish(self, False)):
@@ -366,13 +370,13 @@ class Run:
             distance = method.distance()
             best, stall = (distance, 0) if distance < 0.9 * best else (best, stall + 1)
             below = NEGLIGIBLE * self.control.tol * method.terms.size(term.V)
-            if stall > STALLS or distance < below or not method.step():
+            if stall > STALLED_STEPS or distance < below or not method.step():
                 break
             longest_step = max(longest_step, self.control.seconds - began)
         term.finish(self, True)
 
     def _grow(self) -> bool:
-        """Let constraints join the working set that are violated more than any in it; whether there are some."""
+        """Add constraints that are violated more than any in the working set; returns whether there are any."""
         reduced, working = self.setting.reduced, self.own.terms.rejected
         if working.sum() == reduced.rejected.sum():
             return False

@@ -1,11 +1,12 @@
 r"""Interior point for the Frobenius norm, hard or soft margin, with or without a prior, in the space of W.
 
-For correlated tokens the coordinate method is slow and working sets change often; the steps of
-:mod:`attsvm.solvers.interior_point.engine` hardly depend on that. Half the square of the norm contributes the identity,
+The coordinate method is slow for correlated tokens, and working sets change often; the steps of
+:mod:`attsvm.solvers.interior_point.engine` hardly depend on the correlation. Half the squared norm contributes the
+identity,
 
 .. math:: (I + A^\top \Theta A)\, dV - B^\top d\nu = \mathrm{rhs}, \qquad B\,dV = 0,
 
-B an orthonormal basis of the ties' rows, which are thus kept exactly: the system of
+with B an orthonormal basis of the ties' rows, so that ties hold exactly. This is the system of
 :mod:`attsvm.solvers.common.diagonal_normal` with a diagonal of ones.
 """
 
@@ -17,8 +18,8 @@ from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.interior_point.engine import CENTRE, Slacks, SoftInteriorPoint, Term
-from attsvm.solvers.interior_point.terms import Move
+from attsvm.solvers.interior_point.engine import CENTRE, InteriorPoint, Slacks, Term
+from attsvm.solvers.interior_point.terms import TermMove
 from attsvm.solvers.schedule import BLAS_RATE, COORDINATE_OPERATIONS, OVERHEAD, STEP_OPERATIONS, STREAM_RATE
 
 
@@ -40,21 +41,21 @@ class EuclideanTerm(Term):
         self._solve = self._system.factor(1.0, theta)
         self._lack = adjoint + self._ties.adjoint(self.tie) - self.V
 
-    def direction(self, centre: float, before: Move | None, g: np.ndarray) -> Move:
+    def direction(self, centre: float, before: TermMove | None, g: np.ndarray) -> TermMove:
         """Solve for the direction; the term is quadratic, so predictor and corrector differ only in g."""
-        return Move(*self._solve(self._lack, g))
+        return TermMove(*self._solve(self._lack, g))
 
-    def advance(self, move: Move, primal: float, dual: float) -> None:
+    def advance(self, move: TermMove, primal: float, dual: float) -> None:
         """Take the step."""
         self.V = self.V + primal * move.V
         self.tie = self.tie + dual * move.tie
 
 
-class FrobeniusInteriorPoint(SoftInteriorPoint):
-    """The engine's steps with a start of its own for hard margins.
+class FrobeniusInteriorPoint(InteriorPoint):
+    """Steps of the engine, with another start for hard margins.
 
-    Slacks of the size of the margin and multipliers that meet each constraint by itself save a third of the steps that
-    a start on the central path takes. A soft margin starts from V (p, r), ``centre`` away from the bounds.
+    Slacks of the size of the margin, and multipliers that meet each constraint by itself, save a third of the steps of
+    a start on the central path. A soft margin starts from V (p, r), ``centre`` away from the bounds.
     """
 
     def __init__(self, setting: Setting, V: np.ndarray | None = None, centre: float = CENTRE) -> None:
@@ -77,7 +78,7 @@ class FrobeniusInteriorPoint(SoftInteriorPoint):
         )
 
     def report(self, control: Control) -> bool:
-        """Report both V and the adjoint of the multipliers, which is the better one near the end."""
+        """Report V and the adjoint of the multipliers, which is better near the end."""
         dual = self.scattered_dual(self._setting)
         adjoint = self.reduced.adjoint(dual)
         self._setting.offer(self.term.V, control)
@@ -91,7 +92,7 @@ def work_of_a_step(reduced: Reduced) -> float:
 
 
 def work_at(shape: tuple[int, int, int, int], rejected: int, tied: int) -> float:
-    """Estimate the same for a problem of shape (n, T, p, r) with so many constraints of both kinds."""
+    """Estimate the work of one step of shape (n, T, p, r), from the numbers of rejected and tied tokens."""
     n, T, p, r = shape
     passes = (STEP_OPERATIONS + COORDINATE_OPERATIONS * p) * n * T / STREAM_RATE
     if rejected < p * r:

@@ -1,16 +1,17 @@
 r"""Entrywise l_p norms, 1 < p < inf, hard margins: the engine's steps on the smooth side of the duality.
 
 Minimise :math:`\tfrac{1}{p}\sum|V_k|^p` subject to :math:`A(V) \ge 1`. At the optimum :math:`V = \varphi_q(M)` with
-:math:`M = A^\top\lambda + B^\top\nu`, :math:`\varphi_q(M) = \mathrm{sign}(M)|M|^{q-1}` and 1/p + 1/q = 1. Of the two
-potentials one is twice differentiable: for p > 2 the primal one, whose Newton step has :math:`h = (p-1)|V|^{p-2}` in
+:math:`M = A^\top\lambda + B^\top\nu`, :math:`\varphi_q(M) = \mathrm{sign}(M)|M|^{q-1}` and 1/p + 1/q = 1. One of the
+two potentials is twice differentiable. For p > 2 it is the primal one, whose Newton step has :math:`h =
+(p-1)|V|^{p-2}` in
 
-.. math:: h\,dV - A^\top d\lambda - B^\top d\nu = \mathrm{rhs},
+.. math:: h\,dV - A^\top d\lambda - B^\top d\nu = \mathrm{rhs}.
 
-for p < 2 the dual one, whose step is the same with :math:`h = 1/((q-1)|M|^{q-2})` once V is the unknown. By
-Young's inequality :math:`\tfrac1p\sum|V_k|^p + \tfrac1q\sum|M_k|^q - \langle V, M\rangle \ge 0`. This is a part of the
-duality gap like the products of slacks and multipliers, and is counted with them: the barrier falls only as fast as
-Newton's method converges. Exponents far from 2 are reached through intermediate ones, each started from its neighbour's
-answer.
+For p < 2 it is the dual one, whose step is the same with :math:`h = 1/((q-1)|M|^{q-2})` once V is the unknown. By
+Young's inequality :math:`\tfrac1p\sum|V_k|^p + \tfrac1q\sum|M_k|^q - \langle V, M\rangle \ge 0`. This difference is a
+part of the duality gap, like the products of slacks and multipliers, and is counted with them: the barrier falls only
+as fast as Newton's method converges. Exponents far from 2 are reached through intermediate ones, each started from its
+neighbour's answer.
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ from attsvm.core.norms import entrywise, entrywise_norm
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.interior_point.engine import WHOLE, Run, Term
+from attsvm.solvers.interior_point.engine import FULL_STEP, InteriorPointRun, Term
 from attsvm.solvers.interior_point.euclidean import work_of_a_step
-from attsvm.solvers.interior_point.terms import Move
+from attsvm.solvers.interior_point.terms import TermMove
 
-# Curvature of entries near zero, in parts of the largest entry's.
-FLOOR = 1e-13
-# The larger of p and q grows by at most this factor between neighbours.
-GROWTH = 4.0
+# Curvature of an entry near zero, over the curvature of the largest entry.
+CURVATURE_FLOOR = 1e-13
+# Largest factor between neighbours of the larger of p and q.
+EXPONENT_GROWTH = 4.0
 NEIGHBOUR_GAP = 1e-2
-# The first mu, in parts of the objective a token, and the last to aim at, in parts of the gap asked for.
-FIRST, LAST = 0.05, 0.01
-INSIDE = 0.1  # over p: strictly feasible, and p-th powers still of size one
-SHORTEST = 1e-6  # step that is tried last
+# First mu, over the objective per token, and smallest mu, over the requested gap.
+FIRST_POWER_MU, LAST_POWER_MU = 0.05, 0.01
+POWER_DEPTH = 0.1  # slack of the start times p: strictly feasible, and p-th powers still of size one
+SHORTEST = 1e-6  # smallest step that is tried
 
 
 @dataclass
-class PowerMove(Move):
-    """The same with the adjoint of the multipliers, (p, r)."""
+class PowerMove(TermMove):
+    """A direction with the adjoint of its multipliers, (p, r)."""
 
     adjoint: np.ndarray
 
 
 class PowerTerm(Term):
-    """The p-th power of an l_p norm; the setting is in units in which the norm of the solution is near one."""
+    """The p-th power of an l_p norm, in units in which the norm of the solution is near one."""
 
     def __init__(self, setting: Setting, system: DiagonalNormal, least: float) -> None:
         norm = setting.terms.norm
@@ -72,12 +73,12 @@ class PowerTerm(Term):
         return self._distance
 
     def after(self, move: PowerMove, primal: float, dual: float) -> float:
-        """Measure the same after a step."""
+        """Measure the distance from a solution after a step."""
         return self._separation(self.V + primal * move.V, self._adjoint + dual * move.adjoint)
 
     def lengths(self, move: PowerMove) -> tuple[float, float]:
-        """Largest steps that leave powers of the size that they have at a solution, or less than now."""
-        length, most = WHOLE, max(1.0, self.complementarity())
+        """Largest steps after which powers have the size that they have at a solution, or are smaller than now."""
+        length, most = FULL_STEP, max(1.0, self.complementarity())
         while length > SHORTEST and not self.after(move, length, length) <= most:
             length *= 0.5
         return length, length
@@ -88,9 +89,9 @@ class PowerTerm(Term):
         primal_side = self.p > 2
         here, there, r = (self.V, self._adjoint, self.p) if primal_side else (self._adjoint, self.V, self.q)
         slope = np.sign(here) * np.abs(here) ** (r - 1)
-        # An entry that passes through zero has no curvature of its own: that where its counterpart puts it is used.
+        # An entry that passes through zero has no curvature; its counterpart determines one.
         size = np.maximum(np.abs(here), np.abs(there) ** (1 / (r - 1)))
-        curvature = (r - 1) * np.maximum(size ** (r - 2), FLOOR * float(size.max()) ** (r - 2))
+        curvature = (r - 1) * np.maximum(size ** (r - 2), CURVATURE_FLOOR * float(size.max()) ** (r - 2))
         if primal_side:
             h, self._lack = curvature, self._adjoint - slope
         else:
@@ -120,12 +121,12 @@ def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Cont
     for power in exponents(p):
         stage = control if power == p else control.inner(NEIGHBOUR_GAP)
         part = replace(setting, terms=replace(setting.terms, norm=entrywise_norm(power)))
-        least = LAST * stage.tol / int(reduced.rejected.sum())
+        least = LAST_POWER_MU * stage.tol / int(reduced.rejected.sum())
         term = partial(PowerTerm, system=system, least=least)
-        run = Run(part, stage, term, (1.0 + INSIDE / power) * W, FIRST, entrywise(W, power))
+        run = InteriorPointRun(part, stage, term, (1.0 + POWER_DEPTH / power) * W, FIRST_POWER_MU, entrywise(W, power))
         # In these units sum(lam c) = ||A^T lam||_q = 1 at the optimum.
         size = entrywise(reduced.adjoint(part.terms.clip(dual)), run.method.term.q)
-        run.method.adopt(dual / max(size, 1e-300), system, FIRST)
+        run.method.adopt(dual / max(size, 1e-300), system, FIRST_POWER_MU)
         yield from run.steps(work_of_a_step)
         if stage is not control:
             control.iterations += stage.iterations
@@ -139,6 +140,6 @@ def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Cont
 def exponents(p: float) -> list[float]:
     """Exponents from the neighbourhood of 2 to p."""
     distance = max(p, p / (p - 1.0)) / 2.0
-    steps = max(1, int(np.ceil(np.log(distance) / np.log(GROWTH))))
+    steps = max(1, int(np.ceil(np.log(distance) / np.log(EXPONENT_GROWTH))))
     exponents = [2.0 * distance ** (k / steps) for k in range(1, steps)]
     return [e if p > 2 else e / (e - 1.0) for e in exponents] + [p]

@@ -1,7 +1,7 @@
-r"""The nuclear and the spectral norm in the soft-margin interior point: semidefinite completions of V.
+r"""The nuclear and the spectral norm in the interior point: semidefinite completions of V.
 
-H is the Nesterov-Todd scaling of X and Z (Todd, Toh and Tutuncu, SIAM J. Optim. 8, 1998), whose shape makes the trace
-or the bound of X the norm (Fazel, Hindi and Boyd, ACC 2001). See :mod:`attsvm.solvers.interior_point.terms`.
+H is the Nesterov-Todd scaling of X and Z (Todd, Toh and Tutuncu, SIAM J. Optim. 8, 1998). The trace or the bound of X
+is the norm of V (Fazel, Hindi and Boyd, ACC 2001). See :mod:`attsvm.solvers.interior_point.terms`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from attsvm.core.cholesky import factor, refined
+from attsvm.core.error_free import EPS
 from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.common.ties import bordered_solver
 from attsvm.solvers.interior_point.alignment import aligned_multipliers
-from attsvm.solvers.interior_point.engine import Run, Term, longest
+from attsvm.solvers.interior_point.engine import InteriorPointRun, Term, longest
 from attsvm.solvers.interior_point.euclidean import work_of_a_step
-from attsvm.solvers.interior_point.terms import Move
+from attsvm.solvers.interior_point.terms import TermMove
 from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.schedule import (
     FEW_CONSTRAINTS,
@@ -31,12 +32,10 @@ from attsvm.solvers.schedule import (
     nuclear_interior_work,
 )
 
-EPS = float(np.finfo(float).eps)
-
 
 @dataclass
-class ConeMove(Move):
-    """The same with the bound t or the adjoint N, and X and Z in scaled coordinates."""
+class ConeMove(TermMove):
+    """A direction with the bound t or the adjoint N, and X and Z in scaled coordinates."""
 
     free: Any
     scaled_x: np.ndarray
@@ -44,7 +43,7 @@ class ConeMove(Move):
 
 
 class _Semidefinite(Term):
-    """What the nuclear and the spectral norm share: X and Z (p + r, p + r), and their scaling.
+    """The common part of the nuclear and the spectral norm: X and Z (p + r, p + r), and their scaling.
 
     Attributes
     ----------
@@ -87,14 +86,14 @@ class _Semidefinite(Term):
 
 
 class NuclearTerm(_Semidefinite):
-    r"""The nuclear norm, half the trace of X = [[P, V], [V^T, Q]]; Z = [[I, -N], [-N^T, I]]/2, and N is to equal M.
+    r"""The nuclear norm, half the trace of X = [[P, V], [V^T, Q]]; Z = [[I, -N], [-N^T, I]]/2, where N must equal M.
 
-    With G the scaling (G Z G = X) a step obeys :math:`dV = F_{12} + \mathcal{K}\,dN`, :math:`\mathcal{K}\,dN =
-    \tfrac12(G_{11}\,dN\,G_{22} + G_{12}\,dN^\top G_{12})` and F what complementarity lacks. Few
+    Let G be the scaling (G Z G = X) and F the residual of complementarity. A step satisfies :math:`dV = F_{12} +
+    \mathcal{K}\,dN` with :math:`\mathcal{K}\,dN = \tfrac12(G_{11}\,dN\,G_{22} + G_{12}\,dN^\top G_{12})`. Few
     constraints are solved for their multipliers, with the matrix :math:`A\mathcal{K}A^\top + \Theta^{-1}`; many for
     :math:`dV = F_{12} + Lw`, :math:`\mathcal{K} = LL^\top`, with the matrix :math:`I + L^\top A^\top\Theta A L`.
 
-    The first matrix costs more than the second where constraints outnumber the entries of V, and ends closer to the
+    If constraints outnumber the entries of V, the first matrix costs more than the second and ends closer to the
     solution.
     """
 
@@ -106,7 +105,7 @@ class NuclearTerm(_Semidefinite):
         self.extend(setting)
 
     def extend(self, setting: Setting) -> None:
-        """Take the constraints of another setting."""
+        """Use the constraints of another setting."""
         self._setting = setting
         self._ties = setting.ties
         self._where = np.nonzero(setting.reduced.rejected)
@@ -152,7 +151,7 @@ class NuclearTerm(_Semidefinite):
             self._factor_entries()
 
     def _kernel(self, M: np.ndarray) -> np.ndarray:
-        """Apply the operator of the class's derivation to matrices (..., p, r)."""
+        """Apply the operator K of the class's derivation to matrices (..., p, r)."""
         mirror = self._G12 @ np.swapaxes(M, -1, -2) @ self._G12
         return 0.5 * (self._G11 @ M @ self._G22 + mirror)
 
@@ -220,8 +219,8 @@ class NuclearTerm(_Semidefinite):
         self.adjoint = self.adjoint + dual * move.free
         self.Z = self._slack(self.adjoint)
 
-    def finish(self, run: Run, last: bool) -> bool:
-        """Try Newton on the face each time the gap has fallen far enough, of the best pair at last."""
+    def finish(self, run: InteriorPointRun, last: bool) -> bool:
+        """Try Newton on the face each time the gap has fallen far enough, and on the best pair at the end."""
         gap, control = run.gap, run.control
         if not self._gaps or not (last or gap < self._gaps[0]):
             return False
@@ -241,9 +240,9 @@ class NuclearTerm(_Semidefinite):
 
 
 class SpectralTerm(_Semidefinite):
-    """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 is to equal M.
+    """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 must equal M.
 
-    A second run solves for the change of the multipliers, which as Theta (g - A(dV)) loses its digits where C is large.
+    A second run solves for the change of the multipliers; Theta (g - A(dV)) loses its digits if C is large.
     """
 
     def __init__(self, setting: Setting, is_second: bool = False) -> None:
@@ -318,7 +317,7 @@ class SpectralTerm(_Semidefinite):
         self.Z = 0.5 * (Z + Z.T)
         self.tie = self.tie + dual * move.tie
 
-    def finish(self, run: Run, last: bool) -> bool:
+    def finish(self, run: InteriorPointRun, last: bool) -> bool:
         """Align the multipliers with V."""
         return run.correct(last, lambda: (self.V, aligned_multipliers(run.own, run.method)))
 

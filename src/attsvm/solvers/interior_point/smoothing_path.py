@@ -1,24 +1,22 @@
-r"""Every norm, hard and soft margins, priors and ties: the path of minimisers of the smoothed problem.
+r"""The path of minimisers of the smoothed problem: every norm, hard and soft margins, priors and ties.
 
-With the smooth approximation :math:`f_\mu` of the norm (:mod:`attsvm.core.norms.norm`) and the logarithmic barrier of
-slack and loss (:mod:`attsvm.proofs.objective`) the problem is one smooth convex minimisation for each
-:math:`\mu`,
+Let :math:`f_\mu` be the smooth approximation of the norm (:mod:`attsvm.core.norms.norm`). The logarithmic barrier of
+slack and loss is in :mod:`attsvm.proofs.objective`. The problem is one smooth convex minimisation for each :math:`\mu`,
 
-.. math:: \min_V\; f_\mu(V) + \sum_{it} \ell_\mu\big(c_{it} - A(V)_{it}\big), \qquad BV = \mathrm{const},
+.. math:: \min_V\; f_\mu(V) + \sum_{it} \ell_\mu\big(c_{it} - A(V)_{it}\big), \qquad BV = \mathrm{const}.
 
-whose multipliers :math:`\lambda = \ell_\mu'` lie between 0 and C by construction and whose stationarity is
-:math:`\nabla f_\mu(V) = A^\top\lambda + B^\top\nu` with a gradient in the unit ball of the dual norm: a minimiser
-certifies itself to a gap of order :math:`\mu`. Ties are eliminated by a basis of the null space of B. A Newton step dV
-also improves the multipliers, to :math:`\lambda - \Theta A(dV)` with :math:`\Theta = \ell_\mu''`: those satisfy
-stationarity to the accuracy of the linear solution, not of the slacks, which are differences of near equals.
+Its multipliers :math:`\lambda = \ell_\mu'` lie between 0 and C by construction. Stationarity reads :math:`\nabla
+f_\mu(V) = A^\top\lambda + B^\top\nu`, and the gradient lies in the unit ball of the dual norm: a minimiser certifies
+itself to a gap of order :math:`\mu`. A basis of the null space of B eliminates the ties. A Newton step dV also improves
+the multipliers, to :math:`\lambda - \Theta A(dV)` with :math:`\Theta = \ell_\mu''`. The improved multipliers satisfy
+stationarity to the accuracy of the linear solution; slacks, as differences of near equals, are less accurate.
 
-As :math:`\nabla f_\mu(V)` depends on :math:`V/\mu` only, the tangent of the path is :math:`\mu\,\tfrac{dV}{d\mu} =
+:math:`\nabla f_\mu(V)` depends on :math:`V/\mu` only, so the tangent of the path is :math:`\mu\,\tfrac{dV}{d\mu} =
 K^{-1}\big(\nabla^2 f_\mu V + A^\top\mu\,\partial_\mu\lambda\big)`, with K the Hessian: one more solution with the
-matrix of the last Newton step. Predictor steps along it and Newton steps back to
-the path alternate (Nesterov and Nemirovskii, *Interior-Point Polynomial Algorithms in Convex Programming*, 1994).
-Newton systems are dense in the entries of V, but for l_p norms with few constraints beside so many entries: their
-Hessian is a diagonal less a rank-one matrix, and the system over the constraints takes its place
-(:mod:`attsvm.solvers.common.diagonal_normal`).
+matrix of the last Newton step. Predictor steps along the tangent alternate with Newton steps back to the path (Nesterov
+and Nemirovskii, *Interior-Point Polynomial Algorithms in Convex Programming*, 1994). Newton systems are dense in the
+entries of V. For l_p norms the Hessian is a diagonal less a rank-one matrix: if constraints are fewer than entries, the
+system is solved over the constraints (:mod:`attsvm.solvers.common.diagonal_normal`).
 """
 
 from __future__ import annotations
@@ -43,53 +41,56 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.euclidean import work_of_a_step
 from attsvm.solvers.schedule import SMOOTH_ENTRIES
 
-# The first mu, in parts of the objective a token.
-CENTRE = 1.0
-STAGES, NEWTON_STEPS, HALVINGS = 80, 40, 40
-# Newton decrement, in units of mu, at which V counts as on the path. Following it closely takes 1.8 times the steps
-# (soft margins in l_p, (10, 5, 4) to (50, 20, 20)), and arrives where rounding ends a loose run.
+# First mu, over the objective per token.
+FIRST_MU = 1.0
+MOST_STAGES, STAGE_NEWTON_STEPS, STEP_HALVINGS = 80, 40, 40
+# Newton decrement, over mu, at which V counts as on the path; the second value is for a run that follows it closely,
+# which takes 1.8 times the steps and arrives where rounding ends a loose run.
 ON_PATH, CLOSELY_ON_PATH = 4.0, 1e-3
-# What mu is multiplied with by a predictor step, tried in turn; the part of the slack that it must leave; and how near
-# the path it must end, in squared Newton decrements.
-FALLS = (0.05, 0.2, 0.5, 0.8)
+# Factors by which a predictor step lowers mu, tried in turn.
+MU_FALLS = (0.05, 0.2, 0.5, 0.8)
+# Smallest share of a slack that a predictor step leaves, over the factor.
 SLACK_SHARE = 0.1
+# Largest squared Newton decrement, over mu, after a predictor step; the second value is for a close run.
 DECREMENT, SMALL_DECREMENT = 300.0, 10.0
-# Newton steps after which the next predictor step is a more careful one.
-MANY = 8
-# Stages without a smaller gap before a run ends at rounding level, counted where the gap, which may be that of a method
-# before this one, is so many times what the path promises; or in which Newton's method has not come near the path.
-STALLS, LATE = 4, 10.0
-SMALLEST = 1e-17
-# What a step may leave of stationarity, in parts of the gap asked for, or to be expected of mu.
+# Number of Newton steps after which the next predictor step starts with a larger factor.
+CAREFUL_STEPS = 8
+# Number of stages without a smaller gap, or without reaching the path, after which rounding is taken to end the run;
+# stages count if the gap exceeds STALLED_GAP times the gap that the path promises.
+STALLED_STAGES, STALLED_GAP = 4, 10.0
+# Smallest mu, over the first.
+SMALLEST_MU = 1e-17
+# Largest residual of stationarity after a step, over the requested gap or the gap expected at mu.
 DEFECT = 0.1
-# A hard margin begins this far inside, in parts of the margin.
-INSIDE = 0.1
+# Slack of a hard margin's start, over the margin.
+PATH_DEPTH = 0.1
 
 
 @dataclass(frozen=True)
 class Curvature:
-    """The Hessian diag(diagonal) - vector vector^T of an entrywise norm, not written out; both (p r,)."""
+    """The Hessian diag(diagonal) - vector vector^T of an entrywise norm, in factors; both are (p r,)."""
 
     diagonal: np.ndarray
     vector: np.ndarray
 
     def __matmul__(self, V: np.ndarray) -> np.ndarray:
-        """Apply it to V (p r,)."""
+        """Apply the Hessian to V (p r,)."""
         return self.diagonal * V - self.vector * float(self.vector @ V)
 
 
 @dataclass(frozen=True)
-class Point:
-    """V with what the smoothed problem is there.
+class PathPoint:
+    """V, and the smoothed problem at V.
 
     Attributes
     ----------
     V : ndarray, shape (p, r)
     norm : Smooth
     shortfall, dual, theta, drift : ndarray, shape (n, T)
-        u, the first and second derivative of its loss, and mu times the derivative of the first in mu.
+        u = c - A(V), the first and second derivatives of its loss, and mu times the first derivative's derivative in
+        mu.
     gradient : ndarray, shape (p, r)
-        Of the objective.
+        Gradient of the objective.
     """
 
     V: np.ndarray
@@ -102,14 +103,14 @@ class Point:
 
 
 def resume(setting: Setting, control: Control, V: np.ndarray) -> Iterator[float]:
-    """Follow the path from V (p, r), or from the best V so far, where other methods have ended with the gap open."""
+    """Follow the path from V (p, r), or from the best V so far, if other methods have left the gap open."""
     if not (control.solved or control.stopped) and V.size <= SMOOTH_ENTRIES:
         control.enter("smoothing path")
         yield from SmoothingPath(setting, control, closely=True).run(V if control.W is None else control.W)
 
 
 class SmoothingPath:
-    """The path of one problem, followed ``closely`` on systems over the entries of V."""
+    """The path of one problem; with ``closely``, Newton runs nearer to it, on systems over the entries of V."""
 
     def __init__(self, setting: Setting, control: Control, *, closely: bool = False) -> None:
         self.setting, self.control = setting, control
@@ -126,15 +127,15 @@ class SmoothingPath:
                 self._free = np.linalg.qr(basis.T, mode="complete")[0][:, len(basis) :]
 
     def run(self, V: np.ndarray) -> Iterator[float]:
-        """Follow the path from V (p, r), which a hard margin needs feasible, until the control is satisfied."""
+        """Follow the path from V (p, r), feasible for a hard margin, until the control is satisfied."""
         work = work_of_a_step(self._reduced)
         V = self._interior(V)
         mu = self._first_mu(V)
-        last = SMALLEST * mu
+        last = SMALLEST_MU * mu
         point = self._at(V, mu)
         best, stall, careful = np.inf, 0, 0
         smallest_gap, off_path = self.control.state.gap, 0
-        for _ in range(STAGES):
+        for _ in range(MOST_STAGES):
             if point is None or mu < last:
                 return
             point, solve, steps = self._newton(point, mu)
@@ -142,34 +143,34 @@ class SmoothingPath:
             if solve is None or self.control.stopped is not None or self.control.solved:
                 return
             gap = self.control.state.gap
-            if LATE * mu * self._count < gap * (point.norm.value + self._terms.loss(point.shortfall)):
+            if STALLED_GAP * mu * self._count < gap * (point.norm.value + self._terms.loss(point.shortfall)):
                 best, stall = (gap, 0) if gap < 0.9 * best else (best, stall + 1)
-            off_path = off_path + 1 if steps >= NEWTON_STEPS - 1 and not gap < smallest_gap else 0
+            off_path = off_path + 1 if steps >= STAGE_NEWTON_STEPS - 1 and not gap < smallest_gap else 0
             smallest_gap = min(smallest_gap, gap)
-            if max(stall, off_path) > STALLS:
+            if max(stall, off_path) > STALLED_STAGES:
                 return
-            careful = careful + 1 if steps > MANY else max(careful - 1, 0)
+            careful = careful + 1 if steps > CAREFUL_STEPS else max(careful - 1, 0)
             point, mu = self._predict(point, solve, mu, careful)
 
     def _interior(self, V: np.ndarray) -> np.ndarray:
-        """Scale a feasible V so that a hard margin has room."""
+        """Scale a feasible V so that a hard margin has slack."""
         setting = self.setting
         V = setting.on_ties(V)
         if not self._terms.hard:
             return V
         short = self._terms.cost - self._reduced.apply(V)
         margin = 1.0 - float(np.max(short, where=self._terms.rejected, initial=-np.inf))
-        return (V + setting.prior) * ((1.0 + INSIDE) / margin) - setting.prior if 0 < margin < np.inf else V
+        return (V + setting.prior) * ((1.0 + PATH_DEPTH) / margin) - setting.prior if 0 < margin < np.inf else V
 
     def _first_mu(self, V: np.ndarray) -> float:
-        """Choose mu by the norm of V (p, r) and by how much of its losses the bound so far leaves to be saved."""
+        """Choose mu from the norm of V (p, r) and the part of its losses that the lower bound leaves to save."""
         terms, control = self._terms, self.control
         size, loss = terms.norm.value(V), terms.loss(terms.cost - self._reduced.apply(V))
         excess = size + loss + self.setting.loose - control.state.lower_bound * control.unit
-        return CENTRE * (size + max(0.0, min(loss, excess))) / self._count or 1.0
+        return FIRST_MU * (size + max(0.0, min(loss, excess))) / self._count or 1.0
 
-    def _at(self, V: np.ndarray, mu: float) -> Point | None:
-        """Evaluate the smoothed problem at V; None outside the domain of a hard margin, or of floats."""
+    def _at(self, V: np.ndarray, mu: float) -> PathPoint | None:
+        """Evaluate the smoothed problem at V; None outside the domain of a hard margin or the range of floats."""
         if not np.isfinite(V).all():
             return None
         terms, inner = self._terms, self._terms.rejected
@@ -181,7 +182,7 @@ class SmoothingPath:
         drift = theta * (slack - loss)
         dual, theta, drift = (np.where(inner, value, 0.0) for value in (dual, theta, drift))
         norm = self._smoothing(V, mu)
-        return Point(V, norm, u, dual, theta, drift, norm.gradient - self._reduced.adjoint(dual))
+        return PathPoint(V, norm, u, dual, theta, drift, norm.gradient - self._reduced.adjoint(dual))
 
     def _smoothing(self, V: np.ndarray, mu: float) -> Smooth:
         norm = self._terms.norm
@@ -191,7 +192,7 @@ class SmoothingPath:
         hessian: Any = Curvature(*curvature)
         return Smooth(value, gradient, hessian)
 
-    def _factor(self, point: Point) -> Callable[[np.ndarray], np.ndarray]:
+    def _factor(self, point: PathPoint) -> Callable[[np.ndarray], np.ndarray]:
         """Factor the Hessian on the ties' null space; the result maps (p, r) to (p, r)."""
         if self._rows is not None:
             curvature: Any = point.norm.hessian
@@ -205,9 +206,9 @@ class SmoothingPath:
             return lambda rhs: solve(rhs.ravel()).reshape(shape)
         return lambda rhs: (free @ solve(free.T @ rhs.ravel())).reshape(shape)
 
-    def _newton(self, point: Point, mu: float) -> tuple[Point, Callable[[np.ndarray], np.ndarray] | None, int]:
-        """Newton's method for one mu; the point, the factor there (None when all is over), and the steps it took."""
-        for step in range(NEWTON_STEPS):
+    def _newton(self, point: PathPoint, mu: float) -> tuple[PathPoint, Callable[[np.ndarray], np.ndarray] | None, int]:
+        """Run Newton's method for one mu; returns the point, its factor (None ends the run) and the number of steps."""
+        for step in range(STAGE_NEWTON_STEPS):
             try:
                 solve = self._factor(point)
             except LinAlgError:
@@ -215,7 +216,7 @@ class SmoothingPath:
             move = solve(-point.gradient)
             decrement = -float((move * point.gradient).sum())
             is_near = not decrement > self._on_path * mu
-            if is_near or step == NEWTON_STEPS - 1:
+            if is_near or step == STAGE_NEWTON_STEPS - 1:
                 self._report(point, move, mu)
                 return point, solve, step
             if self.control.observe(None, np.inf, None, 0.0):
@@ -223,22 +224,22 @@ class SmoothingPath:
             after = self._search(point, move, decrement, mu)
             if after is None:
                 self._report(point, move, mu)
-                return point, solve, NEWTON_STEPS
+                return point, solve, STAGE_NEWTON_STEPS
             point = after
         raise AssertionError
 
-    def _search(self, point: Point, move: np.ndarray, decrement: float, mu: float) -> Point | None:
-        """Step until the slope along the move has halved: a convex function's cannot rise again before."""
+    def _search(self, point: PathPoint, move: np.ndarray, decrement: float, mu: float) -> PathPoint | None:
+        """Step until the slope along the move has halved: a convex function cannot rise before that."""
         length = 1.0
-        for _ in range(HALVINGS):
+        for _ in range(STEP_HALVINGS):
             after = self._at(point.V + length * move, mu)
             if after is not None and float((move * after.gradient).sum()) <= 0.5 * decrement:
                 return after
             length *= 0.5
         return None
 
-    def _report(self, point: Point, move: np.ndarray, mu: float) -> None:
-        """Report the end of a Newton step, with the multipliers that it improves."""
+    def _report(self, point: PathPoint, move: np.ndarray, mu: float) -> None:
+        """Report the result of a Newton step, with the multipliers that it improves."""
         setting, terms, reduced = self.setting, self._terms, self._reduced
         dual = point.dual - point.theta * reduced.apply(move)
         change = (point.norm.hessian @ move.ravel()).reshape(move.shape)
@@ -253,7 +254,7 @@ class SmoothingPath:
             with suppress(LinAlgError):
                 move, dual, tie = self._stiff_step(point)
             if frobenius(move) > frobenius(point.V):
-                # Singular to rounding: the multipliers of such a step may be right where the move is not.
+                # The system is singular to rounding: multipliers of such a step may be right although the move is not.
                 setting.offer(point.V, self.control)
         dual = terms.clip(dual + setting.ties.tie_multipliers(tie))
         adjoint = reduced.adjoint(dual)
@@ -262,8 +263,8 @@ class SmoothingPath:
         size = terms.norm.dual_after(adjoint, point.norm, move)
         setting.report(point.V + move, dual, self.control, adjoint=adjoint, size=size)
 
-    def _stiff_step(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Newton step (p, r) where theta A(move) has no digits left, with new multipliers (n, T) and the ties' (k,)."""
+    def _stiff_step(self, point: PathPoint) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Newton step (p, r) if theta A(move) has lost its digits, with new multipliers (n, T) and the ties' (k,)."""
         reduced, ties = self._reduced, self.setting.ties
         weight = (point.theta * reduced.lengths**2).ravel()
         first = np.argsort(weight)[max(0, weight.size - point.V.size) :]
@@ -279,12 +280,12 @@ class SmoothingPath:
         return move, dual, -y[len(rows) :]
 
     def _predict(
-        self, point: Point, solve: Callable[[np.ndarray], np.ndarray], mu: float, careful: int
-    ) -> tuple[Point | None, float]:
-        """Follow the tangent to a smaller mu, as far as the slacks allow."""
+        self, point: PathPoint, solve: Callable[[np.ndarray], np.ndarray], mu: float, careful: int
+    ) -> tuple[PathPoint | None, float]:
+        """Follow the tangent to a smaller mu, as far as the slacks permit."""
         push = self._reduced.adjoint(point.drift)
         tangent = solve((point.norm.hessian @ point.V.ravel()).reshape(point.V.shape) + push)
-        for fall in FALLS[min(careful, len(FALLS) - 1) :]:
+        for fall in MU_FALLS[min(careful, len(MU_FALLS) - 1) :]:
             after = self._at(point.V - (1.0 - fall) * tangent, fall * mu)
             if after is None:
                 continue
@@ -293,4 +294,4 @@ class SmoothingPath:
                 continue
             if float((after.gradient * solve(after.gradient)).sum()) <= self._decrement * fall * mu:
                 return after, fall * mu
-        return self._at(point.V, FALLS[-1] * mu), FALLS[-1] * mu
+        return self._at(point.V, MU_FALLS[-1] * mu), MU_FALLS[-1] * mu

@@ -1,12 +1,12 @@
-r"""The terms of the soft-margin interior point: what a norm adds to a Newton step.
+r"""Norms in the interior point: the part of a Newton step that depends on the norm.
 
-A term keeps V, the ties' multipliers and whatever certifies the norm, and solves
+A term stores V, the ties' multipliers and the variables that certify the norm, and solves
 
-.. math:: H\,dV + A^\top\Theta A(dV) - B^\top d\nu = \mathrm{rhs}, \qquad B\,dV = \mathrm{what\ ties\ lack},
+.. math:: H\,dV + A^\top\Theta A(dV) - B^\top d\nu = \mathrm{rhs}, \qquad B\,dV = \mathrm{residual\ of\ the\ ties}.
 
-with H a diagonal (sum of absolute entries and largest entry, as linear programs);
-:mod:`attsvm.solvers.interior_point.euclidean` has the Frobenius norm, where H is the identity, and
-:mod:`attsvm.solvers.interior_point.semidefinite` the nuclear and the spectral norm.
+H is diagonal for the sum of absolute entries and the largest entry, which are linear programs. H is the identity for
+the Frobenius norm (:mod:`attsvm.solvers.interior_point.euclidean`). The nuclear and the spectral norm are in
+:mod:`attsvm.solvers.interior_point.semidefinite`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from attsvm.core.norms import MAX
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.alignment import vertex
-from attsvm.solvers.interior_point.engine import Run, Term, longest
+from attsvm.solvers.interior_point.engine import InteriorPointRun, Term, longest
 from attsvm.solvers.schedule import FEW_CONSTRAINTS
 
 
 @dataclass
-class Move:
-    """A direction of V (p, r) and of the ties' multipliers (k,); multipliers (n, T)."""
+class TermMove:
+    """A direction of V (p, r), of the ties' multipliers (k,) and of the multipliers (n, T)."""
 
     V: np.ndarray
     tie: np.ndarray
@@ -34,8 +34,8 @@ class Move:
 
 
 @dataclass
-class BoundMove(Move):
-    """The same with t - V, t + V and their multipliers."""
+class BoundMove(TermMove):
+    """A direction with t - V, t + V and their multipliers."""
 
     above: np.ndarray
     below: np.ndarray
@@ -46,7 +46,7 @@ class BoundMove(Move):
 class LinearTerm(Term):
     """The largest entry (one bound t, ``shared``) or the sum of absolute entries (one bound each): -t <= V <= t.
 
-    A second run takes the Newton system that the first did not: over the constraints or over the entries.
+    A second run uses the Newton system that the first did not: over the constraints or over the entries.
     """
 
     def __init__(self, setting: Setting, is_second: bool = False) -> None:
@@ -92,7 +92,7 @@ class LinearTerm(Term):
         if self._shared:
             V, tie, dual = self._solve(rhs, g)
             along, along_tie, along_dual = self._follow
-            # What the common bound costs once V follows it: positive, but the difference of near equals.
+            # Cost of the common bound with V optimal for it: positive, but a difference of near equals.
             pivot = max(float((total - border * along).sum()), 1e-300)
             t = (float((pushes + sides).sum()) - 1.0 + float((border * V).sum())) / pivot
             V, tie, dual = V + t * along, tie + t * along_tie, dual + t * along_dual
@@ -119,6 +119,6 @@ class LinearTerm(Term):
         self.above, self.below = self.above + primal * move.above, self.below + primal * move.below
         self.upper, self.lower = self.upper + dual * move.upper, self.lower + dual * move.lower
 
-    def finish(self, run: Run, last: bool) -> bool:
+    def finish(self, run: InteriorPointRun, last: bool) -> bool:
         """Solve for the vertex."""
         return run.correct(last, lambda: vertex(run.own, run.method, self._shared))

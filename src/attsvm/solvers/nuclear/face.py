@@ -7,11 +7,12 @@ conditions
 .. math:: MQ = K, \quad M^\top K = Q, \quad a_j(KQ^\top) = c_j \; (j \in J)
 
 are smooth, and Newton on them converges quadratically once k and J are right. The Hessian :math:`Z = [[I, -M],
-[-M^\top, I]]` is diagonal in the singular vectors of M; its positive part is eliminated, which leaves a symmetric
-system in the |J| multipliers and the k(k+1)/2 entries of S (the rotations of K, Q among themselves are the gauge and
-never enter). Its blocks are entrywise products of Gram matrices, so the cost does not depend on the p r entries of W.
-Only the right singular vectors V are formed, together with MV: left ones off the leading k enter through :math:`u\sigma
-= Mv` and through the token Gram matrix, so that no basis is completed and nothing is divided by a small singular value.
+[-M^\top, I]]` is diagonal in the singular vectors of M. Its positive part is eliminated, which leaves a symmetric
+system in the |J| multipliers and the k(k+1)/2 entries of S; the common rotations of K and Q are a gauge and never
+enter. The blocks of the system are entrywise products of Gram matrices, so its cost does not depend on the p r entries
+of W. Only the right singular vectors V are formed, together with MV. Left vectors outside the leading k enter through
+:math:`u\sigma = Mv` and through the token Gram matrix: no basis is completed, and nothing is divided by a small
+singular value.
 """
 
 from __future__ import annotations
@@ -38,31 +39,31 @@ from attsvm.solvers.nuclear.matrices import (
 from attsvm.solvers.schedule import MOST_UNKNOWNS
 
 MEASURE_FLOOR = 1e-3
-# Systems nearer to singular than this hold dependent constraints (well-posed ones seen are above 1e-9). Those that
-# depend on each other only at the solution leave earlier systems merely ill-conditioned, by as much as the iterates are
-# off: then Newton is tried on the well-conditioned part.
+# Reciprocal condition numbers below which a system counts as singular (well-posed ones seen are above 1e-9). The second
+# is for constraints that depend on each other only at the solution: before it their systems are merely ill-conditioned,
+# and Newton is tried on the well-conditioned part.
 CUTOFFS = (1e-12, 1e-5)
-# Diagonal entries of S, over the largest, and distances of singular values off the face from one are at least this.
+# Smallest diagonal entry of S, over the largest, and smallest distance from one of a singular value off the face.
 SINGULAR_FLOOR, TAIL_FLOOR = 1e-12, 1e-14
-# Bytes that a step in NumPy takes for each entry of its system: ten matrices of doubles.
+# Bytes of a step in NumPy per entry of its system: ten matrices of doubles.
 SYSTEM_BYTES = 80
 
 
 class Face(NamedTuple):
-    """The singular vectors of M, and S = U^T W V on the leading k of them, turned so that S is diagonal.
+    """The singular vectors of M, and S = U^T W V on the leading k of them, rotated so that S is diagonal.
 
     Attributes
     ----------
     left, right : ndarray, shapes (k, p) and (k, r)
-        The leading ones, in rows.
+        Leading singular vectors, in rows.
     images, vectors : ndarray, shapes (t, p) and (t, r)
-        (M V)^T and V^T of the others.
+        (M V)^T and V^T of the other singular vectors.
     sigma : ndarray, shape (t,)
-        Their singular values.
+        Singular values of the others.
     singular : ndarray, shape (k,)
         The diagonal of S, descending.
     curvature : ndarray, shape (k, k)
-        I less the leading singular values, turned likewise.
+        I minus the leading singular values, in the same rotated basis.
     """
 
     left: np.ndarray
@@ -89,11 +90,11 @@ def system_size(active: int, k: int) -> int:
 
 
 def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: float) -> bool:
-    """Solve with refinement, in place; False when nothing finite comes of it.
+    """Solve with refinement, in place; False if the result is not finite.
 
-    When constraints depend on each other the multipliers are not unique: then the change that is smallest relative to
-    the multipliers is taken, which keeps those from an interior point positive. When more is left of the equations than
-    the singular values cut off explain, no W has all of these margins, and a constraint leaves.
+    If constraints depend on each other, the multipliers are not unique: the smallest change relative to the multipliers
+    is returned, which keeps multipliers of an interior point positive. If the residual is larger than the omitted
+    singular values explain, no W has all of these margins, and a constraint leaves.
     """
     if not np.isfinite(system).all():
         return False
@@ -107,7 +108,7 @@ def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: flo
     else:
         measure = np.ones(len(rhs))
         measure[: len(lam)] = np.maximum(np.abs(lam) / max(float(np.abs(lam).max()), 1e-300), MEASURE_FLOOR)
-        # Singular values would take more than twice as long as a factor with pivots, and were half of all time.
+        # Singular values would take more than twice the time of a factor with pivots: half of all time.
         measured = measure[:, None] * system * measure
         least: Any = lstsq(measured, measure * rhs, cond=cutoff, lapack_driver="gelsy", check_finite=False)
         solution, lack = measure * least[0], measure * rhs - measured @ least[0]
@@ -118,9 +119,9 @@ def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: flo
 
 
 def _leave(ray: np.ndarray, lam: np.ndarray, change: np.ndarray) -> None:
-    """Move on along what is left of the equations, in place, until the first multiplier is zero.
+    """Move along the residual of the equations, in place, until the first multiplier is zero.
 
-    The system is symmetric, so that this is in its kernel: M stays, and the sum of the multipliers rises.
+    The system is symmetric, so its residual is in its kernel: M stays, and the sum of the multipliers rises.
     """
     along, after = ray[: len(lam)], np.maximum(lam + change[: len(lam)], 0.0)
     falling = (along < 0.0) & (lam >= 0.0)

@@ -1,16 +1,15 @@
 r"""Newton steps that follow the face of the nuclear-norm ball as it changes: hard and soft margins, priors and ties.
 
-Newton on one face (:mod:`attsvm.solvers.nuclear.face`) needs the right face; of a guess a few constraints are wrong.
-The conditions of optimality can be written as one equation that is not smooth,
+Newton on one face (:mod:`attsvm.solvers.nuclear.face`) needs the right face; a guess has a few wrong constraints. The
+conditions of optimality can be written as one nonsmooth equation,
 
 .. math:: \lambda = [\lambda + c - \epsilon\lambda - A(V)]_0^{C_{max}}, \qquad V = \mathrm{SVT}_1(V + A^\top\lambda)
 
-(:mod:`attsvm.proofs.objective` has c, :math:`\epsilon` and :math:`C_{max}`), whose generalised Newton method reads the
-face anew before every step (the primal-dual active-set strategy; Hintermueller, Ito and Kunisch, SIAM J. Optim. 13,
-2002). A rejected token is beyond its margin (multiplier zero), short of it (hinge: multiplier C), or active; only the
-active ones enter the Newton system, and the second kind is a constant part of :math:`M = A^\top\lambda`. The rank is
-the number of singular values of V + M above one. From a gap of 1e-2 or 1e-3 the face no longer changes after a few
-steps.
+(:mod:`attsvm.proofs.objective` has c, :math:`\epsilon` and :math:`C_{max}`). Its generalised Newton method identifies
+the face before every step (the primal-dual active-set strategy; Hintermueller, Ito and Kunisch, SIAM J. Optim. 13,
+2002). A rejected token is beyond its margin (multiplier zero), short of it (hinge: multiplier C), or active. Active
+tokens enter the Newton system; tokens that fall short are a constant part of :math:`M = A^\top\lambda`. The rank is the
+number of singular values of V + M above one. Below a gap of 1e-2 or 1e-3 the face no longer changes after a few steps.
 """
 
 from __future__ import annotations
@@ -26,31 +25,31 @@ from attsvm.core.norms import spectral
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face import CUTOFFS, FACE, SYSTEM_BYTES, face_at, newton_step, system_size
-from attsvm.solvers.nuclear.matrices import FEW, right_singular, rows_at, singular_values, total
-from attsvm.solvers.nuclear.steps import CONSTRAINTS, Constraints, apply_adjoint, copy, margins_of
-from attsvm.solvers.schedule import FACE_GAP, MOST_CONSTRAINTS, nuclear_interior_work
+from attsvm.solvers.nuclear.matrices import ROTATION_ROWS, right_singular, rows_at, singular_values, total
+from attsvm.solvers.nuclear.steps import NUCLEAR_CONSTRAINTS, Constraints, apply_adjoint, copy, margins_of
+from attsvm.solvers.schedule import COMPILED_CONSTRAINTS, FACE_GAP, nuclear_interior_work
 
-STEPS = 9
-# A first step that changes multipliers by more than this part of the largest, or a face that changes by more than this
-# part of its constraints, was taken too early: from there the steps diverged in nearly all runs.
+FACE_STEPS = 9
+# Change of the multipliers in a first step, over the largest multiplier, and change of a face, over its constraints,
+# above which a step was taken too early: later steps diverged in nearly all runs.
 LARGEST_CHANGE = 0.2
-# A change of multipliers below this part of the largest is rounding.
-LEVEL = 1e-15
-# A singular value of M that carries V is near one.
+# Change of the multipliers, over the largest, below which it is rounding.
+CHANGE_LEVEL = 1e-15
+# Smallest singular value of M that can carry V; at the solution it is one.
 LEADING = 0.5
 
 
 class Demand(NamedTuple):
-    """The margins asked for, and what falling short costs.
+    """The requested margins and the cost of a shortfall.
 
     Attributes
     ----------
     cost : ndarray, shape (m,)
-        Margins asked for.
+        Requested margins.
     upper : float
         Largest multiplier of an inequality.
     shift : float
-        Its margin may fall short by this times the multiplier.
+        Permitted shortfall of a margin over its multiplier.
     """
 
     cost: np.ndarray
@@ -62,9 +61,9 @@ DEMAND = types.NamedTuple((float64[::1], float64, float64), Demand)
 
 
 def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) -> bool:
-    """Take Newton steps from a pair, while they approach a solution; True when the run is over.
+    """Take Newton steps from a pair while they approach a solution; True if the run has ended.
 
-    V is (p, r), the multipliers (n, T); the best pair is with ``control``, whose gap says how near they are.
+    V is (p, r), the multipliers (n, T). The control stores the best pair; its gap measures how near it is.
     """
     terms, reduced = setting.terms, setting.reduced
     dual = terms.clip(dual)
@@ -74,23 +73,23 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     length = spectral(reduced.adjoint(dual))
     if length <= 0 or not V.any():
         return False
-    # Only near the solution is a singular system one of dependent constraints, for which LAPACK's least squares pay.
+    # Near the solution a singular system has dependent constraints, for which LAPACK's least squares pay.
     is_near = control.state.gap < FACE_GAP
     reader, mover = interpreted(read), interpreted(move)
     if not is_near and fits(len(place[0]), min(V.shape)):
-        # In the interpreter a millisecond each: products are calls of NumPy.
+        # A call takes a millisecond in the interpreter: products are calls of NumPy.
         reader, mover = (partial(call, step, 3e3) for step in (read, move))
     for cutoff in CUTOFFS[: 1 + is_near]:
-        # On the unit sphere of the dual norm, where the solution is; multipliers at their bound must stay there.
+        # The solution lies on the unit sphere of the dual norm; multipliers at their bound must not be scaled.
         values = dual[place] / (length if terms.hard else 1.0)
         pair = np.array(V, order="C"), values
         active, multipliers = np.zeros(len(values), dtype=bool), np.zeros(dual.shape)
-        for _ in range(STEPS):
+        for _ in range(FACE_STEPS):
             sound, index, face, _ = reader(constraints, demand, *pair, active)
             if not sound:
                 break
             multipliers[place] = values
-            # Margins of V are off by eps ||V||, those of U S V^T by eps ||V||^2: U and V^T turn with the rounding of M.
+            # Report V, whose margins err by eps ||V||. Margins of U S V^T err by eps ||V||^2 with the rounding of M.
             if setting.report(pair[0], multipliers, control):
                 return True
             size = system_size(len(index), len(face.singular))
@@ -102,8 +101,8 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
 
 
 def fits(constraints: int, rows: int) -> bool:
-    """Whether so many constraints, and rows or columns of W, are few enough for loops."""
-    return constraints <= MOST_CONSTRAINTS and rows <= FEW
+    """Tell whether loops are the faster way for this number of constraints and of rows or columns of W."""
+    return constraints <= COMPILED_CONSTRAINTS and rows <= ROTATION_ROWS
 
 
 def _activate_plain(constraints, demand, margins, dual, active):
@@ -130,14 +129,14 @@ def _shift_plain(dual, index, change):
 
 @kernel(inner=True, inline="always", fastmath=FAST, plain=_activate_plain)
 def _activate(constraints, demand, margins, dual, active):
-    """Mark the constraints of the face and set the multipliers of others to the bound that they are at.
+    """Mark the constraints of the face, and set other multipliers to their bound.
 
-    Returns the numbers (J,) of those marked, how many were marked before, and how many marks have changed.
+    Returns the indices (J,) of the face, the number of marks before, and the number of changed marks.
     """
     count, before, changes = 0, 0, 0
     index = np.empty(len(dual), dtype=np.int64)
     for k in range(len(dual)):
-        # Newton has put what was active at its margin: what is left there is rounding, and of second order.
+        # Newton puts active constraints at their margin: the difference is rounding, and of second order.
         excess = 0.0 if active[k] else margins[k] - demand.cost[k] + demand.shift * dual[k]
         length = constraints.lengths[k]
         short = not constraints.free[k] and -excess >= length * (demand.upper - dual[k])
@@ -155,7 +154,7 @@ def _activate(constraints, demand, margins, dual, active):
 
 @kernel(inner=True, inline="always", fastmath=FAST, plain=_on_face_plain)
 def _on_face(constraints, index):
-    """Gather the constraints numbered (J,): delta, of, and the queries they ask."""
+    """Gather the constraints with indices (J,): delta, of, and their queries."""
     of, rows = np.empty(len(index), dtype=np.int64), np.empty(len(index), dtype=np.int64)
     count, last = 0, -1
     for j in range(len(index)):
@@ -169,7 +168,7 @@ def _on_face(constraints, index):
 
 @kernel(inner=True, inline="always", fastmath=FAST, plain=_shift_plain)
 def _shift(dual, index, change):
-    """Add a change (J,) to the multipliers with these numbers; returns its size over that of the largest of them."""
+    """Add a change (J,) to the multipliers at these indices; returns its size over the largest of them."""
     largest, size = 1e-300, 0.0
     for j in range(len(index)):
         largest, size = max(largest, abs(dual[index[j]])), max(size, abs(change[j]))
@@ -177,9 +176,9 @@ def _shift(dual, index, change):
     return size / largest
 
 
-@kernel((CONSTRAINTS, DEMAND, float64[:, ::1], float64[::1], boolean[::1]), seconds=4.0, fastmath=FAST)
+@kernel((NUCLEAR_CONSTRAINTS, DEMAND, float64[:, ::1], float64[::1], boolean[::1]), seconds=4.0, fastmath=FAST)
 def read(constraints, demand, V, dual, active):
-    """Read the face off a pair.
+    """Identify the face from a pair.
 
     Parameters
     ----------
@@ -187,14 +186,14 @@ def read(constraints, demand, V, dual, active):
     demand : Demand
     V : ndarray, shape (p, r)
     dual : ndarray, shape (m,)
-        Updated: off the face multipliers are at their bounds.
+        Updated: multipliers off the face are at their bounds.
     active : ndarray of bool, shape (m,)
-        The face of the step before, none at first; updated.
+        The face of the last step, none at first; updated.
 
     Returns
     -------
     sound : bool
-        Whether the face is one, and near that of the step before.
+        Whether the result is a face, and near the last one.
     index : ndarray of int, shape (J,)
         Its constraints.
     face : Face
@@ -215,9 +214,11 @@ def read(constraints, demand, V, dual, active):
     return len(index) > 0 and is_near and sigma[k - 1] > LEADING and face.singular[0] > 0.0, index, face, sigma[0]
 
 
-@kernel((CONSTRAINTS, DEMAND, float64[:, ::1], float64[::1], int64[::1], FACE, float64), seconds=4.0, fastmath=FAST)
+@kernel(
+    (NUCLEAR_CONSTRAINTS, DEMAND, float64[:, ::1], float64[::1], int64[::1], FACE, float64), seconds=4.0, fastmath=FAST
+)
 def move(constraints, demand, V, dual, index, face, cutoff):
-    """Take a Newton step from a face that :func:`read` has read off, in place; whether another may follow."""
+    """Take a Newton step from a face that :func:`read` identified, in place; returns whether another may follow."""
     delta, of, queries = _on_face(constraints, index)
     active = len(index)
     cost, lam, shift = np.empty(active), np.empty(active), np.empty(active)
@@ -229,4 +230,4 @@ def move(constraints, demand, V, dual, index, face, cutoff):
     if not solvable:
         return False
     copy(following.reshape(V.size), V.reshape(V.size))
-    return LEVEL < _shift(dual, index, change) < LARGEST_CHANGE
+    return CHANGE_LEVEL < _shift(dual, index, change) < LARGEST_CHANGE

@@ -7,13 +7,13 @@ import numpy as np
 from attsvm.core.kernels import call, compiles
 from attsvm.core.norms import spectral
 from attsvm.core.reduction import Reduced
-from attsvm.solvers.nuclear.steps import BEST, LOOK, Constraints, advance, begin
+from attsvm.solvers.nuclear.steps import BEST, STEPS_PER_TEST, Constraints, advance, begin
 from attsvm.solvers.schedule import STEPS_TO_FACE
 
-# The Frobenius solution underestimates the weight (measured over the benchmark instances: by 1.5 to 5).
-WEIGHT = 2.5
-# Steps at a time while they run in the interpreter.
-PORTION = 3 * LOOK
+# Factor by which the primal weight exceeds the Frobenius solution's estimate (1.5 to 5 on the benchmark instances).
+WEIGHT_FACTOR = 2.5
+# Number of steps at a time while they run in the interpreter.
+PORTION = 3 * STEPS_PER_TEST
 
 
 class FirstOrder:
@@ -24,9 +24,9 @@ class FirstOrder:
     working : ndarray of bool, shape (n, T)
         The working set; every equality must be in it.
     W : ndarray, shape (p, r)
-        Where to start.
+        Starting point.
     dual : ndarray, shape (n, T)
-        The multipliers of W as the Frobenius solution, of any scale.
+        Multipliers of W as the Frobenius solution, on any scale.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class FirstOrder:
     def __init__(self, reduced: Reduced, working: np.ndarray, W: np.ndarray, dual: np.ndarray) -> None:
         self.reduced = reduced
         length = spectral(reduced.adjoint(dual))
-        weight = WEIGHT * float(np.linalg.norm(dual)) / (length * float(np.linalg.norm(W)))
+        weight = WEIGHT_FACTOR * float(np.linalg.norm(dual)) / (length * float(np.linalg.norm(W)))
         self._begin(working, W, dual / length, weight)
         scale = float(dual[reduced.rejected].sum()) / float(np.linalg.norm(reduced.adjoint(dual))) ** 2
         spread = scale * float(np.linalg.norm(dual)) / np.sqrt(max(1, np.count_nonzero(dual)))
@@ -49,7 +49,7 @@ class FirstOrder:
         self._place = np.nonzero(working)
         self._constraints = Constraints.of_reduced(reduced, self._place)
         start = np.ascontiguousarray(W, dtype=float), np.ascontiguousarray(dual[self._place])
-        # What is not in NumPy when a step is interpreted: loops over W and the multipliers.
+        # Operations outside NumPy when a step is interpreted: loops over W and the multipliers.
         self._step = 5.0 * (W.size + len(self._place[0]))
         self._memory = call(begin, self._step, self._constraints, *start, weight)
         pairs, _, self._state = self._memory
@@ -57,7 +57,7 @@ class FirstOrder:
 
     @property
     def norm(self) -> float:
-        """The norm of A on the working set, as it is used."""
+        """The norm of A on the working set, as estimated."""
         return float(self._state[0])
 
     @property

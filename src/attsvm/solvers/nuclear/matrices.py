@@ -1,14 +1,14 @@
 r"""Products, singular vectors and linear systems of small matrices, as loops; NumPy and LAPACK do the same elsewhere.
 
-Every kernel here has a plain counterpart of a line or two. A method written in these is its own compiled version: where
-instances are small and many it is compiled, where one is large the interpreter runs the same lines on BLAS and LAPACK.
-Loops compile in a fraction of the time of array expressions, and at these sizes LAPACK takes several times as long;
-inside threads its calls wait for each other.
+Every kernel here has a plain counterpart of a line or two. A method written with these kernels is its own compiled
+version: it is compiled if instances are small and many, and if one is large the interpreter runs the same lines on BLAS
+and LAPACK. Loops compile in a fraction of the time of array expressions. At these sizes LAPACK takes several times as
+long, and its calls wait for each other inside threads.
 
-Singular values come from rotations that may begin where the last ones ended: the rows of a matrix are turned in pairs
-until they are orthogonal (Hestenes, J. SIAM 6, 1958); their lengths are the singular values, small ones to high
-relative accuracy (Demmel and Veselic, SIAM J. Matrix Anal. Appl. 13, 1992). From the basis of a nearby matrix, as in a
-sequence of iterates, one sweep or two are enough.
+Singular values come from rotations. The rows of a matrix are rotated in pairs until they are orthogonal (Hestenes, J.
+SIAM 6, 1958). Their lengths are the singular values, small ones to high relative accuracy (Demmel and Veselic, SIAM J.
+Matrix Anal. Appl. 13, 1992). Rotations may start from the basis of a nearby matrix, as in a sequence of iterates; one
+or two sweeps are then enough.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 
 from attsvm.core.kernels import FAST, kernel
 
-# Up to this many rows rotations are faster than LAPACK's eigenvectors, when they begin from a nearby basis.
-FEW = 24
+# Number of rows up to which rotations from a nearby basis are faster than LAPACK's eigenvectors.
+ROTATION_ROWS = 24
 SWEEPS = 30
-# Rows whose squared length is this part of the largest are rounding noise.
+# Squared length of a row, over the largest, below which it is rounding.
 NOISE = 1e-31
-# Rows are orthogonal to rounding: an inner product of p terms is known to sqrt(p) eps or so.
-EXACT = 1e-15
-# A pivot below this part of the largest entry: the system is singular to rounding.
+# Cosine up to which rows count as orthogonal: an inner product of p terms has an error of about sqrt(p) eps.
+ORTHOGONAL = 1e-15
+# Pivot, over the largest entry, below which a system is singular to rounding.
 SINGULAR = 1e-13
 
 
@@ -145,7 +145,7 @@ def right_singular(matrix):
         basis[c, c] = 1.0
         for a in range(p):
             rows[c, a] = matrix[a, c]
-    lengths = rotate(rows, basis, EXACT)
+    lengths = rotate(rows, basis, ORTHOGONAL)
     for i in range(r):
         top = i
         for j in range(i + 1, r):

@@ -1,9 +1,9 @@
 r"""The nuclear norm: which methods, in which order.
 
-The Frobenius solution decides feasibility, points at the constraints that matter and tells how ill-conditioned they
-are. Primal-dual first-order steps and an interior point take turns, the one that is expected to need less work first;
-both approach the face (rank and active constraints) that holds the solution, and Newton on it ends at rounding level.
-Constraints that turn out violated join the working set.
+The Frobenius solution decides feasibility, shows which constraints matter, and measures how ill-conditioned they are.
+Primal-dual first-order steps and an interior point share the scheduler; the method with the smaller expected work comes
+first. Both approach the face (rank and active constraints) that holds the solution, and Newton on the face ends at
+rounding level. Violated constraints join the working set.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from attsvm.solvers.schedule import (
 )
 
 FIRST_ORDER, INTERIOR_POINT = "first order + face Newton", "interior point + face Newton"
-# Working sets have this many times the supports: those that join late cost first-order steps, more rows cost the
-# interior point.
+# Size of a working set over the number of supports: constraints that join late cost first-order steps, additional ones
+# cost the interior point.
 FIRST_ORDER_ROOM, INTERIOR_ROOM = 3, 2
-# First-order steps: between looks at all constraints, and in all.
+# Number of first-order steps between tests of all constraints, and in all.
 CHUNK, MAX_FIRST_ORDER = 50, 20_000
 
 
 def solve_nuclear(setting: Setting, control: Control, start: np.ndarray | None, *, method: str | None = None) -> Steps:
     """Solve, leaving W and multipliers with ``control``; returns a certificate of infeasibility (n, T) if there is one.
 
-    ``start`` (n, T) are multipliers of the solution of a similar problem. ``method``, "first_order" or
-    "interior_point", runs no other and takes no start.
+    ``start`` (n, T) are multipliers of the solution of a similar problem. With ``method``, "first_order" or
+    "interior_point", no other method runs, and ``start`` is not used.
     """
     if not setting.plain:
         return (yield from solve_general(setting, control, start))
@@ -109,10 +109,10 @@ def _first_order(setting: Setting, method: FirstOrder, control: Control) -> Step
 
 
 def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, room: int) -> np.ndarray:
-    """Everything when small; otherwise equalities and the smallest margins of the Frobenius solution."""
+    """Return all constraints if they are few, else equalities and the smallest margins of the Frobenius solution."""
     rejected = reduced.rejected
     count, entries = int(rejected.sum()), int(np.prod(reduced.shape))
-    # An interior point leaves every multiplier positive; no more of them than W has entries are ever needed.
+    # An interior point leaves every multiplier positive; their number need not exceed the number of entries of W.
     supports = min(int((dual[rejected] > 0).sum()), entries)
     size = max(min(WHOLE_SET, 4 * entries), room * supports)
     if size >= count:
@@ -121,7 +121,7 @@ def _first_working_set(reduced: Reduced, margins: np.ndarray, dual: np.ndarray, 
     return rejected & (margins <= threshold) | reduced.tied
 
 
-METHODS = {
+NUCLEAR_METHODS = {
     "auto": solve_nuclear,
     **{name: partial(solve_nuclear, method=name) for name in ("first_order", "interior_point")},
 }

@@ -6,15 +6,16 @@ approached by the steps of Chambolle and Pock (J. Math. Imaging Vis. 40, 2011),
 .. math:: \bar W = \mathrm{SVT}_\tau(W + \tau A^\top\lambda), \qquad
    \bar\lambda = [\lambda + \sigma(c - A(2\bar W - W))]_+,
 
-over-relaxed: :math:`W \leftarrow W + \rho(\bar W - W)`, likewise the multipliers (Condat, J. Optim. Theory Appl. 158,
-2013). :math:`\mathrm{SVT}_\tau` shortens the singular values by :math:`\tau`; :math:`\tau = 1/(\omega\|A\|)` and
-:math:`\sigma = \omega/\|A\|`. Steps are restarted from their average where that is nearer to the solution, and the
-primal weight :math:`\omega` is then set to the ratio of the distances that multipliers and W have moved (Applegate et
-al., NeurIPS 2021; there for linear programs). Only constraints of a working set take part: fewer rows make
-:math:`\|A\|`, hence the number of steps, smaller as well as the steps cheaper.
+They are over-relaxed: :math:`W \leftarrow W + \rho(\bar W - W)`, and the same for the multipliers (Condat, J. Optim.
+Theory Appl. 158, 2013). :math:`\mathrm{SVT}_\tau` shortens the singular values by :math:`\tau`, with :math:`\tau =
+1/(\omega\|A\|)` and :math:`\sigma = \omega/\|A\|`. Steps restart from their average if it is nearer to the solution.
+The primal weight :math:`\omega` is then set to the ratio of the distances that multipliers and W have moved (Applegate
+et al., NeurIPS 2021, for linear programs). Only constraints of a working set take part. Fewer constraints make
+:math:`\|A\|` smaller, hence the number of steps, and each step cheaper.
 
-Tried on the benchmark instances: without over-relaxation 1.6 to 1.8 times the steps; restarted Halpern steps (Lu and
-Yang, arXiv 2407.16144) as many to twice as many; all constraints instead of a working set mostly 1.5 to 2.
+Alternatives were tried on the benchmark instances. Steps without over-relaxation take 1.6 to 1.8 times as many;
+restarted Halpern steps (Lu and Yang, arXiv 2407.16144) one to two times; all constraints instead of a working set
+mostly 1.5 to 2 times.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from numba import boolean, float64, int64, types
 from attsvm.core.gap import relative_gap
 from attsvm.core.kernels import FAST, interpreted, kernel
 from attsvm.core.reduction import Reduced
-from attsvm.solvers.nuclear.matrices import FEW, in_basis, outer, products, rotate, singular_values
+from attsvm.solvers.nuclear.matrices import ROTATION_ROWS, in_basis, outer, products, rotate, singular_values
 from attsvm.solvers.schedule import FEW_PRODUCTS
 
 RELAXATION = 1.9
-LOOK = 10  # steps between looks at the gap
-# Restart when the error has fallen by this factor, or this part of all steps has passed since the last restart.
-FALL, LONG = 0.2, 0.36
-# The norm of A comes from at most so many power steps, fewer once a step gains less than this.
+STEPS_PER_TEST = 10  # steps between tests of the gap
+# Fall of the error, and share of all steps since the last restart, at which steps restart.
+RESTART_FALL, RESTART_SHARE = 0.2, 0.36
+# Largest number of power steps for the norm of A, relative gain below which they end, and factor of the result.
 POWER_STEPS, GAIN, SAFETY = 30, 3e-4, 1.02
-# Cosines that rotations leave between singular vectors: a step errs by as much, the gaps aimed at are far above.
+# Cosine that rotations leave between singular vectors. The error of a step is of this size, far below the target gaps.
 TURN = 1e-9
-# Rows of what :func:`begin` returns.
+# Rows and entries of the result of :func:`begin`.
 CURRENT, SUM, RESTART, BEST = range(4)
-NORM, WEIGHT, ERROR, SINCE, STEPS, GAP = range(6)
+NORM, WEIGHT, ERROR, SINCE, STEP_COUNT, GAP = range(6)
 
 _gap_of = kernel(inner=True, fastmath=FAST)(relative_gap)
 
@@ -75,7 +76,7 @@ class Constraints(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What steps update.
+    """The arrays that steps update.
 
     Attributes
     ----------
@@ -92,8 +93,10 @@ class Memory(NamedTuple):
     state: np.ndarray
 
 
-CONSTRAINTS = types.NamedTuple((float64[:, ::1], int64[::1], float64[:, ::1], boolean[::1], float64[::1]), Constraints)
-MEMORY = types.NamedTuple((float64[:, ::1], float64[:, ::1], float64[::1]), Memory)
+NUCLEAR_CONSTRAINTS = types.NamedTuple(
+    (float64[:, ::1], int64[::1], float64[:, ::1], boolean[::1], float64[::1]), Constraints
+)
+NUCLEAR_MEMORY = types.NamedTuple((float64[:, ::1], float64[:, ::1], float64[::1]), Memory)
 
 
 def _margins_of(constraints, W, out):
@@ -185,7 +188,7 @@ def _norm_of(constraints, start):
 
 @kernel(inner=True, inline="always", fastmath=FAST, plain=_shorten)
 def _shorten_few(Y, tau, basis, out):
-    """Shorten the singular values of Y by tau, turning ``basis`` from that of a nearby matrix to that of Y."""
+    """Shorten the singular values of Y by tau, and turn ``basis``, of a nearby matrix, into the basis of Y."""
     p, r = Y.shape
     rows = in_basis(basis, Y)
     lengths = rotate(rows, basis, TURN)
@@ -227,8 +230,8 @@ def _shorten_many(Y, tau, out):
 
 @kernel(inner=True, fastmath=FAST, plain=lambda matrix, basis: interpreted(singular_values)(matrix))
 def _spectrum(matrix, basis):
-    """Singular values, in no order; of large matrices to the root of rounding, which gaps aimed at do not see."""
-    if len(basis) > FEW:
+    """Singular values, unordered; of large matrices only to the root of rounding, which suffices for target gaps."""
+    if len(basis) > ROTATION_ROWS:
         wide = matrix.shape[0] < matrix.shape[1]
         gram = np.dot(matrix, matrix.T) if wide else np.dot(matrix.T, matrix)
         lengths = np.linalg.eigh(gram)[0]
@@ -267,9 +270,9 @@ def _value(constraints, pair, basis):
     return gap, np.sqrt(short / count + max(0.0, spectral - 1.0) ** 2 + mismatch**2)
 
 
-@kernel((CONSTRAINTS, float64[:, ::1], float64[::1], float64), seconds=4.0, fastmath=FAST)
+@kernel((NUCLEAR_CONSTRAINTS, float64[:, ::1], float64[::1], float64), seconds=4.0, fastmath=FAST)
 def begin(constraints, W, dual, weight):
-    """Set up what :func:`advance` updates, a :class:`Memory`, from a pair and a primal weight."""
+    """Set up the :class:`Memory` that :func:`advance` updates, from a pair and a primal weight."""
     size = W.size
     pairs = np.zeros((4, size + len(dual)))
     copy(W.reshape(size), pairs[CURRENT, :size])
@@ -284,7 +287,7 @@ def begin(constraints, W, dual, weight):
     return Memory(pairs, basis, state)
 
 
-@kernel((CONSTRAINTS, MEMORY, float64, int64), seconds=4.0, fastmath=FAST)
+@kernel((NUCLEAR_CONSTRAINTS, NUCLEAR_MEMORY, float64, int64), seconds=4.0, fastmath=FAST)
 def advance(constraints, memory, target, limit):
     """Make steps until the gap on the working set falls below the target, or ``limit`` steps.
 
@@ -302,7 +305,7 @@ def advance(constraints, memory, target, limit):
         apply_adjoint(constraints, current[size:], extrapolation)
         for k in range(size):
             flat[k] = current[k] + tau * flat[k]
-        if len(basis) <= FEW:
+        if len(basis) <= ROTATION_ROWS:
             _shorten_few(extrapolation, tau, basis, W)
         else:
             _shorten_many(extrapolation, tau, W)
@@ -318,8 +321,8 @@ def advance(constraints, memory, target, limit):
             current[k] += RELAXATION * (following[k] - current[k])
             sums[k] += following[k]
         state[SINCE] += 1.0
-        state[STEPS] += 1.0
-        if state[STEPS] % LOOK != 0.0:
+        state[STEP_COUNT] += 1.0
+        if state[STEP_COUNT] % STEPS_PER_TEST != 0.0:
             continue
         state[GAP], error = _value(constraints, following, basis)
         for k in range(size + m):
@@ -329,7 +332,7 @@ def advance(constraints, memory, target, limit):
             state[GAP], error = gap, mean_error
         else:
             copy(following, best)
-        if error < FALL * state[ERROR] or state[SINCE] > LONG * state[STEPS]:
+        if error < RESTART_FALL * state[ERROR] or state[SINCE] > RESTART_SHARE * state[STEP_COUNT]:
             W_distance, dual_distance = _distance(best[:size], restart[:size]), _distance(best[size:], restart[size:])
             if W_distance > 0.0 and dual_distance > 0.0:
                 weight = np.sqrt(weight * dual_distance / W_distance)

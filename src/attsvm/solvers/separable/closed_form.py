@@ -1,10 +1,11 @@
-r"""Norms of the entries where the constraints separate over columns, in closed form.
+r"""Norms of the entries in closed form, for constraints that separate over columns.
 
-The l_q norm of the l_p norms of the columns, of which l_p itself is the case q = p, is least where every column's l_p
-norm is. There preferred scores rise to a threshold t and others fall to it, as in :mod:`.projection`, and t balances
-:math:`\sum|\Delta s|^{p-1}` of what rises with that of what falls: a median for p = 1, the middle between the two ends
-for the largest entry. These powers, scaled to dual norm one, are the adjoint of the multipliers that prove it
-(Rockafellar, *Convex Analysis*, theorem 27.4). Columns share in the outer norm as its gradient says.
+The norm is the l_q norm of the l_p norms of the columns; l_p itself is the case q = p. It is smallest if the l_p norm
+of every column is. In a column, preferred scores rise to a threshold t and others fall to it, as in
+:mod:`.projection`. The threshold balances :math:`\sum|\Delta s|^{p-1}` over rising and falling scores: it is a median
+for p = 1, and halfway between the extreme scores for the largest entry. These powers, scaled to dual norm one, are the
+adjoint of the multipliers that prove it (Rockafellar, *Convex Analysis*, theorem 27.4). Columns are weighted by the
+gradient of the outer norm.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from attsvm.core.norms import Norm
 from attsvm.core.norms.entrywise import Entrywise
 from attsvm.core.norms.mixed import Mixed
 
-# Halvings of the bracket of a threshold: to the last bit of a double.
-HALVINGS = 80
+# Number of halvings of a threshold's bracket: to the last bit of a double.
+BRACKET_HALVINGS = 80
 
 
 def exponents_of(norm: Norm) -> tuple[float, float] | None:
@@ -30,7 +31,7 @@ def exponents_of(norm: Norm) -> tuple[float, float] | None:
 
 
 def least_change(columns: Columns, V: np.ndarray, p: float, q: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least change of scores V (T, G) to what the constraints ask for, and the adjoint that proves it."""
+    """Return the least change of scores V (T, G) that satisfies the constraints, and the adjoint that proves it."""
     value = V - columns.demand
     t = {1.0: _median, math.inf: _middle}.get(p, lambda *arguments: _balance(*arguments, p=p))(columns, value)
     rise = t - value
@@ -61,23 +62,23 @@ def _sizes(change: np.ndarray, p: float) -> np.ndarray:
 
 
 def _ceilings(columns: Columns, value: np.ndarray) -> np.ndarray:
-    """Scores less their demands (T, G) that may have to fall, minus infinity elsewhere."""
+    """Scores minus their demands (T, G) if they may have to fall, else minus infinity."""
     return np.where(columns.others | (columns.preferred & columns.tied), value, -np.inf)
 
 
 def _floors(columns: Columns, value: np.ndarray) -> np.ndarray:
-    """Scores less their demands (T, G) that may have to rise, infinity elsewhere."""
+    """Scores minus their demands (T, G) if they may have to rise, else infinity."""
     return np.where(columns.preferred, value, np.inf)
 
 
 def _middle(columns: Columns, value: np.ndarray) -> np.ndarray:
-    """Thresholds (G,) halfway between the ends of what moves."""
+    """Thresholds (G,) halfway between the extreme scores that move."""
     low = _floors(columns, value).min(axis=0)
     return low + 0.5 * np.maximum(_ceilings(columns, value).max(axis=0) - low, 0.0)
 
 
 def _ends(columns: Columns, value: np.ndarray) -> np.ndarray:
-    """Adjoints (T, G) on the two scores of each column that are furthest from what is asked for."""
+    """Adjoints (T, G) on the two scores of each column that violate the constraints most."""
     out, all_columns = np.zeros(value.shape), np.arange(value.shape[1])
     out[_floors(columns, value).argmin(axis=0), all_columns] = 0.5
     out[_ceilings(columns, value).argmax(axis=0), all_columns] -= 0.5
@@ -85,7 +86,7 @@ def _ends(columns: Columns, value: np.ndarray) -> np.ndarray:
 
 
 def _median(columns: Columns, value: np.ndarray) -> np.ndarray:
-    """Thresholds (G,) that as many scores rise to as fall to them."""
+    """Thresholds (G,) to which the same number of scores rise and fall."""
     equal = columns.preferred & columns.tied
     involved = columns.preferred | columns.others
     order = np.where(involved, value, np.inf).argsort(axis=0, kind="stable")
@@ -95,7 +96,7 @@ def _median(columns: Columns, value: np.ndarray) -> np.ndarray:
 
 
 def _signs(columns: Columns, change: np.ndarray, at_threshold: np.ndarray) -> np.ndarray:
-    """Signs of the changes (T, G), those at the threshold shared so that every column sums to zero."""
+    """Signs of the changes (T, G); signs at the threshold are divided so that every column sums to zero."""
     signs = np.sign(change)
     excess = signs.sum(axis=0)
     up, down = at_threshold & columns.preferred, at_threshold & (columns.others | (columns.preferred & columns.tied))
@@ -109,7 +110,7 @@ def _balance(columns: Columns, value: np.ndarray, *, p: float) -> np.ndarray:
     high = np.maximum(high, low)
     equal = columns.preferred & columns.tied
     unit = np.maximum(high - low, np.finfo(float).tiny)
-    for _ in range(HALVINGS):
+    for _ in range(BRACKET_HALVINGS):
         t = 0.5 * (low + high)
         rise = (t - value) / unit
         moves = equal | (columns.preferred & (rise > 0)) | (columns.others & (rise < 0))

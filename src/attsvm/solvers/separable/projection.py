@@ -1,12 +1,12 @@
 r"""The nearest scores that meet the constraints of every column, all columns at once.
 
-A column asks for preferred scores :math:`s_k \ge t + h_k` and others :math:`s_o \le t` with some threshold t (or
-:math:`s_k = t + h_k` where they tie). At :math:`v` with :math:`v' = v - h`, the nearest point has
-:math:`s_k = h_k + \max(v'_k, t)` and :math:`s_o = \min(v'_o, t)`, and t is the mean of :math:`v'` over what moves: the
-root of a monotone piecewise linear function. With losses another score moves by
-:math:`\mathrm{clip}(w(v'_o - t), 0, u)` where :math:`w = 1/(1 + \rho\epsilon)` and :math:`u = C_{max}/\rho`, rho being
+The constraints of a column are :math:`s_k \ge t + h_k` for preferred scores (:math:`s_k = t + h_k` if tied) and
+:math:`s_o \le t` for others, with some threshold t. At :math:`v` with :math:`v' = v - h`, the nearest point has
+:math:`s_k = h_k + \max(v'_k, t)` and :math:`s_o = \min(v'_o, t)`. The threshold is the mean of :math:`v'` over the
+scores that move: the root of a monotone piecewise linear function. With losses another score moves by
+:math:`\mathrm{clip}(w(v'_o - t), 0, u)` with :math:`w = 1/(1 + \rho\epsilon)` and :math:`u = C_{max}/\rho`; rho is
 the weight of half the squared distance (:mod:`attsvm.proofs.objective` has :math:`\epsilon` and :math:`C_{max}`).
-Newton's method from the last threshold is exact once what moves no longer changes; a bracket guards it.
+Newton's method from the last threshold is exact once the set of moving scores no longer changes; a bracket guards it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from attsvm.core.columns import Columns
 from attsvm.proofs.objective import Terms
 
-STEPS = 100
+PROJECTION_STEPS = 100
 
 
 class Projection:
-    """Moves scores (T, G) to the nearest ones that meet the constraints, or to where distance and losses balance.
+    """Moves scores (T, G) to the nearest ones that satisfy the constraints, or that balance distance and losses.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Projection:
     def __init__(self, columns: Columns, terms: Terms) -> None:
         self._demand, self._others, scale = columns.demand, columns.others, columns.scale
         self._involved = columns.preferred | columns.others
-        # Tied scores move either way, and so does a preferred one whose losses are charged.
+        # Tied scores move either way, and so does a preferred score with losses.
         self._equal = columns.preferred & (columns.tied | (not terms.hard))
         self._above = columns.preferred & ~self._equal
         self._upper = terms.upper * scale if np.isfinite(terms.upper) else None
@@ -40,13 +40,13 @@ class Projection:
         self._threshold: np.ndarray | None = None
 
     def __call__(self, V: np.ndarray, weight: float = 1.0) -> np.ndarray:
-        """Return what V (T, G) changes by; times the weight it is the adjoint of multipliers."""
+        """Return the change of V (T, G); times the weight it is the adjoint of multipliers."""
         value, slope = V - self._demand, 1.0 / (1.0 + weight * self._shift)
         low = np.min(value, axis=0, where=self._involved, initial=np.inf)
         high = np.max(value, axis=0, where=self._involved, initial=-np.inf)
         t = 0.5 * (low + high) if self._threshold is None else np.clip(self._threshold, low, high)
         before = np.zeros(value.shape, dtype=np.int8)
-        for _ in range(STEPS):
+        for _ in range(PROJECTION_STEPS):
             state = self._state(value - t, slope, weight)
             if (state == before).all():
                 break

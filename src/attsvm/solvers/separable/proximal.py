@@ -1,10 +1,10 @@
 r"""The proximal maps of norms of singular values.
 
-For a norm, the map is what is left of a vector after its projection on a multiple of the unit ball of the dual norm
-(Moreau 1962). The dual ball of the sum of the k largest is :math:`\{|x_i| \le 1, \sum|x_i| \le k\}`: sizes less a
-common amount, cut at one. The nuclear norm has k infinite, the spectral norm one. Schatten-p norms, 1 < p < inf, are
-minimised through :math:`\tfrac1p\sum\sigma_i^p`, whose map takes every singular value by itself: the root of
-:math:`x + sx^{p-1} = \sigma`.
+The map of a norm subtracts from a vector its projection on a multiple of the unit ball of the dual norm (Moreau 1962).
+The dual ball of the sum of the k largest is :math:`\{|x_i| \le 1, \sum|x_i| \le k\}`: sizes minus a common amount, cut
+at one. The nuclear norm has k infinite, the spectral norm one. Schatten-p norms, 1 < p < inf, are minimised through
+:math:`\tfrac1p\sum\sigma_i^p`, whose map takes every singular value by itself: the root of :math:`x + sx^{p-1} =
+\sigma`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from attsvm.core.norms import Norm
 from attsvm.core.norms.entrywise import Entrywise, LargestEntries
 
-STEPS = 60
+SHRINK_STEPS = 60
 
 
 def largest_sum(norm: Norm) -> float | None:
@@ -43,7 +43,7 @@ def shrink_power(sigma: np.ndarray, weight: float, p: float) -> np.ndarray:
     """Proximal map of 1/weight times the sum of p-th powers over p at sigma (m,), nonnegative."""
     low, high = np.zeros_like(sigma), sigma.copy()
     x = 0.5 * sigma
-    for _ in range(STEPS):
+    for _ in range(SHRINK_STEPS):
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             excess = x + x ** (p - 1.0) / weight - sigma
             slope = 1.0 + (p - 1.0) * x ** (p - 2.0) / weight

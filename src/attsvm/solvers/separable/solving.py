@@ -1,4 +1,4 @@
-"""Problems that separate over columns: which method each norm has, and its answer in the problem's coordinates."""
+"""Problems that separate over columns: the method of each norm, and its answer in the problem's coordinates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attsvm.solvers.separable.closed_form import exponents_of, least_change
 from attsvm.solvers.separable.projection import Projection
 from attsvm.solvers.separable.splitting import proximal_map, report, split
 
-# W (d, dz) and multipliers (n, T), None where there are none.
+# W (d, dz) and multipliers (n, T); each may be None.
 Pair = tuple[np.ndarray | None, np.ndarray | None]
 Method = Callable[[Columns, Terms, np.ndarray, Control], None]
 
@@ -23,7 +23,7 @@ Method = Callable[[Columns, Terms, np.ndarray, Control], None]
 def solve_separable(
     problem: SelectionProblem, norm: Norm, regularisation: Regularisation, control: Control
 ) -> Pair | None:
-    """Solve by columns; None where the problem has none, or the norm no method that uses them."""
+    """Solve by columns; None if the problem does not separate or the norm has no method for columns."""
     method = _method_of(norm, regularisation)
     columns = None if method is None else Columns.of(problem)
     if method is None or columns is None or not _serves(columns, norm, regularisation):

@@ -1,11 +1,11 @@
-r"""Norms of singular values where the constraints separate over columns: alternate the norm and the constraints.
+r"""Norms of singular values for constraints that separate over columns, by alternating the norm and the constraints.
 
-With scores S whose norm is that of W (:mod:`attsvm.core.columns`), :math:`\min f(Y) + g(Z)` subject to Y = Z has a
-proximal map of f that is one decomposition, and one of g that is the projection of
-:mod:`.projection` on all columns. The alternating direction method of multipliers (Boyd et al., Found. Trends Mach.
-Learn. 3, 2011, section 3) takes turns between them, over-relaxed and extrapolated, and balances its two residuals by
-the weight :math:`\rho` (section 3.4.1 there). At a point V the projection's own conditions give multipliers with
-:math:`A^\top\lambda = \rho(Z - V)`. Every step thus has scores that meet all constraints, and a bound.
+Let scores S have the norm of W (:mod:`attsvm.core.columns`). In :math:`\min f(Y) + g(Z)` subject to Y = Z, the proximal
+map of f is one decomposition, and the proximal map of g is the projection of :mod:`.projection` on all columns. The
+alternating direction method of multipliers (Boyd et al., Found. Trends Mach. Learn. 3, 2011, section 3) alternates the
+two, over-relaxed and extrapolated, and balances its two residuals by the weight :math:`\rho` (section 3.4.1 there). At
+a point V the projection's optimality conditions give multipliers with :math:`A^\top\lambda = \rho(Z - V)`. Every step
+thus has scores that satisfy all constraints, and a bound.
 """
 
 from __future__ import annotations
@@ -22,25 +22,23 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.separable.projection import Projection
 from attsvm.solvers.separable.proximal import largest_sum, shrink, shrink_power
 
-# Over-relaxation; the first weight in parts of the inverse mean singular value of the Frobenius solution. Nuclear
-# relevance (24, 82) and (46, 103), contexts (40, 80) to 1e-6: 40, 55 and 75 steps; 35, 65 and 100 from a weight of one.
-RELAXATION, FIRST_WEIGHT = 1.7, 0.3
-# Steps between tests of the gap, and before the first change of the weight. Each further one waits twice as long, as it
-# would otherwise answer the disturbance that the last one made.
-LOOK, BALANCE = 5, 10
-# Relative residuals within this factor of each other are balanced; the weight changes by the second at most.
+# Over-relaxation, and first weight over the inverse of the Frobenius solution's mean singular value.
+OVER_RELAXATION, FIRST_WEIGHT = 1.7, 0.3
+# Number of steps between tests of the gap, and before the first change of the weight. The intervals between changes
+# double, since the weight would otherwise respond to the disturbance of its last change.
+TEST_INTERVAL, BALANCE = 5, 10
+# Ratio of the relative residuals up to which they count as balanced, and largest factor of the weight.
 BALANCED, LARGEST_FACTOR = 2.0, 4.0
-# Differences that an extrapolation has, its ridge in parts of the trace, and how much larger a residual may become.
-# Contexts (80, 160) to 1e-6 take 100 steps instead of 380, nuclear.
-MEMORY, RIDGE, GUARD = 6, 1e-10, 1.0
-# Steps without a smaller gap, after which methods that see no columns go on.
+# Number of differences in an extrapolation, its ridge over the trace, and largest growth of the residual.
+EXTRAPOLATED, RIDGE, GUARD = 6, 1e-10, 1.0
+# Number of steps without a smaller gap after which other methods go on.
 STALLED = 300
 
 Shrinkage = Callable[[np.ndarray, float], np.ndarray]
 
 
 def proximal_map(norm: Norm) -> Shrinkage | None:
-    """Return the map of singular values and a weight that steps take; None where a norm has none."""
+    """Return the map of singular values and a weight that a step uses; None if the norm has none."""
     k = largest_sum(norm)
     if k is not None:
         return partial(shrink, k=k)
@@ -49,7 +47,7 @@ def proximal_map(norm: Norm) -> Shrinkage | None:
 
 
 def split(columns: Columns, terms: Terms, origin: np.ndarray, control: Control) -> None:
-    """Take steps until the control is satisfied, which gets scores less the prior's, (T, G), and multipliers (n, T)."""
+    """Step until the control is satisfied; it receives scores minus the prior's, (T, G), and multipliers (n, T)."""
     shrinkage = proximal_map(terms.norm)
     assert shrinkage is not None
     project = Projection(columns, terms)
@@ -60,13 +58,13 @@ def split(columns: Columns, terms: Terms, origin: np.ndarray, control: Control) 
         step += 1
         before, change = Z, project(V + origin, weight)
         Z = V + change
-        if step % LOOK == 0:
-            if report(columns, terms, Z, weight * change, control, steps=LOOK):
+        if step % TEST_INTERVAL == 0:
+            if report(columns, terms, Z, weight * change, control, steps=TEST_INTERVAL):
                 return
             if control.state.gap < gap:
                 gap, last = control.state.gap, step
         Y = _shrink(Z + change, lambda sigma, now=weight: shrinkage(sigma, now))
-        V = extrapolation.advance(V, RELAXATION * (Y - Z))
+        V = extrapolation.advance(V, OVER_RELAXATION * (Y - Z))
         if step == balance:
             balance *= 2
             factor = _balance(Y, Z, before, change)
@@ -79,8 +77,8 @@ def split(columns: Columns, terms: Terms, origin: np.ndarray, control: Control) 
 class Extrapolation:
     """Anderson's acceleration (Walker and Ni, SIAM J. Numer. Anal. 49, 2011) of V + residual(V), guarded.
 
-    Every other step the last differences of V and of its residual extrapolate to a V whose residual is least. Where the
-    residual there is larger than before, the plain step is taken instead and the differences are forgotten.
+    Every other step the last differences of V and of its residual extrapolate to a V of least residual. If the residual
+    there is larger than before, the plain step is taken instead and the differences are forgotten.
     """
 
     def __init__(self) -> None:
@@ -96,13 +94,13 @@ class Extrapolation:
             self._history.clear()
             return V
         self._safe, plain = None, V + residual
-        self._history = [*self._history[-MEMORY:], (V, residual)]
+        self._history = [*self._history[-EXTRAPOLATED:], (V, residual)]
         self._count += 1
-        if len(self._history) <= MEMORY or self._count % 2:
+        if len(self._history) <= EXTRAPOLATED or self._count % 2:
             return plain
-        changes, images = (np.diff(part, axis=0).reshape(MEMORY, -1) for part in zip(*self._history, strict=True))
+        changes, images = (np.diff(part, axis=0).reshape(EXTRAPOLATED, -1) for part in zip(*self._history, strict=True))
         gram = images @ images.T
-        gram[np.diag_indices(MEMORY)] += RIDGE * np.trace(gram)
+        gram[np.diag_indices(EXTRAPOLATED)] += RIDGE * np.trace(gram)
         if not gram.any():
             return plain
         self._safe = plain, size
@@ -124,7 +122,7 @@ def _shrink(M: np.ndarray, shrinkage: Callable[[np.ndarray], np.ndarray]) -> np.
 
 
 def _balance(Y: np.ndarray, Z: np.ndarray, before: np.ndarray, change: np.ndarray) -> float:
-    """Return the factor of the weight that brings the relative residuals of primal and dual, (T, G), together."""
+    """Return the factor of the weight that balances the relative residuals of primal and dual, (T, G)."""
     size = np.linalg.norm
     primal, dual = float(size(Y - Z) * size(change)), float(size(Z - before) * size(Z))
     factor = np.sqrt(primal / dual) if dual > 0 else 1.0
@@ -134,7 +132,7 @@ def _balance(Y: np.ndarray, Z: np.ndarray, before: np.ndarray, change: np.ndarra
 def report(
     columns: Columns, terms: Terms, V: np.ndarray, adjoint: np.ndarray, control: Control, *, steps: int = 1
 ) -> bool:
-    """Tell the control scores less the prior's (T, G), and multipliers with that adjoint; True when it is time to stop.
+    """Report scores minus the prior's (T, G), and multipliers with that adjoint; True when it is time to stop.
 
     ``V`` meets the constraints of a hard margin.
     """

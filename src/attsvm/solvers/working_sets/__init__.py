@@ -1,1 +1,1 @@
-"""The loop over working sets: constraints are priced where they lie, in memory or in shards, and solved here."""
+"""The loop over working sets: constraints are checked in memory or in shards, and the working set is solved here."""

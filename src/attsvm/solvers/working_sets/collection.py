@@ -1,4 +1,4 @@
-"""All shards of one problem, evaluated together, and the bounds that a W and multipliers prove."""
+"""The shards of one problem, evaluated together, and the bounds that a W and multipliers prove."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from attsvm.core.norms import Norm
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.schedule import MOST_BYTES
-from attsvm.solvers.working_sets.bounds import Allowance, Dual, Primal
-from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
+from attsvm.solvers.working_sets.bounds import Allowance, DualBound, PrimalBound
+from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, ConstraintTable
 from attsvm.solvers.working_sets.pool import Pool
 from attsvm.solvers.working_sets.pricing import Answer, Request, fetch, merge, price
 from attsvm.solvers.working_sets.restriction import Restriction
@@ -38,19 +38,19 @@ class Collection:
         """Bytes of a constraint: two tokens and a query."""
         return 8 * (2 * self.shape[0] + self.shape[1])
 
-    def bring(self, places: np.ndarray) -> Constraints:
-        """Bring constraints here, (J, 3) shard, query and token, in that order."""
+    def bring(self, places: np.ndarray) -> ConstraintTable:
+        """Read constraints by shard, query and token, (J, 3), in the given order."""
         own = [part for part in self._by_shard(places) if len(part[1])]
-        table = self.pool.collect(fetch, Constraints.concatenate, (), own)
+        table = self.pool.collect(fetch, ConstraintTable.concatenate, (), own)
         shard = places[:, 0]
         if (shard[1:] >= shard[:-1]).all():
             return table
         return table.where(np.argsort(np.argsort(shard, kind="stable")))
 
-    def ask(self, W: np.ndarray, table: Constraints | None = None, *, many: bool = False, **options: Any) -> Answer:
+    def ask(self, W: np.ndarray, table: ConstraintTable | None = None, *, many: bool = False, **options: Any) -> Answer:
         """Evaluate W (d, dz) on all shards; a table is the working set, and options are as for :class:`Request`.
 
-        ``many`` says that as many constraints as may come back will.
+        ``many`` announces that the largest permitted number of constraints will return.
         """
         request = Request(W, self.regularisation.hinge, self.regularisation.hard, **options)
         request = replace(request, bare=many and request.room * self.constraint_bytes > MOST_BYTES)
@@ -62,30 +62,30 @@ class Collection:
         return replace(answer, fresh=replace(self.bring(bare.place), at_bound=bare.at_bound, key=bare.key))
 
     def _by_shard(self, places: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """Each shard's number, and queries and tokens of its places, (K, 2)."""
+        """Group constraints by shard: its number, and queries and tokens, (K, 2)."""
         rows = places[np.argsort(places[:, 0], kind="stable")]
         bounds = np.searchsorted(rows[:, 0], np.arange(self.count + 1))
         return [(k, rows[bounds[k] : bounds[k + 1], 1:]) for k in range(self.count)]
 
-    def sum_of(self, anchor: Anchor, table: Constraints, *, sharp: bool = False) -> BoundSum | None:
-        """Add up the constraints at their bound at an anchor, a table's left out; ``sharp``, in twice the precision."""
+    def sum_of(self, anchor: Anchor, table: ConstraintTable, *, sharp: bool = False) -> BoundSum | None:
+        """Sum the constraints at their bound at an anchor, except a table's; ``sharp``: in twice the precision."""
         return self.ask(anchor.W, table, anchor=anchor, sums=True, sharp=sharp).bound_sum
 
     def judge(
         self, W: np.ndarray, restriction: Restriction, *, sharp: bool = False, **options: Any
-    ) -> tuple[Primal, Answer]:
+    ) -> tuple[PrimalBound, Answer]:
         """Bound the objective at W (d, dz) from above in one pass, rounding counted; the restriction has all ties."""
         allowance = Allowance.of(W, restriction)
         answer = self.ask(W, restriction.table, allowance=allowance.whole, move=allowance.move, sharp=sharp, **options)
-        return Primal.of(W, self.prior, restriction.terms, allowance, answer, sharp=sharp), answer
+        return PrimalBound.of(W, self.prior, restriction.terms, allowance, answer, sharp=sharp), answer
 
     def bound_below(
         self, restriction: Restriction, values: np.ndarray, anchor: Anchor | None, empty: int, residual: float
-    ) -> Dual:
+    ) -> DualBound:
         """Bound the objective from below by multipliers (J,), with all sums in pairs of doubles.
 
-        A pass adds up the constraints at their bound at the anchor, so that no constraint counts twice. Other
-        arguments as for :meth:`Dual.of`.
+        A pass sums the constraints at their bound at the anchor, so that no constraint counts twice. Other arguments
+        are as for :meth:`DualBound.of`.
         """
         bound_sum = None if anchor is None else self.sum_of(anchor, restriction.table, sharp=True)
-        return Dual.of(restriction, values, bound_sum, anchor, empty, residual, sharp=True)
+        return DualBound.of(restriction, values, bound_sum, anchor, empty, residual, sharp=True)

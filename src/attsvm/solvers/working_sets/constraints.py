@@ -1,4 +1,4 @@
-"""Constraints of the working set, and the sum of those at their bound."""
+"""Constraints of the working set, and the sum of constraints at their bound."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from attsvm.core.error_free import Pair, error_of, gamma, sum_pairs
 from attsvm.core.norms import frobenius
 from attsvm.core.reduction import constraint_margins
-from attsvm.core.rounding import FEW, row_lengths
+from attsvm.core.rounding import FUNCTION_ROUNDING, row_lengths
 
 
 @dataclass(frozen=True, eq=False)
-class Constraints:
+class ConstraintTable:
     """Constraints of the working set, with their tokens and queries.
 
     Attributes
@@ -23,13 +23,13 @@ class Constraints:
     place : ndarray of int, shape (J, 3)
         Shard, query within the shard, and token.
     x, reference : ndarray, shape (J, d)
-        The rejected, or tied, token and the selected one that it is compared with.
+        The rejected or tied token, and the selected token that it is compared with.
     z : ndarray, shape (J, dz)
     tied : ndarray of bool, shape (J,)
     at_bound : ndarray of bool, shape (J,)
-        Whether the constraint was one of a sum.
+        Marks of constraints that were part of a sum.
     key : ndarray, shape (J,)
-        Order in which constraints join: the smallest first.
+        Constraints join in the order of their keys, the smallest first.
     """
 
     place: np.ndarray
@@ -44,16 +44,18 @@ class Constraints:
         return len(self.place)
 
     @staticmethod
-    def concatenate(parts: Sequence[Constraints]) -> Constraints:
-        """Put several tables below one another."""
-        return Constraints(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])})
+    def concatenate(parts: Sequence[ConstraintTable]) -> ConstraintTable:
+        """Concatenate tables."""
+        return ConstraintTable(
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0])}
+        )
 
-    def where(self, keep: np.ndarray | slice) -> Constraints:
-        """Keep some of them."""
-        return Constraints(**{name: column[keep] for name, column in vars(self).items()})
+    def where(self, keep: np.ndarray | slice) -> ConstraintTable:
+        """Select constraints."""
+        return ConstraintTable(**{name: column[keep] for name, column in vars(self).items()})
 
-    def most_urgent(self, room: int) -> Constraints:
-        """Keep ties, and of the others at most ``room``; in the order of the table where keys are equal."""
+    def most_urgent(self, room: int) -> ConstraintTable:
+        """Select ties and at most ``room`` other constraints of smallest key, the earlier of equal keys."""
         free = np.flatnonzero(~self.tied)
         if len(free) <= room:
             return self
@@ -68,13 +70,13 @@ class Constraints:
 
 @dataclass(frozen=True, eq=False)
 class Anchor:
-    """A W whose margins define which constraints of a hinge are at their bound.
+    """A W, the point of linearisation, at which constraints of a hinge count as at their bound.
 
     Attributes
     ----------
     W : ndarray, shape (d, dz)
     band : float
-        Constraints whose margins there are below one by more than this are.
+        Shortfall under W above which a constraint is at its bound.
     """
 
     W: np.ndarray
@@ -83,7 +85,7 @@ class Anchor:
 
 @dataclass(frozen=True, eq=False)
 class BoundSum:
-    """Constraints at their bound, which enter as a sum.
+    """The sum of the constraints at their bound.
 
     Attributes
     ----------
@@ -105,14 +107,14 @@ class BoundSum:
 
     @staticmethod
     def add(parts: Sequence[BoundSum]) -> BoundSum:
-        """Add sums up."""
+        """Add sums."""
         sizes = math.fsum(frobenius(part.adjoint) for part in parts)
-        error = (math.fsum(part.error for part in parts) + error_of(len(parts), 0) * sizes) * (1 + FEW)
+        error = (math.fsum(part.error for part in parts) + error_of(len(parts), 0) * sizes) * (1 + FUNCTION_ROUNDING)
         highs, lows = (np.stack([getattr(part.pair, half) for part in parts]) for half in ("high", "low"))
         return BoundSum(sum_pairs(Pair(highs, lows), 0), sum(part.count for part in parts), error)
 
-    def without(self, removals: Constraints) -> BoundSum:
-        """Take out constraints that join the working set."""
+    def without(self, removals: ConstraintTable) -> BoundSum:
+        """Subtract constraints that join the working set."""
         delta = removals.reference - removals.x
         weight = float((row_lengths(delta) * row_lengths(removals.z)).sum())
         error = gamma(len(removals) + 8) * (weight + frobenius(self.adjoint)) + self.error

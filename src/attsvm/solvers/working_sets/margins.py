@@ -1,9 +1,9 @@
-r"""Margins of a shard, block by block: one read of the tokens, and nothing of their size is formed.
+r"""Margins of a shard, block by block, in one read of the tokens and without arrays of their size.
 
-Where every query has tokens of its own, differences are taken number by number as the tokens stream through. Where all
-queries read the same V tokens (next-token prediction) scores of a block of queries are one matrix product, and margins
-their differences: n V d multiplications without n V d numbers. A difference of scores is off by more than a score of
-differences; its length is taken to be :math:`(|x_\alpha| + |x_t|)|z|`, which covers that.
+If every query has its own tokens, differences are computed entry by entry as the tokens stream through. If all queries
+read the same V tokens (next-token prediction), the scores of a block of queries are one matrix product and margins are
+their differences: n V d multiplications without n V d numbers. A difference of scores has a larger error than a score
+of differences; its length is taken to be :math:`(|x_\alpha| + |x_t|)|z|`, which covers the error.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from attsvm.core.error_free import gamma
 from attsvm.core.kernels import FAST, call, kernel
 from attsvm.core.paging import Pages, rows_in_chunk
 from attsvm.core.rounding import lengths_above, row_lengths, squares_of
-from attsvm.data.shards import Shard
+from attsvm.data.shard_pieces import Shard
 
-# Arrays of the size of a block's margins that are held at once, beside its tokens.
+# Number of arrays of the size of a block's margins that are held at once, in addition to its tokens.
 ARRAYS = 8
 
 
@@ -32,15 +32,15 @@ class Block:
     ----------
     rows : slice
     margins : ndarray, shape (k, rows, T)
-        Under each of k matrices.
+        Margins under each of k matrices.
     lengths : ndarray, shape (rows, T)
-        Of the constraints, from above.
+        Upper bounds on the lengths of the constraints.
     fixed : ndarray of bool, shape (rows, T)
         Constraints whose margin is zero under every W.
     rejected, tied : ndarray of bool, shape (rows, T)
     reference : ndarray, shape (rows,)
     tokens : ndarray, shape (rows, T, d), or (T, d)
-        float64 or float32; of two axes where all queries read the same.
+        float64 or float32; (T, d) if all queries read the same tokens.
     queries : ndarray, shape (rows, dz)
     """
 
@@ -55,7 +55,7 @@ class Block:
     queries: np.ndarray
 
     def pick(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
-        """Tokens at (row, column), each (k,): (k, d) float64."""
+        """Return the tokens at (row, column), each (k,): (k, d) float64."""
         x = self.tokens[column] if self.tokens.ndim == 2 else self.tokens[row, column]
         return x.astype(np.float64)
 
@@ -112,7 +112,7 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
             lengths = (word_lengths[reference][:, None] + word_lengths) * longest[:, None] * (1 + gamma(8))
         if not (np.isfinite(lengths).all() or np.isfinite(tokens).all()):
             wrong = int((~np.isfinite(tokens)).any(axis=-1).ravel().argmax())
-            # Words are rows themselves; else a row of the file is a query's tokens, or a sequence that queries name.
+            # A row of the file is a word, a query's tokens, or a sequence that queries name.
             row = wrong if words is not None else shard.token_row(start + wrong // tokens.shape[1])
             raise ValueError(f"tokens of {shard.name} has NaN or infinity in row {row}; finite numbers were expected.")
         tied = selection & (np.arange(selection.shape[1]) != reference[:, None])
@@ -121,13 +121,13 @@ def blocks(shard: Shard, matrices: np.ndarray) -> Iterator[Block]:
 
 
 def _places(sequence: np.ndarray) -> slice | np.ndarray:
-    """Consecutive sequences as a slice, which copies nothing."""
+    """Turn consecutive sequences into a slice, which copies nothing."""
     consecutive = bool(len(sequence)) and bool((np.diff(sequence) == 1).all())
     return slice(int(sequence[0]), int(sequence[-1]) + 1) if consecutive else sequence
 
 
 def _real(tokens: np.ndarray) -> np.ndarray:
-    """Single and double precision as they are, all else as double, contiguous."""
+    """Return single and double precision unchanged, other dtypes as double, contiguous."""
     plain = np.asarray(tokens)
     return np.ascontiguousarray(plain if plain.dtype in (np.float32, np.float64) else plain.astype(np.float64))
 
@@ -165,7 +165,7 @@ def _margins_plain(
 def _margins(
     tokens: np.ndarray, reference: np.ndarray, u: np.ndarray, margins: np.ndarray, squares: np.ndarray
 ) -> None:
-    """Margins (k, rows, T) of tokens (rows, T, d) under u = W z (k, rows, d), and squares of their differences."""
+    """Margins (k, rows, T) of tokens (rows, T, d) under u = W z (k, rows, d), and squared lengths of differences."""
     rows, T, d = tokens.shape
     k = len(u)
     for i in range(rows):

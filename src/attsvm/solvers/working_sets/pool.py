@@ -1,4 +1,4 @@
-"""Where the shards are evaluated: in this process, or on the workers of a dask cluster."""
+"""Evaluation of the shards: in this process, or on the workers of a dask cluster."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from dataclasses import replace
 from typing import Any
 
 from attsvm.core.cluster import gathered, local_client, losses_told, remote_client
-from attsvm.data.checksums import Record, check_files, record_of
-from attsvm.data.shards import ShardArrays, ShardedProblem, ShardFile
+from attsvm.data.checksums import ShardRecord, check_files, record_of
+from attsvm.data.shard_pieces import ShardArrays, ShardFile
+from attsvm.data.shards import ShardedProblem
 from attsvm.solvers.schedule import KEPT_BYTES
 from attsvm.solvers.working_sets.pricing import Source
 
-# Answers that are joined at a time.
+# Number of answers that are joined at a time.
 FAN_IN = 8
 
 Task = Callable[..., Any]
 Join = Callable[..., Any]
-# A shard's number, and the arguments for it alone.
+# The number of a shard, and its own arguments.
 Own = Sequence[tuple[Any, ...]]
 
 
@@ -36,27 +37,27 @@ class Pool:
     Attributes
     ----------
     sent, received : int
-        Bytes that went to the shards and came back so far.
-    records : dict of int to Record
-        By the shard's number.
+        Bytes sent to the shards and received so far.
+    records : dict of int to ShardRecord
+        Records by the shard's number.
     """
 
     def __init__(self, sources: Sequence[Source], *, recording: bool = True) -> None:
         self._sources, self._recording = sources, recording
         whole = sum(source.whole_bytes for source in sources if isinstance(source, ShardFile))
         self._keeping, self._kept = whole <= KEPT_BYTES, dict[int, ShardArrays]()
-        self.records: dict[int, Record] = {}
+        self.records: dict[int, ShardRecord] = {}
         self.sent = self.received = 0
 
     def collect(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
-        """Call ``task(source, *parts, *common)`` for all parts of ``own``, and join answers, ``join(answers)``.
+        """Call ``task(source, *parts, *common)`` for all parts of ``own``, and join the answers by ``join(answers)``.
 
-        They are joined as they come, so that few are held at a time.
+        Answers are joined as they arrive, so that few are held at a time.
 
         Raises
         ------
         ValueError
-            If a shard is damaged, or not as expected; a sentence.
+            If a shard is damaged or not as expected; the message is a sentence.
         """
         answers: list[Any] = []
         for parts in own:
@@ -66,14 +67,14 @@ class Pool:
         return self._recorded(_join(join, answers))
 
     def _source(self, number: int) -> Source:
-        """Return the shard, from memory where its tokens are read as a whole and all such tokens fit."""
+        """Return the shard, from memory if its tokens are read as a whole and all such tokens fit."""
         source = self._kept.get(number, self._sources[number])
         if self._keeping and isinstance(source, ShardFile) and source.whole_bytes:
             source = self._kept[number] = source.load()
         return source
 
     def inspect(self) -> tuple[str, ...]:
-        """Take the checksums that are missing, and return the digest of every shard."""
+        """Compute missing checksums; returns the digest of every shard."""
         missing = [(number,) for number in range(len(self._sources)) if self._is_new(number)]
         if missing:
             self.collect(_read_only, _read_only, (), missing)
@@ -82,8 +83,8 @@ class Pool:
     def _is_new(self, number: int) -> bool:
         return self._recording and number not in self.records
 
-    def _recorded(self, answer: tuple[Any, dict[int, Record]]) -> Any:
-        """Keep the records of an answer; once there are all, compare the checksums that files state."""
+    def _recorded(self, answer: tuple[Any, dict[int, ShardRecord]]) -> Any:
+        """Store the records of an answer; once complete, compare them with the checksums that files state."""
         self.records |= answer[1]
         if answer[1] and len(self.records) == len(self._sources):
             check_files(self._sources, self.records)
@@ -91,13 +92,14 @@ class Pool:
 
 
 class OnCluster(Pool):
-    """The workers of a dask client; the results of a lost worker are computed again by another.
+    """Evaluation on the workers of a dask client, which recompute the results of a lost worker.
 
     Parameters
     ----------
     client : distributed.Client
     sources : sequence of ShardFile or ShardArrays
-        Arrays go to the workers once, blocks of a dask array are computed there; files must be where workers find them.
+        Arrays are sent to the workers once, and blocks of a dask array are computed there. Workers must have access to
+        files.
     """
 
     def __init__(self, client: Any, sources: Sequence[Source]) -> None:
@@ -121,9 +123,9 @@ class OnCluster(Pool):
         return self._client.submit(_with_tokens, tokens, task, bare, is_new, number, *arguments, pure=False)
 
     def collect(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
-        """Join answers on the workers, so that one arrives here."""
+        """Join the answers on the workers, so that one arrives here."""
         with losses_told():
-            # Common arguments are sent once; workers pass them on, and make them again if they are lost.
+            # Common arguments are sent once; workers pass them on, and recompute lost ones.
             shared = [self._client.submit(_same, value, pure=False) for value in common]
             self.sent += sum(map(_size, common)) + sum(_size(parts) for parts in own)
             level = [self._submit(task, *parts, *shared) for parts in own]
@@ -141,7 +143,7 @@ class OnCluster(Pool):
 
 @contextmanager
 def pool_of(problem: ShardedProblem, scheduler: str | None, workers: int | None) -> Iterator[Pool]:
-    """Choose where the shards are evaluated.
+    """Choose the process or cluster that evaluates the shards.
 
     Parameters
     ----------
@@ -149,7 +151,7 @@ def pool_of(problem: ShardedProblem, scheduler: str | None, workers: int | None)
     scheduler : str, optional
         Address of a running scheduler.
     workers : int, optional
-        Processes to start here instead. Without either this process does it.
+        Number of local processes to start instead. If neither is given, this process evaluates.
     """
     if scheduler is not None:
         if workers is not None:
@@ -171,22 +173,24 @@ def _with_tokens(tokens: Any, task: Task, source: Any, *arguments: Any) -> Any:
     return _evaluate(task, replace(source, tokens=tokens), *arguments)
 
 
-def _evaluate(task: Task, source: Any, is_new: bool, number: int, *arguments: Any) -> tuple[Any, dict[int, Record]]:
-    """Evaluate a shard, and take its checksums if it is new."""
+def _evaluate(
+    task: Task, source: Any, is_new: bool, number: int, *arguments: Any
+) -> tuple[Any, dict[int, ShardRecord]]:
+    """Evaluate a shard, and compute its checksums if it is new."""
     records = {}
     if is_new:
-        source = source.load()  # here the system keeps what the task reads again
+        source = source.load()  # the task reads it again from the system's cache
         records[number] = record_of(source.contents)
     return task(source, number, *arguments), records
 
 
-def _join(join: Join, answers: Sequence[tuple[Any, dict[int, Record]]]) -> tuple[Any, dict[int, Record]]:
+def _join(join: Join, answers: Sequence[tuple[Any, dict[int, ShardRecord]]]) -> tuple[Any, dict[int, ShardRecord]]:
     records = dict(ChainMap(*(records for _, records in answers)))
     return join([answer for answer, _ in answers]), records
 
 
 def _read_only(*_: Any) -> None:
-    """Take the place of a task and of a join where checksums are all that is wanted."""
+    """Do nothing: the task and the join of calls that need checksums only."""
 
 
 def _size(value: Any) -> int:

@@ -1,12 +1,12 @@
-r"""Evaluation of a W on a shard: a W is sent, the smallest margin and a few constraints are returned.
+r"""Evaluation of a W on a shard, which returns sums over its margins and a few constraints.
 
-Answers add up (:func:`merge`), so that they are joined on the workers and the result has the size of W and of
-the constraints that are new, however many shards there are. A worker keeps nothing between calls, neither open files
-nor maps: what it evaluates is what the file holds, and a lost worker costs one pass.
+Answers are additive (:func:`merge`): workers join them, and the result has the size of W and of the new constraints,
+however many shards there are. A worker stores nothing between calls, neither open files nor maps: it evaluates the
+current content of the file, and a lost worker costs one pass.
 
-With a hinge, constraints that fall short have their multipliers at C. Those that do so by more than a band at an
-earlier W, the *anchor*, are not listed but enter as a sum (:class:`BoundSum`); the anchor determines
-which they are, so that a shard need not store them.
+Constraints of a hinge that fall short have their multipliers at C. Constraints that fall short by more than a band at
+an earlier W, the *anchor*, are not listed but enter as a sum (:class:`BoundSum`). The anchor determines which they are,
+so a shard need not store them.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ import numpy as np
 from attsvm.core.double_double import Rows
 from attsvm.core.error_free import UNIT, Pair, gamma
 from attsvm.core.norms import frobenius
-from attsvm.core.rounding import FEW, PAIRWISE
-from attsvm.data.shards import ShardArrays, ShardFile
-from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
+from attsvm.core.rounding import FUNCTION_ROUNDING, PAIRWISE
+from attsvm.data.shard_pieces import ShardArrays, ShardFile
+from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, ConstraintTable
 from attsvm.solvers.working_sets.margins import Block, blocks
 
-# Constraints of all blocks, in parts of the room, from which only the most urgent are kept.
+# Number of constraints of the blocks evaluated so far, over the capacity, above which only the most urgent are stored.
 MOST_ROOMS = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What every shard evaluates.
+    """The evaluation that every shard performs.
 
     Attributes
     ----------
     W : ndarray, shape (d, dz)
     hinge, hard : bool
-        Of the regularisation.
+        Properties of the regularisation.
     allowance : float
-        Times its length it is counted against every margin.
+        Amount counted against every margin, over the length of the constraint.
     room : int
-        Most constraints that may come back; ties all do.
+        Largest number of constraints that return; all ties do.
     each : int or None
-        Most constraints of a query among them.
+        Largest number of constraints per query among them.
     below : float
-        Constraints with margins below this come back.
+        Constraints with margins below this value return.
     anchor : Anchor or None
     sums : bool
-        Add up the constraints at their bound.
+        Sum the constraints at their bound.
     sample : int or None
-        Bring back constraints within the band, drawn at random with this seed.
+        Return constraints within the band, drawn at random with this seed.
     move : float
-        The part of the allowance that makes ties exact.
+        Part of the allowance that makes ties exact.
     sharp : bool
-        Take margins that fall short, the allowance counted, in pairs of doubles.
+        Compute margins that fall short, the allowance counted, in pairs of doubles.
     bare : bool
-        Bring back where constraints are, without their tokens and queries.
+        Return the indices of constraints without their tokens and queries.
     """
 
     W: np.ndarray
@@ -76,18 +76,18 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What shards return for a W.
+    """The result of evaluating W on shards.
 
     Attributes
     ----------
     smallest, floor : float
-        Smallest margin of a rejected token, and the same with the allowance counted against each.
+        Smallest margin of a rejected token, without and with the allowance counted.
     shortfall, shortfall_above, square, square_above : float
-        Sums of what rejected tokens fall short of one by, and of its square; with the allowance counted. Zero for a
-        hard margin, which has no losses.
+        Sums of the shortfalls of rejected tokens and of their squares, without and with the allowance counted. Zero for
+        a hard margin, which has no losses.
     rejected, empty, candidate_count : int
-        How many rejected tokens there are; how many of them no W moves; and how many might have come back.
-    fresh : Constraints
+        Numbers of rejected tokens, of rejected tokens that no W moves, and of constraints that might have returned.
+    fresh : ConstraintTable
     bound_sum : BoundSum or None
     """
 
@@ -100,7 +100,7 @@ class Answer:
     rejected: int
     empty: int
     candidate_count: int
-    fresh: Constraints
+    fresh: ConstraintTable
     bound_sum: BoundSum | None
 
 
@@ -108,14 +108,14 @@ Source = ShardFile | ShardArrays
 
 
 def direction(source: Source, _: int) -> np.ndarray:
-    """Sum all constraints of a shard, (d, dz): a first guess of W."""
+    """Sum all constraints of a shard, (d, dz), as a first guess of W."""
     shard = source.open()
     none = np.zeros((0, shard.tokens.shape[2], shard.queries.shape[1]))
     return np.sum([block.adjoint(block.rejected) for block in blocks(shard, none)], axis=0)
 
 
 def price(source: Source, number: int, members: np.ndarray, request: Request) -> Answer:
-    """Evaluate a shard, of which ``members``, queries and tokens (K, 2), are in the working set."""
+    """Evaluate a shard; ``members`` (K, 2) are the queries and tokens of its constraints in the working set."""
     matrices = request.W[None] if request.anchor is None else np.stack([request.W, request.anchor.W])
     parts: list[Answer] = []
     for block in blocks(source.open(), matrices):
@@ -128,8 +128,8 @@ def price(source: Source, number: int, members: np.ndarray, request: Request) ->
 def unlisted_marks(source: Source, members: np.ndarray, anchor: Anchor | None) -> np.ndarray:
     """Mark rejected tokens of a soft margin whose multipliers are not listed, (n, T).
 
-    No W moves them, or they are at their bound at an anchor; ``members`` (K, 2), queries and tokens of the working
-    set, are listed.
+    W moves none of these tokens, or they are at their bound at an anchor. ``members`` (K, 2), queries and tokens of the
+    working set, are listed.
     """
     shard = source.open()
     matrices = np.zeros((0, shard.tokens.shape[2], shard.queries.shape[1])) if anchor is None else anchor.W[None]
@@ -142,7 +142,7 @@ def unlisted_marks(source: Source, members: np.ndarray, anchor: Anchor | None) -
 
 
 def merge(parts: Sequence[Answer], room: int) -> Answer:
-    """Join answers, keeping the most urgent constraints."""
+    """Join answers, with the most urgent constraints."""
     sums = [part.bound_sum for part in parts if part.bound_sum is not None]
     return Answer(
         smallest=min(part.smallest for part in parts),
@@ -154,20 +154,20 @@ def merge(parts: Sequence[Answer], room: int) -> Answer:
         rejected=sum(part.rejected for part in parts),
         empty=sum(part.empty for part in parts),
         candidate_count=sum(part.candidate_count for part in parts),
-        fresh=Constraints.concatenate([part.fresh for part in parts]).most_urgent(room),
+        fresh=ConstraintTable.concatenate([part.fresh for part in parts]).most_urgent(room),
         bound_sum=BoundSum.add(sums) if sums else None,
     )
 
 
-def fetch(source: Source, number: int, places: np.ndarray) -> Constraints:
-    """Read constraints at known places, (K, 2) queries and tokens of a shard, as a checkpoint lists them."""
+def fetch(source: Source, number: int, places: np.ndarray) -> ConstraintTable:
+    """Read constraints at given queries and tokens of a shard, (K, 2), as a checkpoint lists them."""
     shard = source.open()
     query, token = places.T
     if len(places) and not (query.max() < len(shard.queries) and token.max() < shard.tokens.shape[1]):
         raise ValueError("the checkpoint names constraints that the shards do not have; it is of another problem.")
     asking, owner = np.unique(query, return_inverse=True)
     selection, sequence = shard.selection(asking), shard.sequence[query]
-    return Constraints(
+    return ConstraintTable(
         place=_places(number, query, token),
         x=np.asarray(shard.tokens[sequence, token], dtype=np.float64),
         reference=np.asarray(shard.tokens[sequence, selection.argmax(axis=1)[owner]], dtype=np.float64),
@@ -203,7 +203,7 @@ def _of_block(block: Block, number: int, members: np.ndarray, request: Request) 
         joining &= key <= np.partition(key[joining], request.room - 1)[request.room - 1]
     row, column = np.nonzero(joining | (block.tied & absent))
     nothing = np.zeros((len(row), 0))
-    fresh = Constraints(
+    fresh = ConstraintTable(
         place=_places(number, row + block.rows.start, column),
         x=nothing if request.bare else block.pick(row, column),
         reference=nothing if request.bare else block.pick(row, block.reference[row]),
@@ -228,7 +228,7 @@ def _of_block(block: Block, number: int, members: np.ndarray, request: Request) 
 
 
 def _smallest_of_each(key: np.ndarray, joining: np.ndarray, count: int) -> np.ndarray:
-    """Leave the ``count`` smallest keys of each row among the marks (rows, T)."""
+    """Mark only the ``count`` smallest keys of each row among the marks (rows, T)."""
     if count >= key.shape[1]:
         return joining
     crowded = np.flatnonzero(np.count_nonzero(joining, axis=1) > count)
@@ -251,16 +251,16 @@ def _absent(block: Block, members: np.ndarray) -> np.ndarray:
 
 
 def _at_bound(block: Block, which: int, absent: np.ndarray, anchor: Anchor) -> np.ndarray:
-    """Mark constraints at their bound at an anchor, whose margins are those under one of the block's matrices."""
+    """Mark constraints at their bound at an anchor, whose margins are under the matrix ``which`` of the block."""
     return absent & block.rejected & ~block.fixed & (block.margins[which] < 1.0 - anchor.band)
 
 
 def _sharpen(block: Block, least: np.ndarray, request: Request) -> None:
-    """Replace margins from below (rows, T) that fall short of one by those in twice the precision."""
+    """Replace lower bounds of margins (rows, T) that fall short of one by bounds in twice the precision."""
     row, column = np.nonzero(block.rejected & (least < 1.0))
     exact, relative = _rows(block, row, column).margins(Pair(request.W, np.zeros(request.W.shape)))
     values = exact.rounded()
-    allowance = (relative * frobenius(request.W) + request.move) * (1 + FEW)
+    allowance = (relative * frobenius(request.W) + request.move) * (1 + FUNCTION_ROUNDING)
     values = values - 4 * UNIT * np.abs(values) - allowance * block.lengths[row, column]
     least[row, column] = np.where(np.isfinite(values), np.maximum(values, least[row, column]), least[row, column])
 
@@ -271,7 +271,7 @@ def _sum_of(block: Block, at_bound: np.ndarray, *, sharp: bool) -> BoundSum:
         row, column = np.nonzero(at_bound)
         pair, relative = _rows(block, row, column).adjoint(Pair(np.ones(len(row)), np.zeros(len(row))))
         return BoundSum(pair, len(row), relative * weight)
-    # The terms of a query, then queries: a difference, its product with the query, and the sums of both.
+    # Roundings of a query's terms, then of the queries: a difference, its product with the query, and both sums.
     error = gamma(sum(at_bound.shape) + 8) * weight
     adjoint = block.adjoint(at_bound)
     return BoundSum(Pair(adjoint, np.zeros(adjoint.shape)), int(at_bound.sum()), error)

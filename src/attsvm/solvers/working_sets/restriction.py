@@ -1,8 +1,8 @@
 r"""The working set of a problem in pieces: the constraints listed so far, as a selection problem of their own.
 
 Constraints of a hinge at their bound enter as their sum M, whose loss is linear while all of them fall short. A matrix
-is no constraint of one query; its singular vectors :math:`M = \sum_k s_k u_k v_k^\top` are, each with a demand so large
-that it falls short as well. They are extra rows below the queries of the table.
+is not the constraint of one query, but its singular vectors :math:`M = \sum_k s_k u_k v_k^\top` are constraints, each
+with a demand so large that it falls short as well. They are extra rows below the queries of the table.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from attsvm.core.reduction import constraint_margins, constraint_sum, independen
 from attsvm.proofs.objective import Regularisation, Terms
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.schedule import PADDED, PADDED_BYTES
-from attsvm.solvers.working_sets.constraints import BoundSum, Constraints
+from attsvm.solvers.working_sets.constraints import BoundSum, ConstraintTable
 
-# Singular values of a sum below this part of the largest are rounding.
-RESOLUTION = 1e-15
+# Singular value of a sum, over the largest, below which it is rounding.
+SINGULAR_RESOLUTION = 1e-15
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,18 +30,17 @@ class Restriction:
 
     Attributes
     ----------
-    table : Constraints
+    table : ConstraintTable
     problem : SelectionProblem
-        One row per query, or several where some queries have many more constraints than most; the reference comes
-        first.
+        One row per query, or several if some queries have many more constraints than most; the reference comes first.
     row, column : ndarray of int, shape (J,)
-        Where the constraints of the table are in it.
+        Row and column of each constraint of the table in the problem.
     terms : Terms
-        Of that problem.
+        Terms of the problem.
     prior : ndarray, shape (d, dz)
     """
 
-    table: Constraints
+    table: ConstraintTable
     problem: SelectionProblem
     row: np.ndarray
     column: np.ndarray
@@ -49,8 +48,8 @@ class Restriction:
     prior: np.ndarray
 
     @classmethod
-    def of(cls, table: Constraints, norm: Norm, regularisation: Regularisation) -> Restriction:
-        """Write a table as a problem; it has one constraint at least."""
+    def of(cls, table: ConstraintTable, norm: Norm, regularisation: Regularisation) -> Restriction:
+        """Write a table with at least one constraint as a problem."""
         _, first, query, count = np.unique(
             table.place[:, :2], axis=0, return_index=True, return_inverse=True, return_counts=True
         )
@@ -72,7 +71,7 @@ class Restriction:
         return cls(table, problem, row, column, regularisation.terms(problem, norm), prior)
 
     def scatter(self, values: np.ndarray) -> np.ndarray:
-        """Put values (J,) of the table in their places, (m, T)."""
+        """Scatter values (J,) of the table to the rows and columns of the problem, (m, T)."""
         out = np.zeros(self.problem.mask.shape)
         out[self.row, self.column] = values
         return out
@@ -80,10 +79,11 @@ class Restriction:
     def setting(
         self, bound_sum: BoundSum | None, centre: np.ndarray, reach: float, weight: float
     ) -> tuple[Setting, SelectionProblem]:
-        """Set up what a method solves: this problem, and rows for a sum around W = ``centre`` (d, dz).
+        """Set up the problem of a method: this problem, and rows for a sum around W = ``centre`` (d, dz).
 
-        ``reach`` says how far from there, in the Frobenius norm, the sum's loss must be linear. Each constraint of the
-        table represents ``weight`` of its kind. Beside the setting the problem with those rows is returned.
+        The sum's loss must be linear up to the distance ``reach`` from the centre, in the Frobenius norm. Each
+        constraint of the table represents ``weight`` constraints. Returns the setting and the problem with the extra
+        rows.
         """
         problem, terms = self.problem, replace(self.terms, upper=self.terms.upper * weight)
         if bound_sum is not None and bound_sum.count:
@@ -96,17 +96,17 @@ class Restriction:
         return Setting.of(reduced, terms, self.prior), problem
 
     def start(self, setting: Setting, dual: np.ndarray) -> np.ndarray:
-        """Multipliers (J,) as a method takes them, where there are no rows for a sum."""
+        """Multipliers (J,) in the form that a method takes, if there are no rows for a sum."""
         return setting.reduced.gather(self.scatter(dual)) * setting.unit
 
     def balance(
         self, values: np.ndarray, bound_sum: BoundSum, whole: SelectionProblem, whole_dual: np.ndarray
     ) -> np.ndarray:
-        """Correct multipliers (J,) for those of a sum's rows, which end just below the bound that it is counted at.
+        """Correct multipliers (J,) for the multipliers of a sum's rows, which end slightly below the bound.
 
-        The adjoint must not leave the unit ball of the dual norm: the rest of the sum's part of it is subtracted
-        from multipliers between their bounds, each in proportion to its room (least squares). ``whole_dual``
-        (m + k, T) are those of the ``whole``, the problem with the rows of the sum.
+        The adjoint must not leave the unit ball of the dual norm. The difference of the sum and the rows' part of it is
+        subtracted from multipliers between their bounds, in proportion to their distance from the bounds (least
+        squares). ``whole_dual`` (m + k, T) are the multipliers of ``whole``, the problem with the rows of the sum.
         """
         own, upper, table = len(self.problem.mask), self.terms.upper, self.table
         sums = constraint_sum(whole.tokens[own:, 0], whole.queries[own:], whole_dual[own:, 1])
@@ -127,10 +127,10 @@ class Restriction:
 
 
 def _width(count: np.ndarray, token_bytes: int) -> int:
-    """Choose how many constraints a row of a problem holds, given how many each query has, (m,).
+    """Choose the number of constraints per row of a problem from the number per query, (m,).
 
-    All rows are as wide as the widest. Where that takes many bytes, queries are cut into rows of the width that takes
-    least.
+    All rows are as wide as the widest. If that takes many bytes, queries are cut into rows of the width that takes the
+    fewest.
     """
     most = int(count.max())
     sizes = {width: int((-(-count // width)).sum()) * (width + 1) for width in (*(1 << np.arange(10)).tolist(), most)}
@@ -141,9 +141,9 @@ def _width(count: np.ndarray, token_bytes: int) -> int:
 def _with_rows(
     problem: SelectionProblem, adjoint: np.ndarray, centre: np.ndarray, reach: float
 ) -> tuple[SelectionProblem, np.ndarray]:
-    """Add a query for each singular vector of a sum; returns what V must reach on each, (k,), beside the problem."""
+    """Add a query for each singular vector of a sum; returns the problem, and the demand on V of each, (k,)."""
     U, sigma, Vt = np.linalg.svd(adjoint, full_matrices=False)
-    keep = sigma > RESOLUTION * frobenius(adjoint)
+    keep = sigma > SINGULAR_RESOLUTION * frobenius(adjoint)
     rows, queries = (U[:, keep] * sigma[keep]).T, Vt[keep]
     demands = constraint_margins(rows, queries, centre) + sigma[keep] * reach
     m, T, d, _ = problem.shape

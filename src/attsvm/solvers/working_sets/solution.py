@@ -1,4 +1,4 @@
-"""The answer to a problem in pieces, with what its rounds took, and the claim checked again on all shards."""
+"""The solution of a problem in pieces, with its rounds, and the check of its claim on all shards."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from attsvm.proofs.certified import proven_gap
 from attsvm.proofs.claim import AGREEMENT
 from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.proof import Proof, unproven
-from attsvm.proofs.recheck import METHOD
-from attsvm.solvers.working_sets.bounds import Primal
+from attsvm.proofs.recheck import RECHECK_METHOD
+from attsvm.solvers.working_sets.bounds import PrimalBound
 from attsvm.solvers.working_sets.collection import Collection
 from attsvm.solvers.working_sets.constraints import Anchor
 from attsvm.solvers.working_sets.pool import Pool, pool_of
 from attsvm.solvers.working_sets.restriction import Restriction
 from attsvm.solvers.working_sets.state import Round
 
-# Shards, and things that were left out, that are named before the rest is counted.
+# Number of shards, or of omitted things, that are named before the rest is counted.
 MOST_NAMES = 5
 
 
 @dataclass(frozen=True, eq=False)
 class Supports:
-    """Constraints of a working set, and their multipliers; all others have none, or are counted in a sum.
+    """Constraints of a working set and their multipliers; other constraints have multiplier zero or enter a sum.
 
     Attributes
     ----------
     shard, query, token : ndarray of int, shape (J,)
-        Queries are counted within their shard.
+        Indices of each constraint; queries are counted within their shard.
     multiplier : ndarray, shape (J,)
     settled : int
-        Constraints of a hinge whose multipliers are C and that are known by their sum.
+        Number of constraints of a hinge that are known by their sum; their multipliers are C.
     anchor : Anchor or None
-        Which constraints those are.
+        Determines these constraints.
     """
 
     shard: np.ndarray
@@ -66,28 +66,28 @@ class ShardedSolution(Summarised):
     problem : ShardedProblem
     norm : Norm
     regularisation : Regularisation
-        C, the loss and the prior that were asked for.
+        The given C, loss and prior.
     status : Status
     W : ndarray, shape (d, dz)
-        Smallest margin one where the margin is hard; NaN where none was found.
+        Smallest margin one if the margin is hard; NaN if none was found.
     objective : float
-        The norm of W less the prior; infinite where no W was found.
+        Norm of W minus the prior; infinite if no W was found.
     primal : float
-        The objective with the price of the losses; the norm again for a hard margin.
+        Objective including the losses; equal to the norm for a hard margin.
     lower_bound, upper_bound : float
-        On the smallest ``primal``, every rounding counted: one from a pass over all shards, the other from the
-        multipliers of the working set.
+        Bounds on the smallest ``primal``, every rounding counted: the lower one from the multipliers of the working
+        set, the upper one from a pass over all shards.
     tie_residual : float
-        How far scores of tied tokens may differ, in parts of the margin.
+        Largest difference of tied scores, over the margin.
     supports : Supports
     rounds : tuple of Round
-        What each round took and exchanged.
+        Time and traffic of each round.
     iterations : int
     seconds : float
     method : str
     tol : float
     digests : tuple of str
-        CRC-32 of every shard's arrays: the data that the answer is about.
+        CRC-32 of every shard's arrays, which identify the data of the answer.
     certificate : FarkasCertificate or None
         Multipliers on the working set, as a problem of its own, that prove that no W exists.
 
@@ -130,22 +130,22 @@ class ShardedSolution(Summarised):
         return proven_gap(self.lower_bound, self.upper_bound, self.tie_residual)
 
     def verify(self, *, scheduler: str | None = None, workers: int | None = None) -> Proof:
-        """Check the claim again on the shards that are there: status, objective, bounds, gap and :attr:`tol`.
+        """Check the claim on the current shards: status, objective, bounds, gap and :attr:`tol`.
 
-        A shard whose digest is another one is named, and nothing is proven. Constraints with multipliers are read from
-        the shards again, margins that decide are taken in twice the working precision, and every rounding is counted.
+        A shard with another digest is named, and nothing is proven. Constraints with multipliers are read from the
+        shards again, decisive margins are computed in twice the working precision, and every rounding is counted.
 
         Parameters
         ----------
         scheduler : str, optional
-            Address of a running dask scheduler, whose workers look at the shards.
+            Address of a running dask scheduler whose workers evaluate the shards.
         workers : int, optional
-            Processes to start here for that instead.
+            Number of local processes to start for this instead.
 
         Returns
         -------
         attsvm.proofs.Proof
-            True in a boolean context when the claim holds; a failed proof is not an exception.
+            True in a boolean context if the claim holds; a failed proof is not an exception.
 
         Examples
         --------
@@ -161,15 +161,15 @@ class ShardedSolution(Summarised):
             problem = self.problem.current()
             with pool_of(problem, scheduler, workers) as pool:
                 changed = _changed(self, pool.inspect())
-                proof = unproven(changed, METHOD) if changed else _recheck(self, pool)
+                proof = unproven(changed, RECHECK_METHOD) if changed else _recheck(self, pool)
                 problem.check_unchanged()
         except ValueError as error:
-            return unproven(str(error), METHOD)
+            return unproven(str(error), RECHECK_METHOD)
         return proof
 
     @property
     def sentence(self) -> str:
-        """What the status means, in words."""
+        """A sentence that explains the status."""
         return self.status.sentence
 
     def _summary(self) -> Summary:
@@ -185,13 +185,13 @@ class ShardedSolution(Summarised):
 
 
 def first_names(names: Sequence[str]) -> str:
-    """List some names, and count the rest."""
+    """List the first names, and count the others."""
     more = f" and {counted(len(names) - MOST_NAMES, 'other')}" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
 
 
 def _changed(solution: ShardedSolution, digests: tuple[str, ...]) -> str | None:
-    """Name the shards that have other digests than the answer is about; None if there are none."""
+    """Name the shards whose digests differ from the answer's; None if there are none."""
     pairs = zip(solution.problem.shards, solution.digests, digests, strict=True)
     names = [str(shard) for shard, before, now in pairs if before != now]
     if not names:
@@ -200,7 +200,7 @@ def _changed(solution: ShardedSolution, digests: tuple[str, ...]) -> str | None:
 
 
 def _recheck(solution: ShardedSolution, pool: Pool) -> Proof:
-    """Bound the smallest objective from W, the multipliers and the shards alone, and hold the claim against that."""
+    """Bound the smallest objective from W, multipliers and shards alone, and compare the claim with the bounds."""
     problem, supports = solution.problem, solution.supports
     shards = Collection(pool, len(problem.shards), problem.shape[2:], solution.norm, solution.regularisation)
     restriction = None
@@ -211,38 +211,38 @@ def _recheck(solution: ShardedSolution, pool: Pool) -> Proof:
         return _recheck_certificate(solution, restriction)
     W = solution.W
     if W.shape != shards.shape or not (np.isfinite(W).all() and np.isfinite(supports.multiplier).all()):
-        return unproven("W or the multipliers are not finite.", METHOD)
+        return unproven("W or the multipliers are not finite.", RECHECK_METHOD)
     hard = solution.regularisation.hard
     with np.errstate(**LENIENT):
         if restriction is None:
             answer = shards.ask(W)
             if answer.rejected > answer.empty * (not hard) or (shards.prior != W).any():
-                return unproven("there are no multipliers.", METHOD)
+                return unproven("there are no multipliers.", RECHECK_METHOD)
             low = 0.0 if hard else (shards.regularisation.least or 0.0) * answer.empty
-            primal = Primal(W, 0.0, low, low, 0.0)
+            primal = PrimalBound(W, 0.0, low, low, 0.0)
         else:
             primal, answer = shards.judge(W, restriction, sharp=True)
             if not primal.upper_bound < math.inf:
-                return unproven("the smallest margin of W is not positive beyond rounding.", METHOD)
+                return unproven("the smallest margin of W is not positive beyond rounding.", RECHECK_METHOD)
             residual = primal.tie_residual
             low = shards.bound_below(
                 restriction, supports.multiplier, supports.anchor, answer.empty, residual
             ).lower_bound
     fault, high = _fault(solution, primal, low), primal.upper_bound
     if fault is not None:
-        return unproven(fault, METHOD, low=low, high=high)
-    return Proof(True, low, high, f"The smallest objective lies in [{low:.17g}, {high:.17g}].", METHOD)
+        return unproven(fault, RECHECK_METHOD, low=low, high=high)
+    return Proof(True, low, high, f"The smallest objective lies in [{low:.17g}, {high:.17g}].", RECHECK_METHOD)
 
 
-def _fault(solution: ShardedSolution, primal: Primal, low: float) -> str | None:
+def _fault(solution: ShardedSolution, primal: PrimalBound, low: float) -> str | None:
     """Name the part of the claim that the bounds do not confirm; None if all is confirmed."""
     high = primal.upper_bound
-    # W was scaled and multipliers rounded since: a few roundings of sums over the entries of W.
+    # Roundings since the claim: W was scaled and multipliers rounded, each a few roundings per sum over entries of W.
     agreement = AGREEMENT + gamma(8 * (solution.W.size + 8)) + solution.norm.dual_resolution
     size = solution.norm.value(solution.W - solution.regularisation.origin(solution.W.shape))
     if not abs(solution.objective - size) <= agreement * size:
         return f"the norm is said to be {solution.objective:.17g} where it is {size:.17g}."
-    # With losses, pairs of doubles may give a smaller objective than doubles did, but no larger upper bound.
+    # Pairs of doubles may give a smaller objective with losses than doubles did, but no larger upper bound.
     least = size if solution.regularisation.hard else primal.objective
     if not least * (1 - agreement) <= solution.primal <= solution.upper_bound * (1 + agreement):
         return f"the objective at W is said to be {solution.primal:.17g} where it is {least:.17g}."
@@ -257,18 +257,18 @@ def _fault(solution: ShardedSolution, primal: Primal, low: float) -> str | None:
 
 
 def _recheck_certificate(solution: ShardedSolution, restriction: Restriction | None) -> Proof:
-    """Test the certificate, and that its constraints are those of the shards."""
+    """Test the certificate, and compare its constraints with the shards'."""
     certificate = solution.certificate
     if certificate is None or solution.status is not Status.INFEASIBLE:
-        return unproven("a certificate and the status INFEASIBLE were expected together.", METHOD)
+        return unproven("a certificate and the status INFEASIBLE were expected together.", RECHECK_METHOD)
     if restriction is None:
-        return unproven("the certificate's constraints are not among the supports.", METHOD)
+        return unproven("the certificate's constraints are not among the supports.", RECHECK_METHOD)
     theirs, ours = certificate.problem, restriction.problem
     same = all(
         np.array_equal(getattr(theirs, name), getattr(ours, name)) for name in ("tokens", "queries", "selected", "mask")
     )
     if not same:
-        return unproven("the certificate's constraints are not those of the shards.", METHOD)
+        return unproven("the certificate's constraints are not those of the shards.", RECHECK_METHOD)
     if not certificate.verify():
-        return unproven("the certificate proves nothing.", METHOD)
-    return Proof(True, math.inf, math.inf, "No W satisfies the constraints.", METHOD)
+        return unproven("the certificate proves nothing.", RECHECK_METHOD)
+    return Proof(True, math.inf, math.inf, "No W satisfies the constraints.", RECHECK_METHOD)

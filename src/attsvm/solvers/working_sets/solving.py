@@ -1,4 +1,4 @@
-"""Set up and run a problem in pieces, or one in memory as a single piece."""
+"""Set-up and run of a problem in pieces, or of one in memory as a single piece."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
-from attsvm.data.shards import ShardArrays, ShardedProblem
+from attsvm.data.shard_pieces import ShardArrays
+from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certified import proven_gap
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
@@ -23,18 +24,18 @@ from attsvm.solvers.working_sets.rounds import Rounds
 from attsvm.solvers.working_sets.solution import ShardedSolution, Supports
 from attsvm.solvers.working_sets.state import State, check_outside, mark_of, read_checkpoint, write_checkpoint
 
-# Bytes of the matrices over active constraints that shards may take: with them, 4096 active constraints or W (64, 64)
-# end by factors, and larger problems by products, whose memory is that of the working set.
+# Bytes of the matrices over active constraints that shards may take. Up to 4096 active constraints or W (64, 64) runs
+# end by factors, larger ones by products, which need no more memory than the working set.
 FACTOR_BYTES = 300e6
 
-# Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T), each None where there is none.
+# Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T); each may be None.
 Outcome = tuple[np.ndarray | None, np.ndarray | None, np.ndarray | None]
 
 
 class WorkingSets:
-    """The outer loop over a problem in memory, or in a memory map, whose tokens stay where they are.
+    """The outer loop over a problem in memory, or in a memory map, without a copy of the tokens.
 
-    ``method`` solves a restriction that fits into memory; ``start`` is the W (d, dz) and the multipliers (n, T) of a
+    ``method`` solves a restriction that fits into memory. ``start`` holds the W (d, dz) and the multipliers (n, T) of a
     similar problem.
     """
 
@@ -53,7 +54,7 @@ class WorkingSets:
         self._rounds = Rounds(pool, 1, problem.shape[2:], norm, regularisation, control, method)
 
     def run(self) -> Iterator[float]:
-        """Go through all rounds; yields the work of each step."""
+        """Run all rounds; yields the work of each step."""
         guess, dual = (None, None) if self._start is None or not self._start[0].any() else self._start
         state = self._rounds.begin(guess)
         if dual is not None:
@@ -61,14 +62,14 @@ class WorkingSets:
         yield from self._rounds.run(state)
 
     def solve(self) -> Outcome:
-        """Go through all rounds at once."""
+        """Run all rounds at once."""
         for _ in self.run():
             pass
         return self.outcome
 
     @property
     def outcome(self) -> Outcome:
-        """The best so far."""
+        """The best result so far."""
         rounds, supports, multipliers = self._rounds, _supports(self._rounds), np.zeros(self._size)
         multipliers[supports.query, supports.token] = supports.multiplier
         if rounds.certificate is not None:
@@ -92,16 +93,16 @@ def solve_shards(
     pool: Pool,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> ShardedSolution:
-    """Solve a problem in pieces, whose restrictions ``method`` solves, for a gap of ``tol``; ``control`` aims below.
+    """Solve a problem in pieces to a gap of ``tol``; ``method`` solves restrictions, ``control`` aims below ``tol``.
 
-    The checkpoint is a file to go on from where it exists, written after every round and removed at the end.
+    The run continues from the checkpoint if the file exists. It is written after every round and removed at the end.
 
     Raises
     ------
     ValueError
-        If shards or the checkpoint are not as expected, or a file was changed meanwhile; a sentence.
+        If shards or the checkpoint are not as expected, or a file has changed meanwhile; the message is a sentence.
     attsvm.core.cluster.ClusterLost
-        If the cluster goes away; the checkpoint stays.
+        If the cluster is lost; the checkpoint remains.
     """
     if checkpoint is not None:
         check_outside(checkpoint, "checkpoint", problem)
@@ -130,7 +131,7 @@ def solve_shards(
 
 
 def _supports(rounds: Rounds) -> Supports:
-    """List the multipliers that prove infeasibility, or the best bound."""
+    """List the multipliers that prove infeasibility or the best bound."""
     contradiction, dual, count, anchor = rounds.contradiction, rounds.dual, 0, None
     place, values = np.zeros((0, 3), dtype=np.int64), np.zeros(0)
     if rounds.certificate is not None and contradiction is not None:

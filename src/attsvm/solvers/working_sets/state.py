@@ -1,4 +1,4 @@
-"""The state of a run, what its rounds took, and its checkpoint: a file of kilobytes, without tokens."""
+"""The state of a run, the statistics of its rounds, and its checkpoint: a file of kilobytes, without tokens."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ import numpy as np
 
 from attsvm.core.files import check_apart, replacing_file
 from attsvm.core.norms import Norm
-from attsvm.data.shards import ShardedProblem, ShardFile
+from attsvm.data.shard_pieces import ShardFile
+from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.working_sets.collection import Collection
-from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraints
+from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, ConstraintTable
 
-# Of the layout of checkpoints.
-FORMAT = 2
-# Arrays and numbers of a state that are written as they are.
+# Version of the checkpoint's layout.
+CHECKPOINT_FORMAT = 2
+# Arrays and numbers of a state that are written unchanged.
 _PLAIN = ("dual", "W", "target", "room", "rounds", "weight", "penalty")
 
 
 @dataclass(frozen=True)
 class Round:
-    """A round in numbers.
+    """Statistics of a round.
 
     Attributes
     ----------
     working, new : int
-        Constraints that were solved here, and those that came back.
+        Numbers of constraints in the working set, and of constraints that returned.
     smallest : float
         Smallest margin of all constraints.
     objective, lower_bound : float
         The best so far.
     sent, received : int
-        Bytes out and back.
+        Bytes sent and received.
     inner_seconds, pass_seconds : float
-        What the working set and the pass took.
+        Time of the working set's solution and of the pass over the shards.
     """
 
     working: int
@@ -59,24 +60,24 @@ class State:
 
     Attributes
     ----------
-    table : Constraints
+    table : ConstraintTable
     dual : ndarray, shape (J,)
     W : ndarray, shape (d, dz)
-        Of the last round.
+        The W of the last round.
     target : float
-        Gap that the next restriction is solved to.
+        Gap at which the next restriction's solution ends.
     room : int
-        Most constraints that may join in a round.
+        Capacity: largest number of constraints that may join in a round.
     rounds : int
     anchor : Anchor or None
     bound_sum : BoundSum or None
     weight : float
-        How many constraints each of the table represents.
+        Number of constraints that each constraint of the table represents.
     penalty : float
         Weight of the next step of the method of multipliers; zero once the norm's own method solves restrictions.
     """
 
-    table: Constraints
+    table: ConstraintTable
     dual: np.ndarray
     W: np.ndarray
     target: float
@@ -89,27 +90,27 @@ class State:
 
     @property
     def count(self) -> int:
-        """How many constraints the table represents, ties left out."""
+        """Number of constraints that the table represents, without ties."""
         return round(self.weight * np.count_nonzero(~self.table.tied))
 
 
 def check_outside(target: str | os.PathLike[str], name: str, problem: ShardedProblem) -> None:
-    """Refuse a file to write that is a shard, or lies among shards, where it would count as one.
+    """Refuse an output file that is a shard, or lies in a folder of shards, where it would count as one.
 
     Raises
     ------
     ValueError
-        A sentence, in which ``name`` is what the target is called.
+        A sentence that calls the target ``name``.
     """
     shards = [shard for shard in problem.shards if isinstance(shard, ShardFile)]
     paths, words = {shard.path for shard in shards}, {shard.words for shard in shards if shard.words is not None}
-    # A problem of one directory of arrays was given as that directory: its neighbours are no shards.
+    # A problem of one directory of arrays was given as that directory, whose neighbours are not shards.
     folders = {os.path.dirname(path) for path in paths if len(paths) > 1 or not os.path.isdir(path)}
     check_apart(target, name, paths | words, folders)
 
 
 def write_checkpoint(path: str | os.PathLike[str], state: State, mark: np.ndarray) -> None:
-    """Write a state beside its place, and rename it; the mark is from :func:`mark_of`."""
+    """Write a state under a temporary name, and rename it; the mark is from :func:`mark_of`."""
     arrays: dict[str, Any] = {name: getattr(state, name) for name in _PLAIN}
     arrays |= {"mark": mark, "place": state.table.place, "data": _digest(state.table)}
     if state.anchor is not None:
@@ -119,12 +120,12 @@ def write_checkpoint(path: str | os.PathLike[str], state: State, mark: np.ndarra
 
 
 def read_checkpoint(path: str | os.PathLike[str], shards: Collection, mark: np.ndarray) -> State | None:
-    """Read a state and bring its constraints, and the sum of those at their bound; None without a file.
+    """Read a state, its constraints and the sum of constraints at their bound; None if there is no file.
 
     Raises
     ------
     ValueError
-        If the file is no checkpoint, or one of another problem; a sentence, which only advises to remove checkpoints.
+        If the file is not a checkpoint, or belongs to another problem. The sentence advises to remove checkpoints only.
     """
     place = Path(path)
     if not place.exists():
@@ -151,12 +152,12 @@ def read_checkpoint(path: str | os.PathLike[str], shards: Collection, mark: np.n
 
 
 def mark_of(shape: tuple[int, ...], count: int, norm: Norm, regularisation: Regularisation) -> np.ndarray:
-    """Numbers that identify the problem: layout, sizes, number of shards, and a digest of what is minimised."""
+    """Compute numbers that identify the problem: layout, sizes, number of shards, and a digest of the objective."""
     prior = b"" if regularisation.prior is None else np.ascontiguousarray(regularisation.prior).tobytes()
     text = f"{norm.name} {regularisation.C!r} {regularisation.loss}".encode()
-    return np.array([FORMAT, *shape, count, zlib.crc32(text), zlib.crc32(prior)], dtype=np.int64)
+    return np.array([CHECKPOINT_FORMAT, *shape, count, zlib.crc32(text), zlib.crc32(prior)], dtype=np.int64)
 
 
-def _digest(table: Constraints) -> int:
-    """Digest the tokens and queries of constraints."""
+def _digest(table: ConstraintTable) -> int:
+    """Compute a digest of the tokens and queries of constraints."""
     return zlib.crc32(np.concatenate([table.x, table.reference, table.z], axis=1).tobytes())
