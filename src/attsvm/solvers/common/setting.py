@@ -131,7 +131,7 @@ class Setting:
 
     def on_ties(self, V: np.ndarray) -> np.ndarray:
         """Nearest V (p, r) at which tied scores are equal to rounding."""
-        if not len(self.ties.basis):
+        if not self.ties:
             return V
         return self.ties.project(V + self.prior) - self.prior
 
