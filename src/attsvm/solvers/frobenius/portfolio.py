@@ -33,11 +33,13 @@ from attsvm.solvers.schedule import (
     FIRST,
     INTERIOR,
     INTERIOR_STEPS,
+    LOOP_RATE,
     NEARBY,
     NEARLY_SQUARE,
     NEWTON_GAP,
     SECOND,
     SLOW,
+    OVERHEAD,
     SMALL_FACTOR,
     UNCOMPILED_SHARE,
     WARM_ROUNDS,
@@ -161,9 +163,11 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
     effort, last = 0.0, 0.0
     entries = int(np.prod(setting.reduced.shape))
     most, few = max(SMALL_FACTOR, DEPENDENT * entries), SMALL_FACTOR if terms.hard else min(SMALL_FACTOR, entries)
-    for batch in range(MAX_PASSES // BATCH):
+    # Passes of small problems take no longer than the test of the gap.
+    passes = max(BATCH, int(OVERHEAD * LOOP_RATE / operations(setting.reduced, 1)))
+    for batch in range(max(1, MAX_PASSES // passes)):
         if batch > 0 or not descent.dual.any():
-            work = descent.run(BATCH, control.is_over)
+            work = descent.run(passes, control.is_over)
             effort += work
             yield work
         if setting.report(descent.V, descent.dual, control, adjoint=descent.V):
