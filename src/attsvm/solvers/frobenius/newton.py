@@ -73,8 +73,9 @@ def gram_of(setting: Setting, rows: np.ndarray, columns: np.ndarray) -> Gram:
     """Return the matrix of Newton's system for constraints (rows, columns), in blocks where these are cheaper."""
     reduced, shift = setting.reduced, setting.terms.shift
     diagonal = np.where(reduced.tied[rows, columns], 0.0, shift)
-    blocks = reduced.block_gram(rows, columns, diagonal)
-    if blocks is not None and work_of(blocks) < FACTOR * len(rows) ** 3 / BLAS_RATE:
+    dense = FACTOR * len(rows) ** 3 / BLAS_RATE
+    blocks = reduced.block_gram(rows, columns, diagonal) if dense > OVERHEAD else None
+    if blocks is not None and work_of(blocks) < dense:
         return blocks
     gram = reduced.gram(rows, columns)
     gram[np.diag_indices(len(rows))] += diagonal
