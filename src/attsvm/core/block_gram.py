@@ -14,7 +14,6 @@ the number of constraints.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,9 +24,9 @@ from attsvm.core.cholesky import PROXIMAL, factor, refined
 
 # Blocks of sizes up to the same multiple of this number are inverted in one call.
 ROUND = 8
-# Operations of inverting a block, over the cube of its size; small matrices take longer per operation than large ones.
-INVERSION = 10.0
-# Residual, relative to the right-hand side, up to which a system counts as solved; else the next ridge is tried.
+# Ridge of a proximal step, relative to each diagonal entry and the number of constraints.
+RIDGE = 1e-13
+# Residual, relative to the right-hand side, up to which a system counts as solved.
 SOLVED = 1e-9
 # Proximal steps that take the effect of the ridge off the solution.
 STEPS = 3
@@ -66,7 +65,6 @@ class BlockGram:
     ) -> None:
         self._whole = vocabulary, queries, rows, tokens
         self.diagonal = diagonal
-        self._solvers: dict[float, Callable[[np.ndarray], np.ndarray]] = {}
         used, self._query = np.unique(rows, return_inverse=True)
         self._queries = queries[used]
         # Members of the blocks: the multipliers, then the sums.
@@ -77,11 +75,15 @@ class BlockGram:
     def __len__(self) -> int:
         return len(self.diagonal)
 
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """Size of each token's block."""
+        return np.bincount(self._token)
+
     @property
-    def operations(self) -> float:
-        """Operations of a factorisation, in units of those of large matrices."""
-        sizes, (count, r) = np.bincount(self._token).astype(float), self._queries.shape
-        return INVERSION * float((sizes**3).sum()) + count**2 * (count / 3.0 + r)
+    def coupling(self) -> tuple[int, int]:
+        """Shape of the queries that the blocks share, (m, r)."""
+        return self._queries.shape
 
     def part(self, chosen: np.ndarray) -> BlockGram:
         """Return the matrix of some of the constraints, (J,) bool."""
@@ -91,24 +93,40 @@ class BlockGram:
     def __matmul__(self, x: np.ndarray) -> np.ndarray:
         return self._times(x, 0.0)
 
-    def solve(self, rhs: np.ndarray) -> np.ndarray:
-        """Solve for (J,) by proximal steps, which end where the matrix is singular.
+    @property
+    def suits(self) -> bool:
+        """Whether no block is larger than the rank of H, so that distinct queries make all of them definite."""
+        return int(self.sizes.max(initial=0)) <= self._queries.shape[1]
+
+    def dense(self) -> np.ndarray:
+        """Write out the matrix, (J, J)."""
+        vocabulary, _, rows, tokens = self._whole
+        each = np.arange(len(self))
+        delta = np.zeros((len(self), len(vocabulary.entries)))
+        delta[each, vocabulary.reference[rows]] = vocabulary.entries[vocabulary.reference[rows]]
+        delta[each, tokens] = -vocabulary.entries[tokens]
+        matrix = delta @ delta.T
+        matrix *= (self._queries @ self._queries.T)[self._query[:, None], self._query]
+        matrix[each, each] += self.diagonal
+        return matrix
+
+    def solve(self, rhs: np.ndarray, steps: int = STEPS) -> np.ndarray:
+        """Solve for (J,) by proximal steps; one is enough where the caller corrects the residual.
 
         Raises
         ------
         scipy.linalg.LinAlgError
-            If rounding leaves no ridge with which the system can be solved.
+            If the blocks are singular to rounding.
         """
-        for ridge in PROXIMAL[1:]:
-            with suppress(LinAlgError, np.linalg.LinAlgError):
-                if ridge not in self._solvers:
-                    self._solvers[ridge] = self._solver(ridge * len(self))
-                once = self._solvers[ridge]
-                step = once(rhs)
-                for _ in range(STEPS - 1):
-                    step = step + once(rhs - self @ step)
-                return step
-        raise LinAlgError("no ridge makes the blocks definite to rounding")
+        step = self._solver(rhs)
+        for _ in range(steps - 1):
+            step = step + self._solver(rhs - self @ step)
+        return step
+
+    @property
+    def _ridge(self) -> float:
+        """Part by which the diagonal of H is longer in a proximal step."""
+        return RIDGE * len(self)
 
     def _times(self, x: np.ndarray, ridge: float) -> np.ndarray:
         """Multiply x (J,) by the matrix whose H has a diagonal longer by a part ``ridge``."""
@@ -128,7 +146,7 @@ class BlockGram:
         """Members (k, b) of blocks of similar size, which of them are present, and their parts (k, b, b) of H."""
         products = self._queries @ self._queries.T
         order = np.argsort(self._token, kind="stable")
-        tokens, first, sizes = np.unique(self._token[order], return_index=True, return_counts=True)
+        _, first, sizes = np.unique(self._token[order], return_index=True, return_counts=True)
         padded = -(-sizes // ROUND) * ROUND
         blocks = []
         for size in np.unique(padded):
@@ -142,8 +160,10 @@ class BlockGram:
             blocks.append((members, present, matrices))
         return blocks
 
-    def _solver(self, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
-        """Return what solves with the matrix whose H has a longer diagonal."""
+    @cached_property
+    def _solver(self) -> Callable[[np.ndarray], np.ndarray]:
+        """Solves with the matrix whose H has a longer diagonal."""
+        ridge = self._ridge
         extra = np.append(self.diagonal, np.zeros(len(self._queries))) / self._weight**2
         extra += ridge * self._squares[self._member_query]
         count = len(self._queries)

@@ -106,10 +106,11 @@ class Reduced:
         return constraint_gram(*self.factors_at(rows, columns))
 
     def block_gram(self, rows: np.ndarray, columns: np.ndarray, diagonal: np.ndarray) -> BlockGram | None:
-        """Return the same plus a diagonal (J,), in blocks; None unless queries share one-hot tokens."""
+        """Return the same plus a diagonal (J,), in blocks; None where it has none, or singular ones."""
         if self.vocabulary is None:
             return None
-        return BlockGram(self.vocabulary, self.queries, rows, self.columns[rows, columns], diagonal)
+        blocks = BlockGram(self.vocabulary, self.queries, rows, self.columns[rows, columns], diagonal)
+        return blocks if blocks.suits else None
 
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Margins of W (p, r): (n, T), zero where unconstrained."""

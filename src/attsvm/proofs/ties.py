@@ -94,7 +94,7 @@ def _distinct_ties(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _numbered(rows: np.ndarray) -> np.ndarray:
-    """Number rows (k, d); equal ones get the same number from 0 to k - 1."""
+    """Give rows (k, d) numbers from 0 to k - 1, the same to equal rows."""
     numbers: dict[bytes, int] = {}
     # The sum makes a zero of either sign the same bytes.
     return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows + 0.0], dtype=np.int64)
@@ -103,7 +103,7 @@ def _numbered(rows: np.ndarray) -> np.ndarray:
 def _smallest_square(ties: Rows) -> float:
     """Bound the square of the smallest singular value of the scaled equations from below; 0 when not proven.
 
-    Equations of queries without a common axis are orthogonal, so each block of connected queries has a bound of its own.
+    Equations of queries without a common axis are orthogonal: each block of connected queries has its own bound.
     """
     k, d = ties.delta.high.shape
     if k > d * ties.queries.shape[1]:

@@ -7,8 +7,7 @@ The rows of the ties may depend on each other; an orthonormal basis B of their s
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -60,7 +59,7 @@ class Ties:
         """Solves with the Gram matrix of the ties' rows; None if rounding makes that indefinite."""
         blocks = self._reduced.block_gram(*self._where, np.zeros(len(self._where[0])))
         if blocks is not None:
-            return blocks.solve
+            return partial(blocks.solve, steps=1)
         try:
             return factor(self._reduced.gram(*self._where), PROXIMAL)
         except LinAlgError:
@@ -80,7 +79,7 @@ class Ties:
         return flat.reshape(W.shape)
 
     def _project_by_gram(self, W: np.ndarray) -> np.ndarray | None:
-        """Subtract the ties' rows, weighted by their multipliers; None if nearly dependent ties leave more than rounding."""
+        """Subtract the ties' rows times their multipliers; None if nearly dependent ties leave more than rounding."""
         if self._solve is None:
             return None
         lengths = self._reduced.lengths[self._where]
@@ -90,7 +89,10 @@ class Ties:
             residual = self._reduced.apply(W)[self._where]
             if (np.abs(residual) <= noise).all():
                 return W
-            share[self._where] = self._solve(residual)
+            try:
+                share[self._where] = self._solve(residual)
+            except LinAlgError:
+                return None
             W = W - self._reduced.adjoint(share)
         return W if (np.abs(self._reduced.apply(W)[self._where]) <= noise).all() else None
 

@@ -25,7 +25,7 @@ from attsvm.core.cholesky import PROXIMAL, factor, refined
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import longest
-from attsvm.solvers.schedule import BLAS_RATE, OVERHEAD, REFINABLE, SINGLE_ROWS, WORKING_SET, Steps
+from attsvm.solvers.schedule import BLAS_RATE, BLOCK_FACTOR, OVERHEAD, REFINABLE, SINGLE_ROWS, WORKING_SET, Steps
 
 Gram = np.ndarray | BlockGram
 
@@ -85,7 +85,9 @@ def gram_of(setting: Setting, rows: np.ndarray, columns: np.ndarray) -> Gram:
 def work_of(gram: Gram) -> float:
     """Estimate the work of solving a system with the matrix."""
     if isinstance(gram, BlockGram):
-        return OVERHEAD + gram.operations / BLAS_RATE
+        count, r = gram.coupling
+        operations = BLOCK_FACTOR * float((gram.sizes.astype(float) ** 3).sum()) + count**2 * (count / 3.0 + r)
+        return OVERHEAD + operations / BLAS_RATE
     return FACTOR * len(gram) ** 3 / BLAS_RATE
 
 
@@ -118,7 +120,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     if not np.abs(error).max() < 0.5 * np.abs(terms.cost).max():
         return False  # not near a solution: dependent or wrong supports
     gram, change = gram_of(setting, rows, columns), np.zeros(dual.shape)
-    solve = gram.solve if isinstance(gram, BlockGram) else factor(gram, PROXIMAL)
+    solve = partial(_solve, gram) if isinstance(gram, BlockGram) else factor(gram, PROXIMAL)
     for _ in range(4):
         change[rows, columns] = solve(error)
         trial = V + reduced.adjoint(change)
@@ -159,8 +161,7 @@ def ascend(
             break
         target = value.copy()
         part = gram if moving.all() else _part(gram, moving)
-        solve = part.solve if isinstance(part, BlockGram) else partial(proximal_solve, part)
-        target[moving] += solve(current[moving])
+        target[moving] += _solve(part, current[moving])
         yield work_of(part)
         best, image = _longest_ascent(gram, current, value, target, free, upper)
         if best is None:
@@ -170,6 +171,14 @@ def ascend(
         if whole and not (~free & ((value == 0) & (current > level) | (value == upper) & (current < -level))).any():
             break
     return value
+
+
+def _solve(gram: Gram, slope: np.ndarray) -> np.ndarray:
+    if isinstance(gram, BlockGram):
+        with suppress(LinAlgError):
+            return gram.solve(slope)
+        gram = gram.dense()
+    return proximal_solve(gram, slope)
 
 
 def _part(gram: Gram, chosen: np.ndarray) -> Gram:
