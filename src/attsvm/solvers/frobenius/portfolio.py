@@ -164,7 +164,8 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
     entries = int(np.prod(setting.reduced.shape))
     most, few = max(SMALL_FACTOR, DEPENDENT * entries), SMALL_FACTOR if terms.hard else min(SMALL_FACTOR, entries)
     # As many batches follow each other as take no longer than the test of the gap.
-    passes = BATCH * max(1, int(OVERHEAD * LOOP_RATE / operations(setting.reduced, BATCH)))
+    batches = max(1, int(OVERHEAD * LOOP_RATE / operations(setting.reduced, BATCH)))
+    passes = BATCH * batches
     for batch in range(max(1, MAX_PASSES // passes)):
         if batch > 0 or not descent.dual.any():
             work = descent.run(passes, control.is_over)
@@ -181,7 +182,7 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
         gap = control.state.gap
         size = int(setting.inner(descent.dual).sum())
         is_near = gap < target and (gap < NEWTON_GAP or size <= few)
-        slow = gap > SLOW ** (passes / BATCH) * before
+        slow = gap > SLOW**batches * before
         if effort >= last and size <= most and (is_near or slow):
             last = 0.0
             for work in newton(setting, descent.dual.copy(), control, rounds=6):
