@@ -62,7 +62,7 @@ def test_systems_are_solved(name: str, shift: float) -> None:
 
 
 def test_blocks_larger_than_the_rank_are_not_offered_and_repeated_queries_refused() -> None:
-    """Of 40 contexts in 6 dimensions more than 6 share a word; twice the same context makes its blocks singular."""
+    """Of 40 contexts in 6 dimensions some 20 share a word; twice the same context makes its blocks singular."""
     crowded = words(40, 4, 6, 1)
     rows, columns = np.nonzero(crowded.rejected)
     assert crowded.block_gram(rows, columns, np.zeros(len(rows))) is None
