@@ -108,9 +108,9 @@ def _smallest_square(ties: Rows) -> float:
     k, d = ties.delta.high.shape
     if k > d * ties.queries.shape[1]:
         return 0.0
-    floor = math.inf
-    for block in _connected(ties.queries, ties.group):
-        floor = min(floor, _smallest_square_of_block(ties.delta.high[block], ties.queries[block], ties.lengths[block]))
+    delta, queries, lengths, floor = ties.delta.high, ties.queries, ties.lengths, math.inf
+    for block in _connected(queries, ties.group):
+        floor = min(floor, _smallest_square_of_block(delta[block], queries[block], lengths[block]))
         if floor == 0.0:
             break
     return floor
