@@ -95,7 +95,7 @@ class BlockGram:
 
     @property
     def suits(self) -> bool:
-        """Whether blocks are on average no larger than the rank of H: larger ones are singular, and a few do no harm."""
+        """Whether blocks are on average no larger than the rank of H; a few larger ones, singular, do no harm."""
         return int(self.sizes.sum()) <= np.count_nonzero(self.sizes) * self._queries.shape[1]
 
     def dense(self) -> np.ndarray:
