@@ -35,7 +35,7 @@ def test_both_projections_are_the_same(name: str) -> None:
     np.testing.assert_allclose(rows @ rows.T, np.eye(len(rows)), atol=64 * EPS)
     expected = by_basis.project(W)
     # Ties are well conditioned here, or exactly dependent.
-    np.testing.assert_allclose(projection, expected, atol=1e3 * EPS * np.linalg.norm(W))
+    np.testing.assert_allclose(projection, expected, atol=1e3 * EPS * float(np.linalg.norm(W)))
     margins = np.abs(reduced.apply(projection))[reduced.tied] / reduced.lengths[reduced.tied]
     assert (margins <= 16 * EPS * np.linalg.norm(W)).all()
     assert bool(by_gram) == reduced.tied.any()
