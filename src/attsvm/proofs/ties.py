@@ -85,8 +85,8 @@ def _distinct_ties(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:
     tokens, place = np.unique([first + problem.reference[rows], first + columns], return_inverse=True)
     token = _numbered(problem.tokens[np.divmod(tokens, T)].reshape(-1, d))[place.reshape(2, -1)]
     queries, place = np.unique(rows, return_inverse=True)
-    query, is_zero = _numbered(problem.queries[queries])[place], ~problem.queries[queries].any(axis=1)[place]
-    has_equation = (token[0] != token[1]) & ~is_zero
+    query = _numbered(problem.queries[queries])[place]
+    has_equation = (token[0] != token[1]) & (np.count_nonzero(problem.queries[queries], axis=1) > 0)[place]
     equations = (token[0] * len(tokens) + token[1]) * len(queries) + query
     _, first = np.unique(equations[has_equation], return_index=True)
     first.sort()
