@@ -101,7 +101,8 @@ UNIT = "tests/unit/"
 FOLDERS = {name: [UNIT + name] for name in ("cli", "core", "data", "nn", "playground", "pretrained")}
 FOLDERS |= {name: [UNIT + name] for name in ("proofs", "solution", "solvers", "study", "theory", "training")}
 FOLDERS |= {"plots": ["tests/figures/test_plots_of_results.py"], "check": [UNIT + "proofs"], "compile": [UNIT + "core"]}
-FOLDERS |= {"report": [UNIT + "study"], "norms": [UNIT + "core"], "experiments": [UNIT + "package/test_distributions.py"]}
+FOLDERS |= {"report": [UNIT + "study"], "norms": [UNIT + "core"]}
+FOLDERS["experiments"] = [UNIT + "package/test_distributions.py"]
 FOLDERS |= {name: [f"{UNIT}study/test_{name}.py"] for name in ("estimator", "margin_classifier")}
 FOLDERS["core"] = [*FOLDERS["core"], UNIT + "solvers/test_solve_options.py", UNIT + "solvers/test_separable.py"]
 

@@ -73,7 +73,13 @@ class Rows:
         unit = _power_of_two(W.high)
         W = Pair(W.high[None] / unit, W.low[None] / unit)
         directions = self._unique_queries()
-        total = sum_pairs(multiply(self.delta, _images(W, directions)[self.group]), 1)
+        delta, images = self.delta, _images(W, directions)
+        axes = _axes(delta.high)
+        if axes is None:
+            images = images[self.group]
+        else:
+            delta, images = delta[np.arange(len(axes))[:, None], axes], images[self.group[:, None], axes]
+        total = sum_pairs(multiply(delta, images), 1)
         high, low = total.high, total.low
         value = Pair(high * unit, low * unit) if scaled else self._unscaled(Pair(high, low), unit)
         return value, error_of(d, dz)
@@ -110,6 +116,25 @@ class Rows:
     def _unscaled(self, value: Pair, unit: float) -> Pair:
         left, right = self.scale
         return Pair(value.high * left * right * unit, value.low * left * right * unit)
+
+
+def _axes(rows: np.ndarray) -> np.ndarray | None:
+    """Axes (k, w) that hold all entries of rows (k, d), such as differences of one-hot tokens; None if most are full.
+
+    Zeros contribute nothing to a sum, whose bound on the error counts d terms.
+    """
+    k, d = rows.shape
+    entries = rows != 0
+    counts = np.count_nonzero(entries, axis=1)
+    width = int(counts.max(initial=1))
+    if 2 * width > d:
+        return None
+    row, axis = np.nonzero(entries)
+    axes = np.zeros((k, width), dtype=np.int64)
+    # A row with fewer entries than others is filled up with an axis on which it is zero.
+    axes[:] = (~entries).argmax(axis=1)[:, None]
+    axes[row, np.arange(len(row)) - (np.cumsum(counts) - counts)[row]] = axis
+    return axes
 
 
 def _images(W: Pair, directions: np.ndarray) -> Pair:

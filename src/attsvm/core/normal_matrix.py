@@ -1,7 +1,8 @@
 r"""The normal matrix A^T diag(theta) A of the linear map, in one matrix product.
 
-Each query contributes :math:`(\Delta_i^\top\Theta_i\Delta_i) \otimes z_i z_i^\top`. Both factors are symmetric, so
-their packed upper triangles suffice. Stacked over queries, the sum of Kronecker products is one product of an (n,
+If all queries are multiples of one, that is the product of the weighted differences with themselves. Otherwise each
+query contributes :math:`(\Delta_i^\top\Theta_i\Delta_i) \otimes z_i z_i^\top`. Both factors are symmetric, so their
+packed upper triangles suffice. Stacked over queries, the sum of Kronecker products is one product of an (n,
 p(p+1)/2) and an (n, r(r+1)/2) array. This avoids one update of the (p r)^2 matrix per constraint.
 """
 
@@ -31,7 +32,10 @@ class NormalMatrix:
         self._step = max(LEAST_PRODUCT_ROWS, PRODUCT_ENTRIES // (p * p + r * r))
 
     def form(self, theta: np.ndarray) -> np.ndarray:
-        """Return the (p r, p r) matrix for weights ``theta`` (n, T); W is flattened row by row."""
+        """Return the (p r, p r) matrix for weights ``theta`` (n, T) >= 0; W is flattened row by row."""
+        if self._queries.shape[1] == 1:
+            rows = (np.sqrt(theta)[:, :, None] * self._queries[:, :, None] * self._delta).reshape(-1, len(self._left))
+            return rows.T @ rows
         product = np.zeros((len(self._token_pairs[0]), len(self._query_pairs[0])))
         for start in range(0, len(theta), self._step):
             rows = slice(start, start + self._step)

@@ -353,7 +353,7 @@ class SelectionProblem(Summarised):
         margins = np.empty((0, T) if W is None else (n, T))
         adjoint = np.empty((0 if dual is None else n, d))
         u = None if W is None else self.queries @ W.T  # (n, d)
-        one_hot = self._one_hot
+        one_hot = self.one_hot
         if one_hot is not None:
             margins = margins if u is None else one_hot.margins(u, self.reference, self.mask)
             if dual is not None:
@@ -371,7 +371,7 @@ class SelectionProblem(Summarised):
         return margins, adjoint.T @ self.queries if dual is not None else np.empty((0, dz))
 
     @cached_property
-    def _one_hot(self) -> OneHot | None:
+    def one_hot(self) -> OneHot | None:
         """One-hot tokens shared by all queries; None for other tokens."""
         return OneHot.of(self.tokens[0]) if len(self.tokens) == 1 else None
 

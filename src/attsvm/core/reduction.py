@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import qr
 
+from attsvm.core.block_gram import BlockGram, Vocabulary
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import row_lengths
 
@@ -58,6 +59,8 @@ class Reduced:
         (n, T) of the original problem.
     transform : tuple
         L (d, d) and R (dz, dz), None for the identity: W of the original problem is L X R^T.
+    vocabulary : Vocabulary or None
+        One-hot tokens that all queries share, scaled; None for other tokens.
     """
 
     delta: np.ndarray
@@ -71,6 +74,7 @@ class Reduced:
     scale: float
     size: tuple[int, int]
     transform: Transform = (None, None)
+    vocabulary: Vocabulary | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -100,6 +104,13 @@ class Reduced:
     def gram(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Inner products of the rows of A of the tokens (rows, columns), (J, J), computed without these rows."""
         return constraint_gram(*self.factors_at(rows, columns))
+
+    def block_gram(self, rows: np.ndarray, columns: np.ndarray, diagonal: np.ndarray) -> BlockGram | None:
+        """Return the same plus a diagonal (J,), in blocks; None where it has none, or singular ones."""
+        if self.vocabulary is None:
+            return None
+        blocks = BlockGram(self.vocabulary, self.queries, rows, self.columns[rows, columns], diagonal)
+        return blocks if blocks.suits else None
 
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Margins of W (p, r): (n, T), zero where unconstrained."""
@@ -207,7 +218,14 @@ def reduce(
         scale=min(max(token_scale * query_scale, SMALLEST), LARGEST),
         size=problem.mask.shape,
         transform=transform,
+        vocabulary=_vocabulary(problem, rows, token_scale) if transform[0] is None else None,
     )
+
+
+def _vocabulary(problem: SelectionProblem, rows: np.ndarray, scale: float) -> Vocabulary | None:
+    """One-hot tokens that all queries share, divided by ``scale``; the selected tokens are those of the given rows."""
+    one_hot = problem.one_hot
+    return None if one_hot is None else Vocabulary(one_hot.entries / scale, problem.reference[rows])
 
 
 def independent_ties(reduced: Reduced) -> Reduced:

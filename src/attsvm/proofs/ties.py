@@ -12,6 +12,8 @@ import math
 from fractions import Fraction
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from attsvm.check import root_above
 from attsvm.core.double_double import Rows
@@ -78,25 +80,58 @@ def onto_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> 
 def _distinct_ties(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:
     """Find the queries and tokens of ties with a non-zero equation, each equation once."""
     rows, columns = np.nonzero(problem.tied)
-    sequence = problem.sequence[rows]
-    selection, other = problem.tokens[sequence, problem.reference[rows]], problem.tokens[sequence, columns]
-    has_equation = (selection != other).any(axis=1) & problem.queries[rows].any(axis=1)
-    rows, columns = rows[has_equation], columns[has_equation]
-    if len(rows) < 2:
-        return rows, columns
-    content = np.concatenate([selection[has_equation], other[has_equation], problem.queries[rows]], axis=1)
-    _, first = np.unique(content, axis=0, return_index=True)
+    T, d = problem.tokens.shape[1:]
+    first = problem.sequence[rows] * T
+    tokens, place = np.unique([first + problem.reference[rows], first + columns], return_inverse=True)
+    token = _numbered(problem.tokens[np.divmod(tokens, T)].reshape(-1, d))[place.reshape(2, -1)]
+    queries, place = np.unique(rows, return_inverse=True)
+    query = _numbered(problem.queries[queries])[place]
+    has_equation = (token[0] != token[1]) & (np.count_nonzero(problem.queries[queries], axis=1) > 0)[place]
+    equations = (token[0] * len(tokens) + token[1]) * len(queries) + query
+    _, first = np.unique(equations[has_equation], return_index=True)
     first.sort()
-    return rows[first], columns[first]
+    return rows[has_equation][first], columns[has_equation][first]
+
+
+def _numbered(rows: np.ndarray) -> np.ndarray:
+    """Give rows (k, d) numbers from 0 to k - 1, the same to equal rows."""
+    numbers: dict[bytes, int] = {}
+    # The sum makes a zero of either sign the same bytes.
+    return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows + 0.0], dtype=np.int64)
 
 
 def _smallest_square(ties: Rows) -> float:
-    """Bound the square of the smallest singular value of the scaled equations from below; 0 when not proven."""
+    """Bound the square of the smallest singular value of the scaled equations from below; 0 when not proven.
+
+    Equations of queries without a common axis are orthogonal: each block of connected queries has its own bound.
+    """
     k, d = ties.delta.high.shape
-    dz = ties.queries.shape[1]
-    if k > d * dz:
+    if k > d * ties.queries.shape[1]:
         return 0.0
-    delta, queries, lengths = ties.delta.high, ties.queries, ties.lengths
+    delta, queries, lengths, floor = ties.delta.high, ties.queries, ties.lengths, math.inf
+    for block in _connected(queries, ties.group):
+        floor = min(floor, _smallest_square_of_block(delta[block], queries[block], lengths[block]))
+        if floor == 0.0:
+            break
+    return floor
+
+
+def _connected(queries: np.ndarray, group: np.ndarray) -> list[np.ndarray]:
+    """Split the equations of queries (k, dz), equal ones in a group, into blocks with no axis in common."""
+    if queries[0].all():
+        return [np.arange(len(queries))]
+    _, first = np.unique(group, return_index=True)
+    row, axis = np.nonzero(queries[first])
+    size = len(first) + queries.shape[1]
+    graph = coo_array((np.ones(len(row), dtype=bool), (row, len(first) + axis)), shape=(size, size))
+    block = connected_components(graph, directed=False)[1][group]
+    order = np.argsort(block, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(block[order])) + 1)
+
+
+def _smallest_square_of_block(delta: np.ndarray, queries: np.ndarray, lengths: np.ndarray) -> float:
+    """Bound it for differences (k, d), queries (k, dz) and the equations' lengths (k,)."""
+    (k, d), dz = delta.shape, queries.shape[1]
     gram = constraint_gram(delta, queries) / (lengths[:, None] * lengths)
     if not np.isfinite(gram).all():
         return 0.0

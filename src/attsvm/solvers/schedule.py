@@ -191,6 +191,8 @@ STREAM_RATE = 2e9
 """Operations a second; array expressions."""
 OVERHEAD = 5e-4
 """Seconds; the interpreter's share of an interior-point or a Newton step."""
+BLOCK_FACTOR = 10.0
+"""Operations of inverting a token's block over the cube of its size; Newton takes blocks where they are cheaper."""
 STEP_OPERATIONS = 200.0
 """Operations of array expressions per constraint; a step of the interior point."""
 COORDINATE_OPERATIONS = 20.0

@@ -10,6 +10,7 @@ import pytest
 
 from attsvm import SelectionProblem, solve
 from attsvm.check import Matrix, Rejected, root_above
+from attsvm.core.double_double import Rows
 from attsvm.core.error_free import UNIT
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.reduction import independent_ties, reduce
@@ -166,6 +167,56 @@ def test_ties_that_depend_on_each_other_are_settled_over_the_rationals() -> None
     assert tie_move(mixed, np.array([[0.0], [0.5]]), 0.5) == pytest.approx(0.5, rel=1e-14)
 
 
+def contexts(seed: int, axes: list[list[int]]) -> SelectionProblem:
+    """Queries with entries on the given axes only, each followed by two or three of five one-hot words."""
+    rng = np.random.default_rng([seed, 29])
+    queries = np.zeros((len(axes), 1 + max(max(one) for one in axes)))
+    for i, one in enumerate(axes):
+        queries[i, one] = rng.choice([-1.0, 1.0], len(one)) * rng.uniform(0.5, 2.0, len(one))
+    selected = rng.random((len(axes), 5)).argsort(axis=1) < rng.integers(2, 4, (len(axes), 1))
+    return SelectionProblem.from_contexts(queries, selected)
+
+
+@pytest.mark.parametrize("axes", [[[0], [1], [2]], [[0, 1], [1, 2], [3]], [[0], [0, 1], [2, 3]]])
+def test_equations_of_queries_without_a_common_axis_are_bounded_block_by_block(axes: list[list[int]]) -> None:
+    for seed in range(4):
+        problem = contexts(seed, axes)
+        W = problem_solution(problem) + 1e-3 * np.random.default_rng(seed).standard_normal(problem.shape[2:])
+        true = nearest(problem, W)
+        rows = Rows.of(problem, *ties._distinct_ties(problem))
+        written = np.array([[float(a) for a in row] for row in tie_rows(problem)])
+        written /= np.linalg.norm(written, axis=1, keepdims=True)
+        smallest = float(np.linalg.svd(written, compute_uv=False)[-1])
+        # Half of the smallest eigenvalue is what is proved; the rounding allowed for is far below it.
+        assert ties._smallest_square(rows) == pytest.approx(0.5 * smallest**2, rel=1e-9)
+        assert true is not None
+        assert tie_move(problem, W, float(np.linalg.norm(W))) >= true
+        blocks = ties._connected(rows.queries, rows.group)
+        assert sorted(np.concatenate(blocks).tolist()) == list(range(len(rows.lengths)))
+        pattern = rows.queries != 0
+        for k, one in enumerate(blocks):
+            for other in blocks[k + 1 :]:
+                assert not (pattern[one][:, None] & pattern[other]).any()
+
+
+def test_one_block_without_a_bound_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = contexts(0, [[0], [1], [2]])
+    rows = Rows.of(problem, *ties._distinct_ties(problem))
+    bounds = iter([0.25, 0.0, 0.25])
+    monkeypatch.setattr(ties, "_smallest_square_of_block", lambda *_: next(bounds))
+    assert ties._smallest_square(rows) == 0.0
+
+
+def test_an_equation_is_counted_once_whatever_the_sign_of_its_zeros() -> None:
+    tokens = np.array([[[0.0, 1.0], [1.0, 0.0], [3.0, 3.0]], [[-0.0, 1.0], [1.0, -0.0], [4.0, 4.0]]])
+    problem = SelectionProblem(tokens, [[1.0, 0.0], [1.0, -0.0]], [[True, True, False]] * 2)
+    rows, columns = ties._distinct_ties(problem)
+    assert (rows.tolist(), columns.tolist()) == ([0], [1])
+    # Equal tokens and zero queries give no equation.
+    same = SelectionProblem([[[1.0], [1.0], [2.0]], [[1.0], [2.0], [3.0]]], [[1.0], [0.0]], [[True, True, False]] * 2)
+    assert len(ties._distinct_ties(same)[0]) == 0
+
+
 def test_as_many_equations_as_w_has_entries() -> None:
     problem = SelectionProblem(
         [[[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0], [5.0, 1.0]]], [[1.0, 0.0]], [[True, True, True, False]]
@@ -179,8 +230,6 @@ def test_as_many_equations_as_w_has_entries() -> None:
 
 def test_the_smallest_eigenvalue_is_proved_and_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """LAPACK may say what it likes: without a Cholesky factor of the rest there is no bound by the Gram matrix."""
-    from attsvm.core.double_double import Rows
-
     problem = tied_problem(0, n=2, d=4)
     rows = Rows.of(problem, *ties._distinct_ties(problem))
     assert ties._smallest_square(rows) > 0
@@ -190,8 +239,6 @@ def test_the_smallest_eigenvalue_is_proved_and_not_believed(monkeypatch: pytest.
 
 def test_allowances_are_those_of_the_roundings_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a unit of 1e-6 in the allowances alone, the move is longer by what the products and sums may lose."""
-    from attsvm.core.double_double import Rows
-
     unit = 1e-6
     problem = tied_problem(0, n=2, d=5)
     d, dz = problem.shape[2:]
@@ -280,8 +327,6 @@ def test_more_ties_than_are_treated_leave_w_as_it_is(monkeypatch: pytest.MonkeyP
 
 
 def test_the_smallest_singular_value_is_bounded_from_below() -> None:
-    from attsvm.core.double_double import Rows
-
     for seed in range(8):
         problem = tied_problem(seed, n=2, d=4)
         rows, columns = ties._distinct_ties(problem)

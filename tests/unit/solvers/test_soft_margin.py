@@ -467,8 +467,9 @@ def test_path_agrees_with_single_runs_and_saves_iterations(loss: str) -> None:
     for one, other in zip(path, solo, strict=True):
         assert one.status is Status.OPTIMAL
         assert one.primal == pytest.approx(other.primal, rel=2e-9)
-    # A tenth of the first mu costs the interior point one step in ten; Newton alone finishes where few supports change.
-    assert sum(s.iterations for s in path) <= 0.7 * sum(s.iterations for s in solo)
+    # Newton alone finishes where few supports change; multipliers of a hinge move with C, and so does the set of them.
+    share = 0.95 if loss == "hinge" else 0.5
+    assert sum(s.iterations for s in path) <= share * sum(s.iterations for s in solo)
     # The optimal value is concave and increasing in C.
     values = np.array([s.primal for s in path])
     assert (np.diff(values) >= -1e-9 * values[1:]).all()

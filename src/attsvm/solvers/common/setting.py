@@ -130,7 +130,7 @@ class Setting:
 
     def on_ties(self, V: np.ndarray) -> np.ndarray:
         """Project V (p, r) onto the tie constraints, to rounding."""
-        if not len(self.ties.basis):
+        if not self.ties:
             return V
         return self.ties.project(V + self.prior) - self.prior
 

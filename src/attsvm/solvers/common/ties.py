@@ -7,10 +7,13 @@ The rows of the ties may depend on each other; an orthonormal basis B of their s
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property, partial
 
 import numpy as np
+from scipy.linalg import LinAlgError
 
-from attsvm.core.cholesky import factor
+from attsvm.core.cholesky import PROXIMAL, factor
+from attsvm.core.error_free import EPS
 from attsvm.core.reduction import Reduced
 
 # Maps a right-hand side (p, r) to x (p, r) and the ties' nu (k,).
@@ -19,6 +22,10 @@ Solver = Callable[[np.ndarray], tuple[np.ndarray, ...]]
 Bordered = Callable[[np.ndarray, np.ndarray | float], tuple[np.ndarray, np.ndarray]]
 # Singular values of the unit rows below this part of the largest are rounding.
 RANK = 1e-12
+# Residual of a tie, relative to its length and that of W and to the root of the sizes, that counts as rounding.
+ROUNDING = 4.0 * EPS
+# Largest number of projections by the Gram matrix; each leaves the rounding of one solution.
+PROJECTIONS = 4
 
 
 class Ties:
@@ -26,8 +33,6 @@ class Ties:
 
     Attributes
     ----------
-    basis : ndarray, shape (k, p r)
-        B; W is flattened row by row.
     shape : tuple
         (p, r).
     """
@@ -35,18 +40,62 @@ class Ties:
     def __init__(self, reduced: Reduced) -> None:
         self.shape = reduced.shape
         self._reduced = reduced
-        rows, columns = np.nonzero(reduced.tied)
-        self._where = rows, columns
-        self.basis, self._to_rows = _row_space(reduced.constraint_rows(rows, columns))
+        self._where = np.nonzero(reduced.tied & (reduced.lengths > 0.0))
+
+    def __bool__(self) -> bool:
+        return len(self._where[0]) > 0
+
+    @cached_property
+    def _row_space(self) -> tuple[np.ndarray, np.ndarray]:
+        return _row_space(self._reduced.constraint_rows(*self._where))
+
+    @property
+    def basis(self) -> np.ndarray:
+        """B (k, p r) of the module; W is flattened row by row."""
+        return self._row_space[0]
+
+    @cached_property
+    def _solve(self) -> Callable[[np.ndarray], np.ndarray] | None:
+        """Solves with the Gram matrix of the ties' rows; None if rounding makes that indefinite."""
+        rows, columns = self._where
+        blocks = self._reduced.block_gram(rows, columns, np.zeros(len(rows)))
+        if blocks is not None:
+            return partial(blocks.solve, steps=1)
+        try:
+            return factor(self._reduced.gram(rows, columns), PROXIMAL)
+        except LinAlgError:
+            return None
 
     def project(self, W: np.ndarray) -> np.ndarray:
         """Return the nearest W (p, r) with tied scores equal to rounding."""
-        if not len(self.basis):
+        if not self:
             return W
+        if "_row_space" not in self.__dict__:
+            projection = self._project_by_gram(W)
+            if projection is not None:
+                return projection
         flat = W.ravel()
         for _ in range(2):
             flat = flat - self.basis.T @ (self.basis @ flat)
         return flat.reshape(W.shape)
+
+    def _project_by_gram(self, W: np.ndarray) -> np.ndarray | None:
+        """Subtract the ties' rows times their multipliers; None if nearly dependent ties leave more than rounding."""
+        if self._solve is None:
+            return None
+        lengths = self._reduced.lengths[self._where]
+        noise = ROUNDING * sum(self.shape) ** 0.5 * float(np.linalg.norm(W)) * lengths
+        share = np.zeros(self._reduced.tied.shape)
+        for _ in range(PROJECTIONS):
+            residual = self._reduced.apply(W)[self._where]
+            if (np.abs(residual) <= noise).all():
+                return W
+            try:
+                share[self._where] = self._solve(residual)
+            except LinAlgError:
+                return None
+            W = W - self._reduced.adjoint(share)
+        return W if (np.abs(self._reduced.apply(W)[self._where]) <= noise).all() else None
 
     def eliminate(self, inverse: Callable[[np.ndarray], np.ndarray]) -> Solver:
         """Solve K x - B^T nu = r with Bx = 0, x and r (p, r); see :func:`bordered_solver`."""
@@ -65,7 +114,7 @@ class Ties:
     def tie_multipliers(self, tie: np.ndarray) -> np.ndarray:
         """Return multipliers (n, T) on the tied tokens whose adjoint is B^T nu."""
         out = np.zeros(self._reduced.tied.shape)
-        out[self._where] = self._to_rows @ tie
+        out[self._where] = self._row_space[1] @ tie
         return out
 
     def from_multipliers(self, dual: np.ndarray) -> np.ndarray:

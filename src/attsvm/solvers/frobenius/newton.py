@@ -15,15 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 from scipy.linalg import LinAlgError
 
+from attsvm.core.block_gram import BlockGram
 from attsvm.core.cholesky import PROXIMAL, factor, refined
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.engine import longest
-from attsvm.solvers.schedule import BLAS_RATE, OVERHEAD, REFINABLE, SINGLE_ROWS, WORKING_SET, Steps
+from attsvm.solvers.schedule import BLAS_RATE, BLOCK_FACTOR, OVERHEAD, REFINABLE, SINGLE_ROWS, WORKING_SET, Steps
+
+Gram = np.ndarray | BlockGram
 
 INNER_STEPS = 12
 SMALLEST_GROWTH = 64
@@ -52,9 +56,7 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
         rows, columns = _choose(setting, dual, slope, level)
         if not 0 < len(rows) <= WORKING_SET:  # none is left when the multipliers have overflowed
             return None
-        gram = reduced.gram(rows, columns)
-        if terms.shift > 0:
-            gram[np.diag_indices(len(rows))] += np.where(reduced.tied[rows, columns], 0.0, terms.shift)
+        gram = gram_of(setting, rows, columns)
         yield OVERHEAD + len(rows) ** 2 * sum(reduced.shape) / BLAS_RATE
         before = dual[rows, columns]
         after = yield from ascend(gram, slope[rows, columns], before, reduced.tied[rows, columns], terms.upper, level)
@@ -65,6 +67,28 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
         if setting.report(V, dual, control, adjoint=V) or refine(setting, V, dual, control):
             return None
     return None
+
+
+def gram_of(setting: Setting, rows: np.ndarray, columns: np.ndarray) -> Gram:
+    """Return the matrix of Newton's system for constraints (rows, columns), in blocks where these are cheaper."""
+    reduced, shift = setting.reduced, setting.terms.shift
+    diagonal = np.where(reduced.tied[rows, columns], 0.0, shift)
+    dense = FACTOR * len(rows) ** 3 / BLAS_RATE
+    blocks = reduced.block_gram(rows, columns, diagonal) if dense > OVERHEAD else None
+    if blocks is not None and work_of(blocks) < dense:
+        return blocks
+    gram = reduced.gram(rows, columns)
+    gram[np.diag_indices(len(rows))] += diagonal
+    return gram
+
+
+def work_of(gram: Gram) -> float:
+    """Estimate the work of solving a system with the matrix."""
+    if isinstance(gram, BlockGram):
+        count, r = gram.coupling
+        operations = BLOCK_FACTOR * float((gram.sizes.astype(float) ** 3).sum()) + count**2 * (count / 3.0 + r)
+        return OVERHEAD + operations / BLAS_RATE
+    return FACTOR * len(gram) ** 3 / BLAS_RATE
 
 
 def onto_bounds(setting: Setting, dual: np.ndarray, V: np.ndarray) -> np.ndarray:
@@ -95,7 +119,8 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     error = cost - reduced.apply(V)[rows, columns]
     if not np.abs(error).max() < 0.5 * np.abs(terms.cost).max():
         return False  # not near a solution: dependent or wrong supports
-    solve, change = factor(reduced.gram(rows, columns), PROXIMAL), np.zeros(dual.shape)
+    gram, change = gram_of(setting, rows, columns), np.zeros(dual.shape)
+    solve = partial(_solve, gram) if isinstance(gram, BlockGram) else factor(gram, PROXIMAL)
     for _ in range(4):
         change[rows, columns] = solve(error)
         trial = V + reduced.adjoint(change)
@@ -123,7 +148,7 @@ def _choose(setting: Setting, dual: np.ndarray, slope: np.ndarray, level: float)
 
 
 def ascend(
-    gram: np.ndarray, slope: np.ndarray, start: np.ndarray, free: np.ndarray, upper: float, level: float
+    gram: Gram, slope: np.ndarray, start: np.ndarray, free: np.ndarray, upper: float, level: float
 ) -> Generator[float, None, np.ndarray]:
     """Maximise slope.e - e.gram.e/2 over steps e that keep start + e within 0 and ``upper``; returns start + e, (J,).
 
@@ -136,9 +161,9 @@ def ascend(
         if not moving.any():
             break
         target = value.copy()
-        part = gram if moving.all() else gram[np.ix_(moving, moving)]
-        target[moving] += proximal_solve(part, current[moving])
-        yield FACTOR * int(moving.sum()) ** 3 / BLAS_RATE
+        part = gram if moving.all() else _part(gram, moving)
+        target[moving] += _solve(part, current[moving])
+        yield work_of(part)
         best, image = _longest_ascent(gram, current, value, target, free, upper)
         if best is None:
             break
@@ -149,8 +174,20 @@ def ascend(
     return value
 
 
+def _solve(gram: Gram, slope: np.ndarray) -> np.ndarray:
+    if isinstance(gram, BlockGram):
+        with suppress(LinAlgError):
+            return gram.solve(slope)
+        gram = gram.dense()
+    return proximal_solve(gram, slope)
+
+
+def _part(gram: Gram, chosen: np.ndarray) -> Gram:
+    return gram.part(chosen) if isinstance(gram, BlockGram) else gram[np.ix_(chosen, chosen)]
+
+
 def _longest_ascent(
-    gram: np.ndarray, slope: np.ndarray, value: np.ndarray, target: np.ndarray, free: np.ndarray, upper: float
+    gram: Gram, slope: np.ndarray, value: np.ndarray, target: np.ndarray, free: np.ndarray, upper: float
 ) -> tuple[np.ndarray | None, np.ndarray]:
     """Project parts of the step to ``target`` onto the box; returns the first that ascends, and its image under gram.
 

@@ -33,8 +33,10 @@ from attsvm.solvers.schedule import (
     FREE_RATIO,
     INTERIOR_STEPS,
     INTERIOR_TURN,
+    LOOP_RATE,
     NEARLY_SQUARE,
     NEWTON_GAP,
+    OVERHEAD,
     SECOND_TURN,
     SLOW,
     SMALL_FACTOR,
@@ -159,9 +161,12 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
     effort, last = 0.0, 0.0
     entries = int(np.prod(setting.reduced.shape))
     most, few = max(SMALL_FACTOR, FREE_RATIO * entries), SMALL_FACTOR if terms.hard else min(SMALL_FACTOR, entries)
-    for batch in range(MAX_PASSES // PASSES_PER_TEST):
+    # As many batches follow each other as take no longer than the test of the gap.
+    batches = max(1, int(OVERHEAD * LOOP_RATE / operations(setting.reduced, PASSES_PER_TEST)))
+    passes = PASSES_PER_TEST * batches
+    for batch in range(max(1, MAX_PASSES // passes)):
         if batch > 0 or not descent.dual.any():
-            work = descent.run(PASSES_PER_TEST, control.is_over)
+            work = descent.run(passes, control.is_over)
             effort += work
             yield work
         if setting.report(descent.V, descent.dual, control, adjoint=descent.V):
@@ -175,7 +180,7 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
         gap = control.state.gap
         size = int(setting.inner(descent.dual).sum())
         is_near = gap < target and (gap < NEWTON_GAP or size <= few)
-        slow = gap > SLOW * before
+        slow = gap > SLOW**batches * before
         if effort >= last and size <= most and (is_near or slow):
             last = 0.0
             for work in newton(setting, descent.dual.copy(), control, rounds=6):

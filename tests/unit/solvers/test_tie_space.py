@@ -1,0 +1,52 @@
+"""The space of equal tied scores: projections by the Gram matrix of the ties, against those by an orthonormal basis."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem
+from attsvm.core.reduction import reduce
+from attsvm.core.rounding import EPS
+from attsvm.solvers.common.ties import Ties
+
+
+def problems() -> dict[str, SelectionProblem]:
+    rng = np.random.default_rng(0)
+    several = rng.random((6, 9)).argsort(axis=1) < 3
+    tokens = rng.standard_normal((6, 9, 5))
+    twice = SelectionProblem.from_contexts(np.tile(rng.standard_normal((3, 4)), (2, 1)), np.tile(several[:3], (2, 1)))
+    return {
+        "one-hot words": SelectionProblem.from_contexts(rng.standard_normal((6, 7)), several),
+        "one-hot words of repeated contexts": twice,
+        "dense tokens": SelectionProblem(tokens, rng.standard_normal((6, 4)), several),
+        "dense tokens of repeated queries": SelectionProblem(tokens[[0] * 6], np.ones((6, 4)), several[[0] * 6]),
+        "no ties": SelectionProblem(tokens, rng.standard_normal((6, 4)), rng.integers(9, size=6)),
+    }
+
+
+@pytest.mark.parametrize("name", problems())
+def test_both_projections_are_the_same(name: str) -> None:
+    reduced = reduce(problems()[name])
+    W = np.random.default_rng(1).standard_normal(reduced.shape)
+    by_gram, by_basis = Ties(reduced), Ties(reduced)
+    projection = by_gram.project(W)
+    rows = by_basis.basis
+    np.testing.assert_allclose(rows @ rows.T, np.eye(len(rows)), atol=64 * EPS)
+    expected = by_basis.project(W)
+    # Ties are well conditioned here, or exactly dependent.
+    np.testing.assert_allclose(projection, expected, atol=1e3 * EPS * float(np.linalg.norm(W)))
+    margins = np.abs(reduced.apply(projection))[reduced.tied] / reduced.lengths[reduced.tied]
+    assert (margins <= 16 * EPS * np.linalg.norm(W)).all()
+    assert bool(by_gram) == reduced.tied.any()
+
+
+def test_nearly_dependent_ties_are_left_to_the_basis() -> None:
+    """Queries that differ by 1e-9: the Gram matrix sees one equation, the basis both."""
+    queries = np.array([[1.0, 0.0], [1.0, 1e-9]])
+    reduced = reduce(SelectionProblem.from_contexts(queries, [[True, True, False]] * 2))
+    ties = Ties(reduced)
+    W = np.random.default_rng(2).standard_normal(reduced.shape)
+    projection = ties.project(W)
+    assert len(ties.basis) == 2
+    assert np.abs(ties.basis @ projection.ravel()).max() <= 16 * EPS * np.linalg.norm(W)
