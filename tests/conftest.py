@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,14 @@ def _processor_seconds() -> float:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SECONDS] = []
+    # What is imported and collected stays: each search for garbage in it would take a second.
+    gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -135,7 +135,7 @@ def test_rows_that_a_move_onto_ties_brings_down_are_summed_again() -> None:
 
 
 def test_many_ties_count_the_move_onto_them() -> None:
-    problem = FAMILIES["several"].make(np.random.default_rng([0, 8, 8, 8]), 8, 8, 8)
+    problem = FAMILIES["several"].draw(8, 8, 8)
     assert problem.tied.sum() > 3
     for norm in ("frobenius", "nuclear"):
         solution = solve(problem, norm)

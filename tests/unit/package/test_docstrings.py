@@ -7,6 +7,7 @@ import doctest
 import inspect
 import re
 import textwrap
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -92,17 +93,19 @@ def _listed(docstring: str, section: str) -> list[str]:
 
 def _members(owner: type) -> set[str]:
     """Fields, attributes that are set, methods, and parameters of the constructor, inherited ones too."""
-    names = set(dir(owner))
-    for base in owner.__mro__:
-        if not base.__module__.startswith("attsvm"):
-            continue
-        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(base)))):
-            if isinstance(node, ast.AnnAssign):
-                names.add(ast.unparse(node.target).removeprefix("self."))
-            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
-                names.add(node.attr)
-            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-                names |= _parameters(node)
+    return set(dir(owner)).union(*(_own(base) for base in owner.__mro__ if base.__module__.startswith("attsvm")))
+
+
+@cache
+def _own(owner: type) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(owner)))):
+        if isinstance(node, ast.AnnAssign):
+            names.add(ast.unparse(node.target).removeprefix("self."))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            names.add(node.attr)
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            names |= _parameters(node)
     return names
 
 
