@@ -36,12 +36,13 @@ def _processor_seconds() -> float:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SECONDS] = []
-    # What is imported and collected stays: each search for garbage in it would take a second.
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection():
+    """Look for no garbage in what is imported and collected: it stays, and each search in all of it takes a second."""
     gc.disable()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
+    yield
     gc.freeze()
     gc.enable()
 

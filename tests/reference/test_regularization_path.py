@@ -24,7 +24,7 @@ from attsvm.training.path import _Sphere, regularization_path
 TRIALS, N, T, D = 2, 3, 4, 4
 DATA, V = random_data(TRIALS, N, T, D, gap=0.1, seed=4)
 SCORES = DATA.labels[..., None] * np.einsum("bntd,bd->bnt", DATA.tokens, V)
-RADII = [100, 1000]
+RADII = [10, 100, 1000]
 SMOOTH = ("frobenius", 1.75, 3)  # balls without corners, where the stationarity is of second order in the error
 NORMS = (*SMOOTH, "nuclear", "spectral", "max", 1)
 
