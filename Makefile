@@ -34,7 +34,7 @@ demo: $(VENV)/.core
 
 test: SELECTION := -m "not slow"
 slow: SELECTION := -m slow
-test slow test-all: $(VENV)/.dev
+test slow test-all: $(VENV)/.kernels
 	$(ONE_THREAD) $(KEEP_BYTE_CODE) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(SELECTION) $(ARGS)
 
 # testmon keeps in .testmondata which lines a test runs in its own process; -m alone would switch its selection off.
@@ -69,6 +69,11 @@ $(VENV)/.core: pyproject.toml paper/pyproject.toml constraints.txt | $(BIN)/pyth
 $(VENV)/.dev: $(VENV)/.core
 	@echo "Installing the tools of the tests into $(VENV) (once)"
 	@$(PIP) --editable '.[test,lint]' $(PAPER)
+	@touch $@
+
+# Machine code of the kernels, made once by two processes; the workers of the suite would each make all of it.
+$(VENV)/.kernels: $(VENV)/.dev $(shell grep -rl --include='*.py' '^@kernel' src)
+	-@$(BIN)/python -m attsvm.compile
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.core

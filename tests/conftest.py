@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,15 @@ def _processor_seconds() -> float:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SECONDS] = []
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection():
+    """Look for no garbage in what is imported and collected: it stays, and each search in all of it takes a second."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -566,12 +566,15 @@ class Family:
     sizes: tuple[tuple[int, int, int], ...]
     seeds: int
 
+    def draw(self, *size: int, seed: int = 0) -> SelectionProblem:
+        """Draw from the stream of a seed and a size, so that every instance can be rebuilt alone."""
+        return self.make(np.random.default_rng([seed, *size]), *size)
+
     def instances(self) -> Iterator[tuple[str, SelectionProblem]]:
-        """Yield (label, problem); each instance has a stream of its own, so one can be rebuilt alone."""
+        """Yield (label, problem)."""
         for size in self.sizes:
             for seed in range(self.seeds):
-                rng = np.random.default_rng([seed, *size])
-                yield f"{self.make.__name__}{size} seed {seed}", self.make(rng, *size)
+                yield f"{self.make.__name__}{size} seed {seed}", self.draw(*size, seed=seed)
 
 
 FAMILIES: dict[str, Family] = {

@@ -1,7 +1,8 @@
 """Gradients of attsvm.functional against 700-digit arithmetic, by the benchmark that prints the table of the docs."""
 
-import importlib.util
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,12 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "functional_accuracy.py"
 
 @pytest.fixture(scope="module")
 def benchmark():
-    spec = importlib.util.spec_from_file_location("functional_accuracy", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 
 
 # Beyond these margins exp underflows, and the documentation says so.

@@ -6,6 +6,7 @@ margin in l_1.1 at .1, and a rejected token at a relative distance of 1e-8 from 
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -31,10 +32,12 @@ def classes(seed: int, count: int = 15, n: int = 750, d: int = 25) -> SelectionP
 @pytest.mark.parametrize("norm", NORMS)
 def test_shared_class_vectors_are_decided_quickly(norm: str | float) -> None:
     solve(classes(1, 4, 30, 5), norm)  # compiles
+    began = time.process_time()
     solution = solve(classes(0), norm, tol=TOL)
     assert solution.status is Status.OPTIMAL
     assert solution.gap <= TOL
-    assert solution.seconds < SECONDS  # which leaves out compiling, should that happen on the way
+    # The one leaves out compiling, should that happen on the way, the other what else is done on the machine.
+    assert min(solution.seconds, time.process_time() - began) < SECONDS
 
 
 def test_many_more_constraints_than_a_matrix_over_them_has_room_for() -> None:
@@ -48,7 +51,7 @@ def test_many_more_constraints_than_a_matrix_over_them_has_room_for() -> None:
 @pytest.mark.parametrize("family", ["planted", "several"])
 def test_working_sets_agree_on_a_memory_map(tmp_path: Path, norm: str | float, family: str) -> None:
     sizes = (60, 12, 6) if family == "planted" else (12, 12, 8)
-    source = FAMILIES[family].make(np.random.default_rng([3, *sizes]), *sizes)
+    source = FAMILIES[family].draw(*sizes, seed=3)
     np.save(tmp_path / "tokens.npy", source.tokens)
     tokens = np.load(tmp_path / "tokens.npy", mmap_mode="r")
     problem = SelectionProblem(tokens, source.queries, source.selected)
@@ -62,7 +65,7 @@ def test_working_sets_agree_on_a_memory_map(tmp_path: Path, norm: str | float, f
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_working_sets_prove_infeasibility(norm: str | float) -> None:
-    problem = FAMILIES["contradicted"].make(np.random.default_rng([0, 10, 6, 8]), 10, 6, 8)
+    problem = FAMILIES["contradicted"].draw(10, 6, 8)
     solution = solve(problem, norm, method="streamed")
     assert solution.status is Status.INFEASIBLE
     assert solution.certificate is not None
@@ -87,7 +90,7 @@ def test_a_near_rival_leaves_nothing_undecided(norm: str | float, distance: floa
 @pytest.mark.parametrize("C", [0.1, 10.0, 1000.0])
 def test_soft_margins_in_small_powers_are_decided(power: float, family: str, C: float) -> None:
     sizes = (30, 16, 12)
-    problem = FAMILIES[family].make(np.random.default_rng([0, *sizes]), *sizes)
+    problem = FAMILIES[family].draw(*sizes)
     solution = solve(problem, power, tol=TOL, C=C)
     assert solution.status is Status.OPTIMAL
     assert solution.gap <= TOL

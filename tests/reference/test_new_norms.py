@@ -212,7 +212,7 @@ def check_optimal(problem: SelectionProblem, case: Case, solution: Solution) -> 
 
 def instance(name: str, which: int, seed: int = 0) -> SelectionProblem:
     size = FAMILIES[name].sizes[which]
-    return FAMILIES[name].make(np.random.default_rng([seed, *size]), *size)
+    return FAMILIES[name].draw(*size, seed=seed)
 
 
 @cache

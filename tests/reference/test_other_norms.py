@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 
 import cvxpy as cp
 import numpy as np
@@ -116,11 +117,11 @@ def check(problem: SelectionProblem, norm: Name, is_feasible: bool | None, *, co
         assert solution.objective >= lower * (1 - TOL - ROUNDING)
 
 
-def failures(name: str, norms: tuple[Name, ...], seeds: int, *, compare: bool) -> list[str]:
+def failures(name: str, norms: tuple[Name, ...], seeds: Iterable[int], *, compare: bool) -> list[str]:
     out = []
     for size in FAMILIES[name].sizes:
-        for seed in range(seeds):
-            problem = FAMILIES[name].make(np.random.default_rng([seed, *size]), *size)
+        for seed in seeds:
+            problem = FAMILIES[name].draw(*size, seed=seed)
             is_feasible = oracle.reference(problem, "frobenius").feasible  # no norm changes feasibility
             for norm in norms:
                 try:
@@ -132,13 +133,13 @@ def failures(name: str, norms: tuple[Name, ...], seeds: int, *, compare: bool) -
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_family_agrees_with_clarabel(name: str) -> None:
-    errors = failures(name, NORMS, 1, compare=True)
+    errors = failures(name, NORMS, [0], compare=True)  # and certified
     assert not errors, "\n".join(errors)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_family_is_certified(name: str) -> None:
-    errors = failures(name, NORMS, 3, compare=False) + failures(name, EXTREME, 1, compare=False)
+    errors = failures(name, NORMS, [1, 2], compare=False) + failures(name, EXTREME, [0], compare=False)
     assert not errors, "\n".join(errors)
 
 
@@ -252,6 +253,6 @@ def test_large_powers_do_not_stall_where_entries_change_sign(family: str, p: flo
     """Few constraints on many entries: entries of W that cross zero have no curvature, steps no limit there."""
     size = (10, 5, 30)
     for seed in range(2):
-        problem = FAMILIES[family].make(np.random.default_rng([seed, *size]), *size)
+        problem = FAMILIES[family].draw(*size, seed=seed)
         solution = solve(problem, p, max_iter=150)
         assert solution.status is Status.OPTIMAL

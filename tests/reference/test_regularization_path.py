@@ -51,7 +51,9 @@ def svm(trial, selected, norm="frobenius"):
     return solve(SelectionProblem(DATA.tokens[trial], DATA.queries[trial], selected), norm, tol=1e-12)
 
 
-@pytest.mark.parametrize("norm", NORMS, ids=str)
+@pytest.mark.parametrize(
+    "norm", [pytest.param(norm, marks=pytest.mark.slow) if norm in ("max", 1) else norm for norm in NORMS], ids=str
+)
 def test_the_global_path_goes_to_the_optimal_tokens_in_every_norm(norm):
     data, v, scores, selected = DATA[:1], V[:1], SCORES[0], SCORES[0].argmax(-1)
     path = regularization_path(data, v, RADII, norm=norm)

@@ -76,9 +76,8 @@ def test_grouped_heads_as_torch(heads: int, mask: str, chunk: int | None) -> Non
     mine = gradients(exact_attention, inputs, query_chunk=chunk, **options)
     theirs = gradients(scaled_dot_product_attention, inputs, **options)
     torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-13)
-    assert gradcheck(
-        lambda k: exact_attention(Q, k, V[:, :heads], query_chunk=chunk, **options), inputs[1].requires_grad_()
-    )
+    key = inputs[1].requires_grad_()  # along random directions: entry by entry it has just been compared
+    assert gradcheck(lambda k: exact_attention(Q, k, V[:, :heads], query_chunk=chunk, **options), key, fast_mode=True)
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")

@@ -6,7 +6,7 @@ import ast
 import doctest
 import inspect
 import re
-import textwrap
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -94,18 +94,26 @@ def _listed(docstring: str, section: str) -> list[str]:
 
 def _members(owner: type) -> set[str]:
     """Fields, attributes that are set, methods, and parameters of the constructor, inherited ones too."""
-    names = set(dir(owner))
-    for base in owner.__mro__:
-        if not base.__module__.startswith("attsvm"):
+    bases = [base for base in owner.__mro__ if base.__module__.startswith("attsvm")]
+    return set(dir(owner)).union(*(_own(inspect.getfile(base))[base.__name__] for base in bases))
+
+
+@cache
+def _own(file: str) -> dict[str, set[str]]:
+    """Names that the source of each class of a module adds."""
+    classes = {}
+    for owner in ast.parse(Path(file).read_text(encoding="utf-8")).body:
+        if not isinstance(owner, ast.ClassDef):
             continue
-        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(base)))):
+        names = classes[owner.name] = set[str]()
+        for node in ast.walk(owner):
             if isinstance(node, ast.AnnAssign):
                 names.add(ast.unparse(node.target).removeprefix("self."))
-            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
                 names.add(node.attr)
             if isinstance(node, ast.FunctionDef) and node.name == "__init__":
                 names |= _parameters(node)
-    return names
+    return classes
 
 
 def _parameters(function: ast.FunctionDef) -> set[str]:

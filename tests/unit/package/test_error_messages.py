@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,25 +52,28 @@ def _text(node: ast.expr) -> str | None:
     return None
 
 
-def messages(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of every message that is raised as a literal."""
-    for node in ast.walk(ast.parse(source)):
+@cache
+def messages(path: Path) -> list[tuple[int, str]]:
+    """Line and text of every message that a module raises as a literal."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
             text = _text(node.exc.args[0])
             if ast.unparse(node.exc.func).split(".")[-1] in KINDS and text is not None:
-                yield node.lineno, text
+                found.append((node.lineno, text))
+    return found
 
 
 @pytest.mark.parametrize("path", FILES, ids=place)
 def test_messages_about_arguments_say_what_was_expected(path: Path) -> None:
     violations = [
         f"{line}: {text}"
-        for line, text in messages(path.read_text(encoding="utf-8"))
+        for line, text in messages(path)
         if "expected" not in text and not any(part in text for part in ELSEWHERE)
     ]
     assert violations == []
 
 
 def test_every_exception_is_of_a_message_there_is() -> None:
-    texts = [text for path in FILES for _, text in messages(path.read_text(encoding="utf-8"))]
+    texts = [text for path in FILES for _, text in messages(path)]
     assert [part for part in ELSEWHERE if not any(part in text for text in texts)] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
@@ -43,20 +44,28 @@ def _is_text(node: ast.AST) -> TypeGuard[ast.Constant]:
 
 
 def _is_lazy(call: ast.Call) -> bool:
-    return ast.unparse(call.func).endswith("import_module")
+    return getattr(call.func, "attr", getattr(call.func, "id", "")).endswith("import_module")
+
+
+@cache
+def _names(path: Path) -> tuple[set[str], set[str]]:
+    """Modules of both packages that a module imports, and those that it names in strings to import later."""
+    names: tuple[set[str], set[str]] = set(), set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names[0].update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            root = node.module in ("attsvm", "attsvm_paper")
+            names[0].update({f"{node.module}.{alias.name}" for alias in node.names} if root else {str(node.module)})
+        elif isinstance(node, ast.Call) and _is_lazy(node):
+            names[1].update(text.value for text in ast.walk(node.args[0]) if _is_text(text))
+    imported, named = ({name for name in part if name.startswith(("attsvm.", "attsvm_paper."))} for part in names)
+    return imported, named
 
 
 def _imports(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            root = node.module in ("attsvm", "attsvm_paper")
-            names |= {f"{node.module}.{alias.name}" for alias in node.names} if root else {str(node.module)}
-        elif isinstance(node, ast.Call) and _is_lazy(node) and path.name != "__init__.py":
-            names |= {text.value for text in ast.walk(node.args[0]) if _is_text(text)}
-    return {name for name in names if name.startswith(("attsvm.", "attsvm_paper."))}
+    imported, named = _names(path)
+    return imported if path.name == "__init__.py" else imported | named
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
@@ -78,14 +87,7 @@ def test_imports_point_down(package: Path) -> None:
 
 
 def test_modules_of_the_package_are_named_in_strings_by_lazy_packages_only() -> None:
-    strings = {
-        place(path)
-        for path in FILES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and _is_lazy(node)
-        for text in ast.walk(node.args[0])
-        if _is_text(text) and text.value.startswith(("attsvm.", "attsvm_paper."))
-    }
+    strings = {place(path) for path in FILES if _names(path)[1]}
     assert {name for name in strings if not name.endswith("__init__.py")} == set()
 
 

@@ -517,7 +517,7 @@ def test_a_w_that_overflows_when_it_is_scaled_is_not_feasible() -> None:
 
 @pytest.mark.parametrize(("size", "seed"), [((200, 8, 3), 2), ((400, 8, 4), 4), ((400, 8, 4), 5), ((400, 8, 4), 6)])
 def test_refinement_reaches_the_rounding_of_W(size: tuple[int, int, int], seed: int) -> None:
-    problem = FAMILIES["planted"].make(np.random.default_rng([seed, *size]), *size)
+    problem = FAMILIES["planted"].draw(*size, seed=seed)
     solution = solve(problem)
     dual, lengths = solution.certified.dual, problem.lengths
     mean = float((dual * lengths).sum() / dual.sum())

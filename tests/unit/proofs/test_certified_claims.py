@@ -18,7 +18,7 @@ NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5)
 
 
 def planted(*size: int, seed: int = 0) -> SelectionProblem:
-    return FAMILIES["planted"].make(np.random.default_rng([seed, *size]), *size)
+    return FAMILIES["planted"].draw(*size, seed=seed)
 
 
 def with_pair(solution: Solution, **changes: Any) -> Solution:

@@ -29,7 +29,7 @@ def with_changes(solution: Solution, **changes: np.ndarray) -> Solution:
 
 
 def instance(family: str, *size: int, seed: int = 0) -> SelectionProblem:
-    return FAMILIES[family].make(np.random.default_rng([seed, *size]), *size)
+    return FAMILIES[family].draw(*size, seed=seed)
 
 
 # --- arithmetic ---

@@ -14,7 +14,7 @@ SIZE = (8, 4, 24)
 
 
 def test_steps_over_constraints_are_those_over_entries() -> None:
-    reduced = reduce(FAMILIES["several"].make(np.random.default_rng([0, *SIZE]), *SIZE))
+    reduced = reduce(FAMILIES["several"].draw(*SIZE))
     rng = np.random.default_rng(1)
     h, theta = rng.uniform(0.1, 1.0, reduced.shape), np.where(reduced.rejected, 10.0 ** rng.uniform(-2.0, 2.0), 0.0)
     r, g = rng.standard_normal(reduced.shape), np.where(reduced.rejected, rng.standard_normal(theta.shape), 0.0)

@@ -27,7 +27,7 @@ def _compiled_at_once() -> Iterator[None]:
 
 
 def planted(count: int, size: tuple[int, int, int]) -> list[SelectionProblem]:
-    return [FAMILIES["planted"].make(np.random.default_rng([seed, *size]), *size) for seed in range(count)]
+    return [FAMILIES["planted"].draw(*size, seed=seed) for seed in range(count)]
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3), (3, 5), (8, 8), (20, 6)])
@@ -196,7 +196,7 @@ def test_large_instances_go_to_the_general_solver() -> None:
 
 def test_correlated_tokens_are_left_open_and_solved() -> None:
     size = FAMILIES["near_duplicates"].sizes[0]
-    problems = [FAMILIES["near_duplicates"].make(np.random.default_rng([seed, *size]), *size) for seed in range(3)]
+    problems = [FAMILIES["near_duplicates"].draw(*size, seed=seed) for seed in range(3)]
     for problem, solution in zip(problems, solve_batch(problems, "nuclear"), strict=True):
         assert solution.status is solve(problem, "nuclear").status is Status.OPTIMAL
         assert solution.gap <= 1e-9

@@ -16,10 +16,6 @@ from attsvm.solvers.schedule import finish
 from problems import FAMILIES
 
 
-def draw(family: str, size: tuple[int, int, int], seed: int) -> SelectionProblem:
-    return FAMILIES[family].make(np.random.default_rng([seed, *size]), *size)
-
-
 def begin(problem: SelectionProblem) -> tuple[Reduced, FirstOrder]:
     reduced = reduce(problem)
     steps = open_with_frobenius(Setting.hard_margin(reduced, NUCLEAR), Control(-1.0))  # a goal that no gap meets
@@ -41,7 +37,7 @@ def certified_gap(reduced: Reduced, method: FirstOrder) -> float:
     ("family", "size"), [("planted", (12, 6, 6)), ("rectangular", (8, 5, 3)), ("planted", (1, 6, 3))]
 )
 def test_steps_approach_the_optimum_with_the_gap_they_say(family: str, size: tuple[int, int, int]) -> None:
-    problem = draw(family, size, 3)
+    problem = FAMILIES[family].draw(*size, seed=3)
     reduced, method = begin(problem)
     results = method.advance(1e-5, 20_000)
     assert results < 20_000
@@ -55,7 +51,7 @@ def test_steps_approach_the_optimum_with_the_gap_they_say(family: str, size: tup
 
 
 def test_equalities_hold_in_the_limit() -> None:
-    reduced, method = begin(draw("several", (5, 6, 6), 1))
+    reduced, method = begin(FAMILIES["several"].draw(5, 6, 6, seed=1))
     assert reduced.tied.any()
     method.advance(1e-6, 50_000)
     # The residual is part of what the restarts judge, but not of the gap: only its order of magnitude is known.
@@ -64,7 +60,7 @@ def test_equalities_hold_in_the_limit() -> None:
 
 
 def test_norm_of_the_operator_is_bounded_from_above() -> None:
-    reduced, method = begin(draw("planted", (12, 6, 6), 5))
+    reduced, method = begin(FAMILIES["planted"].draw(12, 6, 6, seed=5))
     rows, columns = np.nonzero(reduced.rejected | reduced.tied)
     matrix = np.einsum("kp,kr->kpr", reduced.delta[rows, columns], reduced.queries[rows]).reshape(len(rows), -1)
     exact = float(np.linalg.norm(matrix, 2))
@@ -73,7 +69,7 @@ def test_norm_of_the_operator_is_bounded_from_above() -> None:
 
 
 def test_joining_constraints_keep_the_progress() -> None:
-    reduced = reduce(draw("planted", (12, 6, 6), 7))
+    reduced = reduce(FAMILIES["planted"].draw(12, 6, 6, seed=7))
     steps = open_with_frobenius(Setting.hard_margin(reduced, NUCLEAR), Control(-1.0))  # a goal that no gap meets
     opening = finish(steps)
     assert opening.V is not None
@@ -90,7 +86,7 @@ def test_joining_constraints_keep_the_progress() -> None:
 
 
 def test_newton_follows_the_face_from_a_rough_guess() -> None:
-    reduced, method = begin(draw("planted", (12, 6, 6), 11))
+    reduced, method = begin(FAMILIES["planted"].draw(12, 6, 6, seed=11))
     method.advance(1e-3, 20_000)
     setting, control = Setting.hard_margin(reduced, NUCLEAR), Control(1e-12)
     margins = reduced.apply(method.W)
@@ -99,7 +95,7 @@ def test_newton_follows_the_face_from_a_rough_guess() -> None:
 
 
 def test_newton_gives_up_far_from_the_face() -> None:
-    reduced, method = begin(draw("planted", (12, 6, 6), 11))
+    reduced, method = begin(FAMILIES["planted"].draw(12, 6, 6, seed=11))
     setting, control = Setting.hard_margin(reduced, NUCLEAR), Control(1e-12)
     margins = reduced.apply(method.W)
     assert not refine(setting, method.W / reduced.min_margin(margins), method.scattered_dual(), control)
@@ -108,7 +104,7 @@ def test_newton_gives_up_far_from_the_face() -> None:
 
 @pytest.mark.parametrize("method", [name for name in NUCLEAR_METHODS if name != "auto"])
 def test_every_method_can_be_forced_and_says_so(method: str) -> None:
-    problem = draw("planted", (12, 6, 6), 13)
+    problem = FAMILIES["planted"].draw(12, 6, 6, seed=13)
     solution = solve(problem, "nuclear", method=method)
     assert solution.status is Status.OPTIMAL
     assert solution.gap <= 1e-9
@@ -122,12 +118,12 @@ def test_unknown_method_is_one_sentence() -> None:
     with pytest.raises(
         ValueError, match=r"one of 'auto', 'first_order', 'interior_point', 'streamed' was expected for the nuc"
     ):
-        solve(draw("planted", (6, 8, 10), 0), "nuclear", method="admm")
+        solve(FAMILIES["planted"].draw(6, 8, 10), "nuclear", method="admm")
 
 
 @pytest.mark.parametrize("limit", [30, 1])
 def test_limits_end_first_order_steps(limit: int) -> None:
-    solution = solve(draw("planted", (12, 6, 6), 13), "nuclear", method="first_order", max_iter=limit)
+    solution = solve(FAMILIES["planted"].draw(12, 6, 6, seed=13), "nuclear", method="first_order", max_iter=limit)
     assert solution.status is Status.MAX_ITERATIONS
     # The opening is not interrupted; whatever W it found is certified for the nuclear norm too.
     assert np.isfinite(solution.gap)
@@ -137,7 +133,7 @@ def test_limits_end_first_order_steps(limit: int) -> None:
 def test_near_duplicates_in_every_other_sequence_are_decided(seed: int) -> None:
     """Rejected tokens 1e-7 to 1e-9 from the selected ones: the face is left open, the smoothed path closes the gap."""
     n, T, d = (14, 8, 6)
-    planted = draw("planted", (n, T, d), seed)
+    planted = FAMILIES["planted"].draw(n, T, d, seed=seed)
     rng, tokens = np.random.default_rng([seed, 1]), planted.tokens.copy()
     for i in range(0, n, 2):
         best = int(planted.reference[i])
@@ -149,7 +145,7 @@ def test_near_duplicates_in_every_other_sequence_are_decided(seed: int) -> None:
 
 def test_what_newton_has_put_at_its_margin_stays_active() -> None:
     """With multipliers over many decades, a face read off margins alone loses constraints to rounding there."""
-    problem = draw("near_duplicates", (30, 12, 12), 0)
+    problem = FAMILIES["near_duplicates"].draw(30, 12, 12)
     reduced, control = reduce(problem), Control(3e-5)
     setting = Setting.hard_margin(reduced, NUCLEAR)
     finish(NUCLEAR_METHODS["interior_point"](setting, control, None))
@@ -181,14 +177,14 @@ def test_more_active_constraints_than_entries_lose_one() -> None:
 
 
 def test_infeasible_problems_never_reach_the_steps() -> None:
-    solution = solve(draw("contradicted", (10, 6, 8), 2), "nuclear", method="first_order")
+    solution = solve(FAMILIES["contradicted"].draw(10, 6, 8, seed=2), "nuclear", method="first_order")
     assert solution.status is Status.INFEASIBLE
     assert "first order" not in solution.method
 
 
 def test_doubled_queries_change_nothing() -> None:
     """An ill-conditioned instance that, doubled, once ended undecided at a gap of 7e-3."""
-    problem = draw("several", (4, 6, 4), 552)
+    problem = FAMILIES["several"].draw(4, 6, 4, seed=552)
     twice = np.r_[0:4, 0:4]
     repetition = SelectionProblem(problem.tokens[twice], problem.queries[twice], problem.selected[twice])
     single, double = solve(problem, "nuclear"), solve(repetition, "nuclear")

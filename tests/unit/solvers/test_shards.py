@@ -35,10 +35,6 @@ TOL = 1e-9
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5)
 
 
-def make(name: str, *sizes: int) -> SelectionProblem:
-    return FAMILIES[name].make(np.random.default_rng([3, *sizes]), *sizes)
-
-
 def cut(problem: SelectionProblem, chunk: int) -> ShardedProblem:
     tokens = problem.tokens[problem.sequence]
     return ShardedProblem.from_arrays(tokens, problem.queries, problem.selected, mask=problem.mask, chunk=chunk)
@@ -77,7 +73,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_shards_agree_with_the_problem_in_memory(kind: str, norm: str | float) -> None:
     # Three tied tokens a query, and masks, in "several"; "published" cannot be met as a whole.
-    problem = make("published", 25, 8, 4) if "C" in OPTIONS[kind] else make("several", 8, 8, 6)
+    problem = (
+        FAMILIES["published"].draw(25, 8, 4, seed=3)
+        if "C" in OPTIONS[kind]
+        else FAMILIES["several"].draw(8, 8, 6, seed=3)
+    )
     options = dict(OPTIONS[kind])
     if "prior" in options:
         options["prior"] = 0.3 * np.random.default_rng(1).standard_normal(problem.shape[2:])
@@ -149,7 +149,7 @@ def test_a_hinge_keeps_a_narrow_band_once_nothing_joins(monkeypatch: pytest.Monk
 def test_constraints_far_from_active_leave_though_interior_points_keep_their_multipliers_positive(
     norm: str | float,
 ) -> None:
-    problem = make("planted", 300, 24, 8)
+    problem = FAMILIES["planted"].draw(300, 24, 8, seed=3)
     solution = solve(cut(problem, 300), norm, tol=TOL)
     assert solution.status is Status.OPTIMAL
     # No more than W has entries are needed, of the eight times as many that join at first.
@@ -158,7 +158,7 @@ def test_constraints_far_from_active_leave_though_interior_points_keep_their_mul
 
 
 def test_bounds_of_a_restriction_hold_for_the_whole() -> None:
-    problem = make("planted", 60, 8, 5)
+    problem = FAMILIES["planted"].draw(60, 8, 5, seed=3)
     optimum = solve(problem)
     cancelled = solve(cut(problem, 9), "frobenius", max_iter=1)
     assert cancelled.lower_bound <= optimum.objective <= cancelled.upper_bound
@@ -210,7 +210,7 @@ def test_next_tokens_take_less_memory_than_their_scores() -> None:
     ],
 )
 def test_a_claim_that_is_not_so_is_refuted(change: dict[str, float], sentence: str) -> None:
-    solution = solve(cut(make("planted", 20, 6, 4), 7))
+    solution = solve(cut(FAMILIES["planted"].draw(20, 6, 4, seed=3), 7))
     assert solution.verify()
     scaled = {name: getattr(solution, name) * factor for name, factor in change.items()}
     proof = replace(solution, **scaled).verify()
@@ -219,13 +219,13 @@ def test_a_claim_that_is_not_so_is_refuted(change: dict[str, float], sentence: s
 
 
 def test_other_claims_that_are_not_so_are_refuted() -> None:
-    solution = solve(cut(make("planted", 20, 6, 4), 7))
+    solution = solve(cut(FAMILIES["planted"].draw(20, 6, 4, seed=3), 7))
     refuted = replace(solution, status=Status.INFEASIBLE).verify()
     assert not refuted
     assert "expected together" in refuted.statement
     loose = replace(solution, supports=replace(solution.supports, multiplier=np.ones(len(solution.supports))))
     assert not loose.verify()
-    infeasible = solve(cut(make("contradicted", 6, 5, 4), 2))
+    infeasible = solve(cut(FAMILIES["contradicted"].draw(6, 5, 4, seed=3), 2))
     assert infeasible.status is Status.INFEASIBLE
     assert infeasible.verify()
     places = np.roll(infeasible.supports.token, 1)
@@ -244,7 +244,7 @@ def test_the_method_of_multipliers_ends_on_the_answer(exchanges: bool, monkeypat
     assert contradiction.status is Status.INFEASIBLE
     assert contradiction.verify()
     for name in ("planted", "several"):
-        problem = make(name, 60, 8, 6)
+        problem = FAMILIES[name].draw(60, 8, 6, seed=3)
         prior = 0.3 * np.random.default_rng(1).standard_normal(problem.shape[2:])
         for options in ({}, {"prior": prior}):
             whole, pieces = solve(problem, **options), solve(cut(problem, 20), **options)
@@ -257,7 +257,7 @@ def test_the_method_of_multipliers_ends_on_the_answer(exchanges: bool, monkeypat
 @pytest.mark.parametrize("name", ["planted", "several"])
 def test_as_many_active_constraints_as_entries_end_by_exchanges(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portfolio, "NEARLY_SQUARE", 0.5)
-    problem = make(name, *{"planted": (300, 12, 21), "several": (60, 8, 21)}[name])
+    problem = FAMILIES[name].draw(*{"planted": (300, 12, 21), "several": (60, 8, 21)}[name], seed=3)
     solution = solve(cut(problem, 100))
     assert solution.method == "working sets (active set)"
     assert solution.status is Status.OPTIMAL
@@ -267,7 +267,7 @@ def test_as_many_active_constraints_as_entries_end_by_exchanges(name: str, monke
 
 
 def test_what_nothing_joins_is_not_solved_again() -> None:
-    problem = make("planted", 300, 12, 21)
+    problem = FAMILIES["planted"].draw(300, 12, 21, seed=3)
     # Below rounding: the gap stays open, and no further round can close it.
     solution = solve(cut(problem, 100), tol=1e-14)
     assert solution.gap < 1e-11
@@ -312,7 +312,7 @@ KINDS = ("npz", "compressed npz", "npy", "safetensors", "parquet", "zarr")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_format_gives_the_same_answer(kind: str, tmp_path: Path) -> None:
-    problem = make("planted", 20, 6, 4)
+    problem = FAMILIES["planted"].draw(20, 6, 4, seed=3)
     reference = problem.selected.argmax(axis=1)
     for k, rows in enumerate((slice(0, 8), slice(8, 20))):
         arrays = {"tokens": problem.tokens[rows], "queries": problem.queries[rows], "selected": reference[rows]}
@@ -323,7 +323,7 @@ def test_every_format_gives_the_same_answer(kind: str, tmp_path: Path) -> None:
 
 
 def test_large_files_are_cut_and_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = make("planted", 20, 6, 4)
+    problem = FAMILIES["planted"].draw(20, 6, 4, seed=3)
     arrays = {"tokens": problem.tokens, "queries": problem.queries, "selected": problem.reference}
     write(tmp_path, "whole", "npz", arrays)
     monkeypatch.setattr(shards_module, "PIECE_BYTES", problem.tokens[0].nbytes * 6)
@@ -411,7 +411,7 @@ class FakePool:
 
 
 def test_dask_arrays_and_workers_give_the_same(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = make("planted", 60, 8, 5)
+    problem = FAMILIES["planted"].draw(60, 8, 5, seed=3)
     answer = solve(cut(problem, 10))
     array = dask.array.from_array(problem.tokens, chunks=(10, 8, 5))
     blocks = ShardedProblem.from_arrays(array, problem.queries, problem.reference)
@@ -425,20 +425,22 @@ def test_dask_arrays_and_workers_give_the_same(client: Client, monkeypatch: pyte
 def test_a_round_exchanges_w_and_the_new_constraints(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     d, frame = 5, 4000  # pickled objects, dtypes and names of what is sent and received
     for n in (60, 480):
-        solution = solved_on(cut(make("planted", n, 8, d), n // 6), client, monkeypatch)
+        solution = solved_on(cut(FAMILIES["planted"].draw(n, 8, d, seed=3), n // 6), client, monkeypatch)
         for one in solution.rounds:
             # W out, and two numbers for each constraint that is here; back, the numbers of the new ones: a token, its
             # place (three), its key, its owner and two marks, and a query (with its place and reference) each at most.
             assert one.sent <= 8 * (d * d + 2 * one.working) + frame
             assert one.received <= 8 * one.new * (d + 6 + 2 * d + 3) + frame
     request = Request(np.zeros((d, d)), hinge=False, hard=True, room=100)
-    one, none = cut(make("planted", 480, 8, d), 80).shards[0], np.zeros((0, 2), dtype=np.int64)
+    one, none = cut(FAMILIES["planted"].draw(480, 8, d, seed=3), 80).shards[0], np.zeros((0, 2), dtype=np.int64)
     answer = price(one, 0, none, request)
     assert len(pickle.dumps(merge([answer] * 6, 10))) < len(pickle.dumps(answer))
 
 
 def test_a_batch_on_a_cluster_is_the_batch(client: Client) -> None:
-    problems = [make("planted", 6, 5, 4) for _ in range(3)] + [make("contradicted", 6, 5, 4)]
+    problems = [FAMILIES["planted"].draw(6, 5, 4, seed=3) for _ in range(3)] + [
+        FAMILIES["contradicted"].draw(6, 5, 4, seed=3)
+    ]
     here = solve_batch(problems)
     there = solve_batch(problems, scheduler=client.scheduler.address)
     assert [status.name for status in there.status] == [status.name for status in here.status]
@@ -453,7 +455,7 @@ def test_no_worker_left_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        pieces = cut(make("planted", 20, 6, 4), 5)
+        pieces = cut(FAMILIES["planted"].draw(20, 6, 4, seed=3), 5)
         pool = OnCluster(client, pieces.shards)
         with pytest.raises(ClusterLost, match=r"^no worker of the dask cluster has been there for"):
             pool.collect(
@@ -481,7 +483,7 @@ def test_a_run_goes_on_from_its_checkpoint(
 ) -> None:
     monkeypatch.setattr(rounds, "LEAST_SAMPLE", 100)
     monkeypatch.setattr(rounds, "SET_RATIO", 1)
-    problem = cut(noisy(200, 8, 4) if options else make("planted", 200, 8, 6), 50)
+    problem = cut(noisy(200, 8, 4) if options else FAMILIES["planted"].draw(200, 8, 6, seed=3), 50)
     whole = solve(problem, **options)
     file, after = tmp_path / "run.npz", len(whole.rounds) - 2
     assert after > 0
@@ -505,11 +507,11 @@ def test_a_run_goes_on_from_its_checkpoint(
 def test_a_checkpoint_of_another_problem_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "run.npz"
     monkeypatch.setattr(rounds, "SET_RATIO", 1)
-    problem = cut(make("planted", 60, 8, 5), 10)
+    problem = cut(FAMILIES["planted"].draw(60, 8, 5, seed=3), 10)
     solve(problem, checkpoint=file, callback=lambda state: True)
     with pytest.raises(ValueError, match=r"is the checkpoint of another problem, norm, C, loss or prior"):
         solve(problem, "nuclear", checkpoint=file)
-    other = cut(make("planted", 60, 8, 5), 10)
+    other = cut(FAMILIES["planted"].draw(60, 8, 5, seed=3), 10)
     shifted_shards = [type(s)(s.tokens + 1e-3, s.queries, s.selected, s.mask) for s in other.shards]
     with pytest.raises(ValueError, match=r"was written for other data in the same places"):
         solve(ShardedProblem(shifted_shards, other.shape), checkpoint=file)
@@ -522,7 +524,7 @@ def test_a_checkpoint_of_another_problem_is_refused(tmp_path: Path, monkeypatch:
 
 
 def test_the_command_on_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    problem = make("planted", 20, 6, 4)
+    problem = FAMILIES["planted"].draw(20, 6, 4, seed=3)
     arrays = {"tokens": problem.tokens, "queries": problem.queries, "selected": problem.reference}
     write(tmp_path / "shards", "whole", "npz", arrays)
     out = tmp_path / "out.npz"
@@ -549,7 +551,7 @@ class _Deadly(ShardFile):
 
 @pytest.mark.slow
 def test_a_killed_worker_costs_its_pass(tmp_path: Path) -> None:
-    problem = make("planted", 60, 8, 5)
+    problem = FAMILIES["planted"].draw(60, 8, 5, seed=3)
     for k in range(6):
         rows = slice(10 * k, 10 * k + 10)
         arrays = {"tokens": problem.tokens[rows], "queries": problem.queries[rows], "selected": problem.reference[rows]}

@@ -315,7 +315,7 @@ STIFF = {
 
 @pytest.mark.parametrize(("family", "size", "seed", "norm", "options", "near"), STIFF.values(), ids=STIFF.keys())
 def test_rounding_leaves_no_instance_open(family, size, seed, norm, options, near) -> None:
-    problem = FAMILIES[family].make(np.random.default_rng([seed, *size]), *size)
+    problem = FAMILIES[family].draw(*size, seed=seed)
     prior = np.random.default_rng([seed, 0]).standard_normal(problem.shape[2:]) if near else None
     assert soft(problem, norm, prior=prior, **options).status is Status.OPTIMAL
 
@@ -336,7 +336,7 @@ HEAVY = [
 def test_margins_that_floats_round_by_more_than_the_tolerance(size, seed, norm, C) -> None:
     # Constraints of length 1e7 and a prior of length one: margins of W are rounded by 1e-9 of what is asked for, which
     # W must not pay for as a whole. The duality gap in exact arithmetic is within the tolerance.
-    problem = FAMILIES["badly_scaled"].make(np.random.default_rng([seed, *size]), *size)
+    problem = FAMILIES["badly_scaled"].draw(*size, seed=seed)
     prior = np.random.default_rng([seed, 0]).standard_normal(problem.shape[2:])
     solution = soft(problem, norm, prior=prior, C=C)
     assert solution.status is Status.OPTIMAL

@@ -29,7 +29,7 @@ def shift(problem: SelectionProblem, change: float, seed: int = 9) -> SelectionP
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("sizes", SIZES)
 def test_a_refit_is_judged_and_not_solved(norm: str | float, sizes: tuple[int, int, int]) -> None:
-    problem = FAMILIES["planted"].make(np.random.default_rng([1, *sizes]), *sizes)
+    problem = FAMILIES["planted"].draw(*sizes, seed=1)
     before = solve(problem, norm)
     solution = solve(problem, norm, warm_start=before)
     assert solution.status is Status.OPTIMAL
@@ -42,7 +42,7 @@ def test_a_refit_is_judged_and_not_solved(norm: str | float, sizes: tuple[int, i
 def test_a_path_of_changed_tokens_starts_from_the_earlier_answer(norm: str | float, change: float) -> None:
     """The earlier W is feasible for tokens that hardly moved, and replaces the Frobenius solution."""
     sizes = SIZES[0]
-    problem = FAMILIES["planted"].make(np.random.default_rng([1, *sizes]), *sizes)
+    problem = FAMILIES["planted"].draw(*sizes, seed=1)
     before = solve(problem, norm)
     for step in range(2):
         problem = shift(problem, change, step)
@@ -57,7 +57,7 @@ def test_a_path_of_changed_tokens_starts_from_the_earlier_answer(norm: str | flo
 def first_answer(name: str, norm: str | float) -> Solution:
     """Solution of a family's first problem of its last size."""
     sizes = FAMILIES[name].sizes[-1]
-    return solve(FAMILIES[name].make(np.random.default_rng([0, *sizes]), *sizes), norm)
+    return solve(FAMILIES[name].draw(*sizes), norm)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -76,7 +76,7 @@ def test_every_family_ends_where_it_does_without_a_start(name: str, norm: str | 
 @pytest.mark.parametrize("norm", NORMS)
 def test_equal_scores_survive_a_warm_start(norm: str | float) -> None:
     """Moved tokens break the ties of the earlier W, which the first step restores."""
-    problem = FAMILIES["several"].make(np.random.default_rng([1, 5, 6, 6]), 5, 6, 6)
+    problem = FAMILIES["several"].draw(5, 6, 6, seed=1)
     other = shift(problem, 1e-4)
     warm = solve(other, norm, warm_start=solve(problem, norm))
     assert warm.status is Status.OPTIMAL
@@ -86,7 +86,7 @@ def test_equal_scores_survive_a_warm_start(norm: str | float) -> None:
 @pytest.mark.parametrize("norm", NORMS)
 def test_an_unrelated_start_costs_little(norm: str | float) -> None:
     sizes = (20, 10, 8)
-    one, other = (FAMILIES["planted"].make(np.random.default_rng([seed, *sizes]), *sizes) for seed in (1, 2))
+    one, other = (FAMILIES["planted"].draw(*sizes, seed=seed) for seed in (1, 2))
     before = solve(one, norm)
     cold, warm = solve(other, norm), solve(other, norm, warm_start=before)
     assert warm.objective == pytest.approx(cold.objective, rel=AGREE)
@@ -94,7 +94,7 @@ def test_an_unrelated_start_costs_little(norm: str | float) -> None:
 
 
 def test_a_limit_holds_during_the_warm_start() -> None:
-    problem = FAMILIES["planted"].make(np.random.default_rng([1, 60, 20, 16]), 60, 20, 16)
+    problem = FAMILIES["planted"].draw(60, 20, 16, seed=1)
     before = solve(problem, 1.5)
     solution = solve(shift(problem, 1e-3), 1.5, warm_start=before, max_iter=2)
     assert solution.status is Status.MAX_ITERATIONS

@@ -24,10 +24,6 @@ OPTIONS = {
 }
 
 
-def draw(family: str, size: tuple[int, int, int], seed: int) -> SelectionProblem:
-    return FAMILIES[family].make(np.random.default_rng([seed, *size]), *size)
-
-
 def setting_of(problem: SelectionProblem, norm: Norm, options: Regularisation) -> Setting:
     prior = np.zeros(problem.shape[2:]) if options.prior is None else options.prior
     return Setting.of(reduce(problem, rotate=False), options.terms(problem, norm), prior)
@@ -64,7 +60,7 @@ def highs(problem: SelectionProblem, norm: Norm, options: Regularisation) -> flo
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize(("family", "seed"), [("planted", 1), ("several", 2), ("self_attention", 3)])
 def test_a_rough_answer_ends_as_the_whole_linear_program(family, seed, options, norm) -> None:
-    problem = draw(family, (6, 4, 12), seed)
+    problem = FAMILIES[family].draw(6, 4, 12, seed=seed)
     setting, control = setting_of(problem, norm, options), Control(TOL)
     control.unit = setting.value_unit
     rough = solve(problem, norm, C=options.C, prior=options.prior, tol=1e-2)

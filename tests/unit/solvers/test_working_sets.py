@@ -17,10 +17,6 @@ NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5)
 TOL = 1e-9
 
 
-def make(name: str, *sizes: int) -> SelectionProblem:
-    return FAMILIES[name].make(np.random.default_rng([3, *sizes]), *sizes)
-
-
 OPTIONS: dict[str, dict[str, Any]] = {
     "small C": {"C": 0.05},
     "C": {"C": 2.0},
@@ -38,7 +34,9 @@ def test_streamed_soft_margins_and_priors_agree_with_those_in_memory(
 ) -> None:
     # Not separable, but for the hard margin; two selected tokens a query, whose scores tie.
     call_arguments = (
-        make("several", 8, 8, 6) if "C" not in OPTIONS[kind] or norm in (1, "spectral") else make("published", 25, 8, 4)
+        FAMILIES["several"].draw(8, 8, 6, seed=3)
+        if "C" not in OPTIONS[kind] or norm in (1, "spectral")
+        else FAMILIES["published"].draw(25, 8, 4, seed=3)
     )
     options = dict(OPTIONS[kind])
     if "prior" in options:
@@ -83,7 +81,7 @@ def test_restrictions_stay_small_where_nearly_every_token_has_a_loss(
 
 
 def test_a_warm_start_is_taken_over() -> None:
-    problem = make("published", 40, 10, 5)
+    problem = FAMILIES["published"].draw(40, 10, 5, seed=3)
     before = solve(problem, C=1.0, method="streamed")
     solution = solve(problem, C=1.0, method="streamed", warm_start=before)
     assert solution.status is Status.OPTIMAL
@@ -91,7 +89,7 @@ def test_a_warm_start_is_taken_over() -> None:
 
 
 def test_a_warm_start_of_a_hard_margin_begins_at_its_smallest_margins() -> None:
-    problem = make("planted", 300, 10, 5)
+    problem = FAMILIES["planted"].draw(300, 10, 5, seed=3)
     before = solve(problem, method="streamed")
     solution = solve(problem, method="streamed", warm_start=before)
     assert solution.status is Status.OPTIMAL
@@ -109,7 +107,7 @@ def test_idle_rows_of_a_soft_margin_leave_nothing_undecided(norm: str | float, C
 
 @pytest.mark.parametrize("options", [{}, {"C": 1.0}])
 def test_lengths_beyond_the_range_of_floats_are_undecided(options: dict[str, Any]) -> None:
-    inputs = make("planted", 20, 5, 4)
+    inputs = FAMILIES["planted"].draw(20, 5, 4, seed=3)
     problem = SelectionProblem(1e200 * inputs.tokens, 1e200 * inputs.queries, inputs.reference)
     assert solve(problem, method="streamed", **options).status is Status.UNDECIDED
 
@@ -118,4 +116,4 @@ def test_other_methods_are_refused_with_C() -> None:
     with pytest.raises(
         ValueError, match=r"^method is 'interior_point'; None, 'auto' or 'streamed' was expected with C or prior\.$"
     ):
-        solve(make("published", 5, 4, 3), C=1.0, method="interior_point")
+        solve(FAMILIES["published"].draw(5, 4, 3, seed=3), C=1.0, method="interior_point")

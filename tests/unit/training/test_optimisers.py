@@ -47,36 +47,14 @@ def fourth_root(matrix):
     return (vectors[:, usable] * values[usable] ** -0.25) @ vectors[:, usable].T
 
 
-def plain_lion():
-    mean = torch.zeros(5, 5, dtype=torch.float64)
+def plain_average(beta, direction):
+    """Steps along a function of the gradient, its average before and its average now."""
+    average = torch.zeros(5, 5, dtype=torch.float64)
 
     def update(G, k):
-        nonlocal mean
-        direction = 0.9 * mean + 0.1 * G
-        mean = 0.99 * mean + 0.01 * G
-        return 0.1 / k**0.5 * direction.sign()
-
-    return update
-
-
-def plain_signum():
-    mean = torch.zeros(5, 5, dtype=torch.float64)
-
-    def update(G, k):
-        nonlocal mean
-        mean = 0.9 * mean + 0.1 * G
-        return 0.1 / k**0.5 * mean.sign()
-
-    return update
-
-
-def plain_muon():
-    mean = torch.zeros(5, 5, dtype=torch.float64)
-
-    def update(G, k):
-        nonlocal mean
-        mean = 0.95 * mean + 0.05 * G
-        return 0.1 / k**0.5 * polar_factor(0.95 * mean + 0.05 * G)
+        nonlocal average
+        before, average = average, beta * average + (1 - beta) * G
+        return 0.1 / k**0.5 * direction(G, before, average)
 
     return update
 
@@ -115,9 +93,9 @@ def plain_soap():
 @pytest.mark.parametrize(
     ("rule", "update"),
     [
-        (Signum(0.1), plain_signum()),
-        (Lion(0.1), plain_lion()),
-        (Muon(0.1), plain_muon()),
+        (Signum(0.1), plain_average(0.9, lambda G, before, average: average.sign())),
+        (Lion(0.1), plain_average(0.99, lambda G, before, average: (0.9 * before + 0.1 * G).sign())),
+        (Muon(0.1), plain_average(0.95, lambda G, before, average: polar_factor(0.95 * average + 0.05 * G))),
         (Shampoo(0.1), plain_shampoo(0.95)),
         (Shampoo(0.1, beta=1.0), plain_shampoo(1.0)),
         # A floor of 1e-4 instead of 1e-8 keeps the rounding of small entries, divided by it, below 1e-10 in 20 steps.
