@@ -25,15 +25,15 @@ from attsvm.core.cholesky import PROXIMAL, factor, refined
 # Blocks of sizes up to the same multiple of this number are inverted in one call.
 ROUND = 8
 # Ridge of a proximal step, relative to each diagonal entry and the number of constraints.
-RIDGE = 1e-13
+RELATIVE_RIDGE = 1e-13
 # Residual, relative to the right-hand side, up to which a system counts as solved.
-SOLVED = 1e-9
+SOLUTION_ERROR = 1e-9
 # Proximal steps that take the effect of the ridge off the solution.
 STEPS = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Vocabulary:
+class SharedTokens:
     """One-hot tokens that all queries share.
 
     Attributes
@@ -53,7 +53,7 @@ class BlockGram:
 
     Parameters
     ----------
-    vocabulary : Vocabulary
+    vocabulary : SharedTokens
     queries : ndarray, shape (n, r)
     rows, tokens : ndarray of int, shape (J,)
         Query and token of each constraint.
@@ -61,7 +61,7 @@ class BlockGram:
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, queries: np.ndarray, rows: np.ndarray, tokens: np.ndarray, diagonal: np.ndarray
+        self, vocabulary: SharedTokens, queries: np.ndarray, rows: np.ndarray, tokens: np.ndarray, diagonal: np.ndarray
     ) -> None:
         self._whole = vocabulary, queries, rows, tokens
         self.diagonal = diagonal
@@ -126,7 +126,7 @@ class BlockGram:
     @property
     def _ridge(self) -> float:
         """Part by which the diagonal of H is longer in a proximal step."""
-        return RIDGE * len(self)
+        return RELATIVE_RIDGE * len(self)
 
     def _times(self, x: np.ndarray, ridge: float) -> np.ndarray:
         """Multiply x (J,) by the matrix whose H has a diagonal longer by a part ``ridge``."""
@@ -196,8 +196,8 @@ class BlockGram:
 
         def solve(rhs: np.ndarray) -> np.ndarray:
             size = float(np.abs(rhs).max(initial=0.0))
-            (step,) = refined(once, lambda x: (rhs - self._times(x, ridge),), (rhs,), SOLVED * 1e-3 * size)
-            if not float(np.abs(rhs - self._times(step, ridge)).max(initial=0.0)) <= SOLVED * size:
+            (step,) = refined(once, lambda x: (rhs - self._times(x, ridge),), (rhs,), SOLUTION_ERROR * 1e-3 * size)
+            if not float(np.abs(rhs - self._times(step, ridge)).max(initial=0.0)) <= SOLUTION_ERROR * size:
                 raise LinAlgError("the blocks are singular to rounding")
             return step
 

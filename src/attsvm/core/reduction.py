@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import qr
 
-from attsvm.core.block_gram import BlockGram, Vocabulary
+from attsvm.core.block_gram import BlockGram, SharedTokens
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import row_lengths
 
@@ -59,7 +59,7 @@ class Reduced:
         (n, T) of the original problem.
     transform : tuple
         L (d, d) and R (dz, dz), None for the identity: W of the original problem is L X R^T.
-    vocabulary : Vocabulary or None
+    vocabulary : SharedTokens or None
         One-hot tokens that all queries share, scaled; None for other tokens.
     """
 
@@ -74,7 +74,7 @@ class Reduced:
     scale: float
     size: tuple[int, int]
     transform: Transform = (None, None)
-    vocabulary: Vocabulary | None = None
+    vocabulary: SharedTokens | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -222,10 +222,10 @@ def reduce(
     )
 
 
-def _vocabulary(problem: SelectionProblem, rows: np.ndarray, scale: float) -> Vocabulary | None:
+def _vocabulary(problem: SelectionProblem, rows: np.ndarray, scale: float) -> SharedTokens | None:
     """One-hot tokens that all queries share, divided by ``scale``; the selected tokens are those of the given rows."""
     one_hot = problem.one_hot
-    return None if one_hot is None else Vocabulary(one_hot.entries / scale, problem.reference[rows])
+    return None if one_hot is None else SharedTokens(one_hot.entries / scale, problem.reference[rows])
 
 
 def independent_ties(reduced: Reduced) -> Reduced:

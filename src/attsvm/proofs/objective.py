@@ -56,8 +56,7 @@ class Terms:
     norm : Norm
     squared : bool
         Half the square of the norm (Frobenius, soft margin) instead of the norm.
-    problem : SelectionProblem or Reduced
-        Its constraints are those of the multipliers.
+    rejected, tied : ndarray of bool, shape (n, T)
     cost : ndarray, shape (n, T)
         The margins that V must reach: c of the module's derivation, zero where unconstrained.
     upper : float
@@ -70,21 +69,12 @@ class Terms:
 
     norm: Norm
     squared: bool
-    problem: SelectionProblem | Reduced
+    rejected: np.ndarray
+    tied: np.ndarray
     cost: np.ndarray
     upper: float
     shift: float
     prices: np.ndarray | None = None
-
-    @property
-    def rejected(self) -> np.ndarray:
-        """Tokens that must be rejected: bool, shape (n, T)."""
-        return self.problem.rejected
-
-    @property
-    def tied(self) -> np.ndarray:
-        """Tokens whose margin must be zero: bool, shape (n, T)."""
-        return self.problem.tied
 
     @property
     def uppers(self) -> float | np.ndarray:
@@ -264,7 +254,8 @@ class Regularisation:
         return Terms(
             norm=norm,
             squared=norm.euclidean and not self.hard,
-            problem=problem,
+            rejected=problem.rejected,
+            tied=problem.tied,
             cost=cost,
             upper=least if least is not None and self.hinge else np.inf,
             shift=0.0 if least is None or self.hinge else 0.5 / least,

@@ -7,9 +7,9 @@ import pytest
 from scipy.linalg import LinAlgError
 
 from attsvm import SelectionProblem
-from attsvm.core.block_gram import SOLVED, BlockGram
+from attsvm.core.block_gram import SOLUTION_ERROR, BlockGram
+from attsvm.core.error_free import EPS
 from attsvm.core.reduction import Reduced, reduce
-from attsvm.core.rounding import EPS
 
 
 def words(n: int, V: int, r: int, supports: int, *, seed: int = 0, tokens: np.ndarray | None = None) -> Reduced:
@@ -58,7 +58,7 @@ def test_systems_are_solved(name: str, shift: float) -> None:
     dense, blocks = pair(INSTANCES[name], shift=shift)
     np.testing.assert_allclose(blocks.dense(), dense, rtol=0, atol=64 * EPS * np.abs(dense).max())
     right = dense @ np.random.default_rng(2).standard_normal(len(dense))
-    assert np.abs(dense @ blocks.solve(right) - right).max() <= SOLVED * np.abs(right).max()
+    assert np.abs(dense @ blocks.solve(right) - right).max() <= SOLUTION_ERROR * np.abs(right).max()
 
 
 def test_blocks_larger_than_the_rank_are_not_offered_and_repeated_queries_refused() -> None:

@@ -1,4 +1,4 @@
-"""Mutation testing has tests for every module of the package."""
+"""Mutation testing has tests for every module of both packages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from mutants import mutants
 from mutation import TESTS, arguments_of, modules_of
 
 ROOT = Path(__file__).parents[3]
-MODULES = modules_of("attsvm")
+MODULES = modules_of("attsvm") + modules_of("attsvm_paper")
 
 
 def test_every_module_of_the_package_is_covered() -> None:
-    source = ROOT / "src"
-    files = {".".join(path.relative_to(source).with_suffix("").parts) for path in source.rglob("attsvm/**/*.py")}
+    files = {
+        ".".join(path.relative_to(source).with_suffix("").parts)
+        for source in (ROOT / "src", ROOT / "paper" / "src")
+        for path in source.rglob("attsvm*/**/*.py")
+    }
     assert set(MODULES) == {name for name in files if not name.endswith("__init__")}
     assert set(TESTS) <= set(MODULES)
 

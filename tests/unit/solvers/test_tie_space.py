@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem
+from attsvm.core.error_free import EPS
 from attsvm.core.reduction import reduce
-from attsvm.core.rounding import EPS
 from attsvm.solvers.common.ties import Ties
 
 

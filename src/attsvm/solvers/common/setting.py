@@ -68,7 +68,8 @@ class Setting:
         inner = Terms(
             norm=terms.norm.base,
             squared=terms.squared,
-            problem=rows,
+            rejected=rows.rejected,
+            tied=rows.tied,
             cost=np.where(empty, 0.0, reduced.gather(terms.cost) * weights),
             upper=terms.upper,
             shift=terms.shift,

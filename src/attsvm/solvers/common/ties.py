@@ -23,7 +23,7 @@ Bordered = Callable[[np.ndarray, np.ndarray | float], tuple[np.ndarray, np.ndarr
 # Singular values of the unit rows below this part of the largest are rounding.
 RANK = 1e-12
 # Residual of a tie, relative to its length and that of W and to the root of the sizes, that counts as rounding.
-ROUNDING = 4.0 * EPS
+TIE_ROUNDING = 4.0 * EPS
 # Largest number of projections by the Gram matrix; each leaves the rounding of one solution.
 PROJECTIONS = 4
 
@@ -84,7 +84,7 @@ class Ties:
         if self._solve is None:
             return None
         lengths = self._reduced.lengths[self._where]
-        noise = ROUNDING * sum(self.shape) ** 0.5 * float(np.linalg.norm(W)) * lengths
+        noise = TIE_ROUNDING * sum(self.shape) ** 0.5 * float(np.linalg.norm(W)) * lengths
         share = np.zeros(self._reduced.tied.shape)
         for _ in range(PROJECTIONS):
             residual = self._reduced.apply(W)[self._where]
