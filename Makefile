@@ -61,12 +61,12 @@ docs: $(VENV)/.docs
 clean:
 	rm -rf $(VENV) docs/_build docs/auto_examples docs/generated .pytest_cache .ruff_cache .hypothesis .testmondata*
 
-$(VENV)/.core: pyproject.toml paper/pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing attsvm into $(VENV) (a few minutes, once)"
-	@$(PIP) --editable '.[cli]' $(PAPER)
+	@$(PIP) --editable '.[cli]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.core
+$(VENV)/.dev: $(VENV)/.core paper/pyproject.toml
 	@echo "Installing the tools of the tests into $(VENV) (once)"
 	@$(PIP) --editable '.[test,lint]' $(PAPER)
 	@touch $@
@@ -78,10 +78,10 @@ $(VENV)/.kernels: $(VENV)/.dev $(shell grep -rl --include='*.py' '^@kernel' src)
 
 $(VENV)/.bench: $(VENV)/.core
 	@echo "Installing the solvers to compare with into $(VENV) (once)"
-	@$(PIP) --editable '.[bench]' $(PAPER)
+	@$(PIP) --editable '.[bench]'
 	@touch $@
 
-$(VENV)/.docs: $(VENV)/.core
+$(VENV)/.docs: $(VENV)/.core paper/pyproject.toml
 	@echo "Installing the tools of the docs into $(VENV) (once)"
 	@$(PIP) --editable '.[docs]' $(PAPER)
 	@touch $@

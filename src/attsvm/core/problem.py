@@ -88,6 +88,7 @@ class SelectionProblem(Summarised):
         self.queries = read_matrix("queries", queries)
         n = len(self.queries)
         self.sequence = read_sequence(sequence, n, b)
+        self._gathers = sequence is not None
         self.mask = read_mask(mask, n, T)
         if lengths is not None:
             self.mask = self.mask & (np.arange(T) < lengths[self.sequence, None])  # (n, T)
@@ -264,6 +265,19 @@ class SelectionProblem(Summarised):
     def _pages(self) -> Pages:
         return Pages(self.tokens)
 
+    def tokens_of(self, rows: slice) -> np.ndarray:
+        """Return the tokens that some queries read, (rows, T, d); a view if each query reads its own sequence.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem
+        >>> problem = SelectionProblem([[[1.0], [0.0]]], [[2.0], [-1.0]], [0, 1], sequence=[0, 0])
+        >>> problem.tokens_of(slice(1, 2))
+        array([[[1.],
+                [0.]]])
+        """
+        return self.tokens[self.sequence[rows]] if self._gathers else self.tokens[rows]
+
     def differences(self, dtype: type = np.float64) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield ``(rows, delta)`` with delta[i, t] = x_{i alpha_i} - x_{it}, (rows, T, d), zero where unconstrained.
 
@@ -281,10 +295,10 @@ class SelectionProblem(Summarised):
         step = rows_in_chunk(8 * T * d)
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
-            x = self.tokens[self.sequence[rows]].astype(dtype, copy=False)  # (rows, T, d)
-            self._pages.release()
+            x = self.tokens_of(rows).astype(dtype, copy=False)  # (rows, T, d)
             selection = x[np.arange(len(x)), self.reference[rows]]
             delta = selection[:, None, :] - x
+            self._pages.release()
             if self._hides:
                 delta[~self.mask[rows]] = 0.0
             yield rows, delta
@@ -392,7 +406,7 @@ class SelectionProblem(Summarised):
         step = rows_in_chunk(8 * self.tokens.shape[1] * self.tokens.shape[2])
         for start in range(0, len(u), step):
             rows = slice(start, start + step)
-            out[rows] = np.matmul(self.tokens[self.sequence[rows]], u[rows, :, None])[..., 0]
+            out[rows] = np.matmul(self.tokens_of(rows), u[rows, :, None])[..., 0]
             self._pages.release()
         return self.kind.restore(np.where(self.mask, out, -np.inf))
 

@@ -248,7 +248,7 @@ def _stack(problems: Sequence[SelectionProblem]) -> ProblemBatch:
     if len(shapes) > 1:
         raise ValueError(f"problems has shapes {shapes[0]} and {shapes[1]}; one shape (n, T, d, dz) was expected.")
     return ProblemBatch(
-        np.stack([problem.tokens[problem.sequence] for problem in problems]),
+        np.stack([problem.tokens_of(slice(None)) for problem in problems]),
         np.stack([problem.queries for problem in problems]),
         np.stack([problem.selected for problem in problems]),
         np.stack([problem.mask for problem in problems]),

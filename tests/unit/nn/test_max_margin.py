@@ -96,8 +96,7 @@ def test_the_gradient_is_that_of_finite_differences(norm) -> None:
 
     # Margins known to 1e-14 of some units over h = 5e-5 leave 1e-9 at most; truncation is up to 3e8 h^4 (in the
     # last norm, with a fourth sequence, -2.7e-4 at h = 1e-3), 2e-9. Multipliers of a gap of 1e-14 are known to its
-    # root, 1e-7, times some units: 24 draws in the spectral norm were off by 2e-12 to 1.5e-7, this one by 1e-8, and the
-    # last bits of a solve depend on which kernels are compiled by then.
+    # root, 1e-7, times some units: 24 draws in the spectral norm were off by 2e-12 to 1.5e-7.
     assert slope == pytest.approx(difference(along), abs=3e-7 * max(1.0, abs(slope)))
 
 

@@ -330,7 +330,7 @@ def solve_compiled(
     n, T, d, dz = problem.shape
     W, adjoint, dual, margins = np.empty((1, d, dz)), np.empty((d, dz)), np.empty((1, n, T)), np.empty((1, n, T))
     state, norm_and_gap = np.empty(1, dtype=np.int64), np.empty(2)
-    tokens = problem.tokens[problem.sequence].astype(np.float64, copy=False)
+    tokens = problem.tokens_of(slice(None)).astype(np.float64, copy=False)
     data = [frozen(array[None]) for array in (tokens, problem.queries, problem.selected, problem.mask)]
     answers = W, dual, margins, norm_and_gap[:1], norm_and_gap[1:], state, adjoint
     call(solve_each, work(n, T, d, dz), *data, tol, False, *answers)
