@@ -49,6 +49,7 @@ from attsvm.solvers.schedule import (
 )
 
 OPENING = 10  # passes after which the support is known well enough
+LEAST_TESTS = 20  # tests of the gap before the passes end
 PASSES_PER_TEST = 10  # passes between tests of the gap, one of them over all constraints
 MAX_PASSES = 3000
 # Smallest first mu from a V near the solution, over the objective per token. Each tenth of mu saves a tenth of the
@@ -162,9 +163,10 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
     entries = int(np.prod(setting.reduced.shape))
     most, few = max(SMALL_FACTOR, FREE_RATIO * entries), SMALL_FACTOR if terms.hard else min(SMALL_FACTOR, entries)
     # As many batches follow each other as take no longer than the test of the gap.
-    batches = max(1, int(OVERHEAD * LOOP_RATE / operations(setting.reduced, PASSES_PER_TEST)))
+    batches = int(OVERHEAD * LOOP_RATE / operations(setting.reduced, PASSES_PER_TEST))
+    batches = min(max(1, batches), MAX_PASSES // (LEAST_TESTS * PASSES_PER_TEST))
     passes = PASSES_PER_TEST * batches
-    for batch in range(max(1, MAX_PASSES // passes)):
+    for batch in range(MAX_PASSES // passes):
         if batch > 0 or not descent.dual.any():
             work = descent.run(passes, control.is_over)
             effort += work
