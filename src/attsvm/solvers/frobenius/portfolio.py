@@ -49,7 +49,7 @@ from attsvm.solvers.schedule import (
 )
 
 OPENING = 10  # passes after which the support is known well enough
-LEAST_TESTS = 20  # tests of the gap before the passes end
+LEAST_TESTS = 60  # tests of the gap before the passes end
 PASSES_PER_TEST = 10  # passes between tests of the gap, one of them over all constraints
 MAX_PASSES = 3000
 # Smallest first mu from a V near the solution, over the objective per token. Each tenth of mu saves a tenth of the
