@@ -75,16 +75,16 @@ def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, 
             return None
         if control.dual is not None:
             dual = control.dual.copy()
-    if method is None and not control.is_watched and suits_path(setting):
-        control.enter("one-call interior point")
-        V, central, steps = solve_on_path(setting)
-        if setting.report(V, onto_bounds(setting, central, V), control, steps=steps):
-            return None
     near = control.state.gap < WARM_GAP and not _is_crowded(setting, dual)
     if start is not None and (near or _nearly_square(setting, dual)):
         certificate = yield from take_turns([Turn(*_finishing(setting, control, dual), np.inf)], control)
         if certificate is not None or control.solved or control.stopped:
             return certificate
+    if method is None and not control.is_watched and suits_path(setting):
+        control.enter("one-call interior point")
+        V, central, steps = solve_on_path(setting)
+        if setting.report(V, onto_bounds(setting, central, V), control, steps=steps):
+            return None
     if method is not None:
         name, run = FROBENIUS_METHODS[method]
         return (yield from take_turns([Turn(name, run(setting, control, dual), np.inf)], control))
