@@ -11,7 +11,7 @@ import pytest
 from attsvm import SelectionProblem, solve
 from attsvm.core import memory
 from attsvm.solvers.common import control
-from attsvm.solvers.common.control import LONGEST_CALL, POLL, Control
+from attsvm.solvers.common.control import LONGEST_CALL, POLL, UNCHECKED_BYTES, Control
 from attsvm.solvers.nuclear import face, face_newton
 
 
@@ -61,9 +61,12 @@ def test_what_a_control_affords(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not watched.affords(1.1 * LONGEST_CALL, 0.0)
     assert not watched.inner(1e-3).affords(1.1 * LONGEST_CALL, 0.0)
     assert watched.affords(0.9 * LONGEST_CALL, 0.0)
-    monkeypatch.setattr(control, "available_bytes", lambda: 1e6)
-    assert free.affords(0.0, 4e5)
-    assert not free.affords(0.0, 6e5)
+    monkeypatch.setattr(control, "available_bytes", lambda: 1e8)
+    assert free.affords(0.0, 4e7)
+    assert not free.affords(0.0, 6e7)
+    monkeypatch.setattr(control, "available_bytes", lambda: 0.0)
+    assert free.affords(0.0, UNCHECKED_BYTES)
+    assert not free.affords(0.0, 1.1 * UNCHECKED_BYTES)
 
 
 def test_a_callback_has_its_turn_between_steps_that_report_nothing() -> None:

@@ -18,6 +18,8 @@ from attsvm.core.summary import Listed
 LONGEST_CALL, POLL = 1.0, 0.1
 # Share of the available memory that one step may take.
 MEMORY_SHARE = 0.5
+# Bytes of a step up to which the available memory is not looked up, which takes as long as a step of a small problem.
+UNCHECKED_BYTES = 1e6
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,7 +126,9 @@ class Control:
         The step is a library call that neither a limit nor a callback can interrupt.
         """
         left = np.inf if self.time_limit is None else self.time_limit - self.seconds
-        return seconds <= min(left, self._longest) and size <= min(self.most_bytes, MEMORY_SHARE * available_bytes())
+        if seconds > min(left, self._longest) or size > self.most_bytes:
+            return False
+        return size <= UNCHECKED_BYTES or size <= MEMORY_SHARE * available_bytes()
 
     @property
     def state(self) -> IterationState:
