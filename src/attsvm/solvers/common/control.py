@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.gap import relative_gap
-from attsvm.core.kernels import Stopwatch
-from attsvm.core.memory import available_bytes
 from attsvm.core.status import Status
-from attsvm.core.summary import Listed
+from attsvm.platform.kernels import Stopwatch
+from attsvm.platform.memory import available_bytes
+from attsvm.platform.summary import Listed
 
 # Seconds that an uninterruptible library call may take if there is a callback, and seconds between two calls of the
 # callback while steps yield without a report.
