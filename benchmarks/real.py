@@ -38,7 +38,7 @@ from real_instances import QUICK, SUITE, RealInstance  # noqa: E402
 from report import machine, versions  # noqa: E402
 
 from attsvm import SelectionProblem, solve  # noqa: E402
-from attsvm.core.files import replacing_file  # noqa: E402
+from attsvm.platform.files import replacing_file  # noqa: E402
 
 HERE = Path(__file__).parent
 PEERS = {

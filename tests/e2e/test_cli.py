@@ -25,7 +25,7 @@ import pytest
 import attsvm
 from attsvm.cli import main
 from attsvm.cli.inspect import read_lines
-from attsvm.core.files import locked
+from attsvm.platform.files import locked
 from attsvm.study.files import FIGURE_NAMES
 
 SCRIPT = [sys.executable, "-c", "import sys; from attsvm.cli import main; sys.exit(main())"]

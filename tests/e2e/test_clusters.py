@@ -16,8 +16,8 @@ import pytest
 
 from attsvm import ShardedProblem, solve
 from attsvm.cli import main
-from attsvm.core import cluster as dask_cluster
-from attsvm.core.cluster import ClusterLost
+from attsvm.platform import cluster as dask_cluster
+from attsvm.platform.cluster import ClusterLost
 from attsvm.solvers.working_sets import rounds
 from attsvm_paper import registry
 from attsvm_paper.engine.store import Store

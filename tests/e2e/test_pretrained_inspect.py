@@ -17,8 +17,8 @@ from scipy.io import wavfile
 
 from attsvm.cli import main
 from attsvm.pretrained import extract_head, selection_report
-from attsvm.pretrained.inspection import inspect_model
-from attsvm.pretrained.media import read_media
+from attsvm.pretrained.heads.media import read_media
+from attsvm.pretrained.inspection.inspection import inspect_model
 from attsvm.report.inspection import refusals, write_inspection
 from pretrained_models import SENTENCES, minilm, minilm_path
 

@@ -19,9 +19,9 @@ from distributed import LocalCluster
 
 import attsvm
 from attsvm.cli import main
-from attsvm.core import cluster as dask_cluster
-from attsvm.core.cluster import quiet
-from attsvm.core.summary import counted
+from attsvm.platform import cluster as dask_cluster
+from attsvm.platform.cluster import quiet
+from attsvm.platform.summary import counted
 from attsvm_paper import registry
 from attsvm_paper.engine import workers
 from attsvm_paper.engine.runner import prepare, run

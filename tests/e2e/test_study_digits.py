@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from attsvm.core.threads import one_thread
 from attsvm.data.digits import digits
+from attsvm.platform.threads import one_thread
 from attsvm.study import Settings
 from attsvm.study.results import Run, Setup
 from attsvm.study.run import prepare, train_and_compare, train_in

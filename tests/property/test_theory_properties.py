@@ -13,9 +13,9 @@ from attsvm import TokenData, theory, train
 from attsvm.core.norms import FROBENIUS
 from attsvm.data.synthetic import random_data
 from attsvm.theory.conditions import initial_gradient
-from attsvm.training.balls import ball_of
-from attsvm.training.objective import Objective
-from attsvm.training.path import _Sphere
+from attsvm.training.paths.balls import ball_of
+from attsvm.training.paths.path import _Sphere
+from attsvm.training.risk.objective import Objective
 
 seeds = st.integers(0, 10_000)
 sizes = st.tuples(st.integers(1, 4), st.integers(2, 5), st.integers(2, 6))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from attsvm import TokenData, train
 from attsvm.data.synthetic import random_data
 from attsvm.training import OPTIMIZERS
-from attsvm.training.compiled import W_RULES
-from attsvm.training.steepest import MirrorDescent
+from attsvm.training.optimisers.steepest import MirrorDescent
+from attsvm.training.run.compiled import W_RULES
 
 sizes = {
     "n": st.integers(1, 4),

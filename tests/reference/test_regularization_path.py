@@ -17,9 +17,9 @@ from attsvm import SelectionProblem, TokenData, correlation, solve
 from attsvm.core.norms import get_norm
 from attsvm.data.synthetic import random_data
 from attsvm.solution.solution_set import SLACK, distance_to_solutions
-from attsvm.training.balls import ball_of
-from attsvm.training.objective import Objective
-from attsvm.training.path import _Sphere, regularization_path
+from attsvm.training.paths.balls import ball_of
+from attsvm.training.paths.path import _Sphere, regularization_path
+from attsvm.training.risk.objective import Objective
 
 TRIALS, N, T, D = 2, 3, 4, 4
 DATA, V = random_data(TRIALS, N, T, D, gap=0.1, seed=4)

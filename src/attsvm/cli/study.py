@@ -10,11 +10,11 @@ from itertools import count
 from pathlib import Path
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
-from attsvm.core.files import locked, take_up
-from attsvm.core.threads import one_thread
 from attsvm.data.dataset import Dataset
 from attsvm.data.npz import read_dataset
 from attsvm.data.table import TABLES
+from attsvm.platform.files import locked, take_up
+from attsvm.platform.threads import one_thread
 from attsvm.study.files import NUMBERS, PAGE, file_in_the_way
 from attsvm.study.results import Settings, Study
 
@@ -207,11 +207,11 @@ def _read_table(
     most = MOST_ROWS if train is None else max(MOST_ROWS, 2 * train)
     if model is None:
         return word_dataset(texts, most=most)
-    from attsvm.core.extras import MissingExtra
+    from attsvm.platform.extras import MissingExtra
 
     try:
-        from attsvm.pretrained.hidden import hidden_spans, hidden_states
-        from attsvm.pretrained.loading import load
+        from attsvm.pretrained.heads.hidden import hidden_spans, hidden_states
+        from attsvm.pretrained.heads.loading import load
 
         transformer, tokenizer = load(model)
         if train is None:

@@ -18,9 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.interop import Kind, to_numpy
 from attsvm.core.one_hot import OneHot
-from attsvm.core.paging import Pages, rows_in_chunk
 from attsvm.core.reading import (
     read_labels,
     read_mask,
@@ -33,8 +31,10 @@ from attsvm.core.reading import (
     read_tokens,
 )
 from attsvm.core.rounding import lengths_above, row_lengths, squares_of
-from attsvm.core.summary import MARKED, Summarised, Summary, counted
 from attsvm.core.types import Array
+from attsvm.platform.interop import Kind, to_numpy
+from attsvm.platform.paging import Pages, rows_in_chunk
+from attsvm.platform.summary import MARKED, Summarised, Summary, counted
 
 
 class SelectionProblem(Summarised):

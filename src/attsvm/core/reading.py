@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.interop import to_numpy
-from attsvm.core.paging import Pages, rows_in_chunk
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.paging import Pages, rows_in_chunk
 
 
 def read_tokens(tokens: Any) -> tuple[np.ndarray, np.ndarray | None]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attsvm.core.summary import counted
 from attsvm.data.text import LabelledTexts
+from attsvm.platform.summary import counted
 
 # Suffixes of files that are read as tables.
 TABLES = (".csv", ".tsv")

@@ -21,7 +21,7 @@ from attsvm.playground.state import CLASS_COUNT, Classes
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.training import train
-from attsvm.training.compiled import W_RULES
+from attsvm.training.run.compiled import W_RULES
 
 # The three optimisers, and the norm whose largest margin each is known or conjectured to reach.
 RACES: tuple[tuple[OptimizerName, NormName], ...] = (

@@ -25,7 +25,7 @@ from attsvm.theory.basins import map_basins
 from attsvm.theory.equivalence import SELECTED_SHARE, EquivalenceStatus, svm_equivalent
 from attsvm.theory.tokens import Trial
 from attsvm.training import Trace, train
-from attsvm.training.compiled import W_RULES
+from attsvm.training.run.compiled import W_RULES
 
 # Number of records: each costs the same as a hundred compiled steps, and so does each check for a newer state.
 PLANE_RECORDS, DRAFT_RECORDS = 64, 24

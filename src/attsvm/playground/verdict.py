@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.status import Status
-from attsvm.core.summary import counted
+from attsvm.platform.summary import counted
 from attsvm.playground.runs import PlaygroundRun, attention_of
 from attsvm.playground.state import Plane
 from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial, compare_with_neighbours

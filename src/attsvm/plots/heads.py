@@ -12,9 +12,9 @@ from attsvm.plots.style import FIRST
 
 if TYPE_CHECKING:
     from attsvm.pretrained.activations.image import Side
-    from attsvm.pretrained.attribution import Attribution
-    from attsvm.pretrained.audit import MarginAudit
-    from attsvm.pretrained.head import AttentionHead
+    from attsvm.pretrained.attribution.attribution import Attribution
+    from attsvm.pretrained.heads.head import AttentionHead
+    from attsvm.pretrained.selection.audit import MarginAudit
 
 
 def head(head: AttentionHead, sequence: int = 0, ax: Axes | None = None) -> Axes:

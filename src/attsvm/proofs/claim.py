@@ -12,7 +12,7 @@ from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import FUNCTION_ROUNDING, LENIENT, growth
 from attsvm.core.status import Status
-from attsvm.core.summary import Listed
+from attsvm.platform.summary import Listed
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import PRIOR_RESOLUTION, Certified, counts_as_zero, proven_gap
 from attsvm.proofs.objective import HARD_MARGIN, Regularisation, Terms

@@ -11,7 +11,7 @@ import numpy as np
 
 from attsvm import check
 from attsvm.core.rounding import LENIENT
-from attsvm.core.summary import counted
+from attsvm.platform.summary import counted
 from attsvm.proofs.claim import WRONG_KIND, Claim, interval_words
 from attsvm.proofs.proof import Proof, unproven
 from attsvm.proofs.witness import data_content, question_content, witness_content

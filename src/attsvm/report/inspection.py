@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from attsvm.core.files import replacing_files_in
-from attsvm.pretrained.extract import RefusedHead
-from attsvm.pretrained.finding import HeadFinding
-from attsvm.pretrained.inspection import Inspection
-from attsvm.pretrained.null import Standing
+from attsvm.platform.files import replacing_files_in
+from attsvm.pretrained.heads.extract import RefusedHead
+from attsvm.pretrained.inspection.finding import HeadFinding
+from attsvm.pretrained.inspection.inspection import Inspection
+from attsvm.pretrained.selection.null import Standing
 from attsvm.report.media import draw, write_pictures
 from attsvm.report.page import environment, versions
 

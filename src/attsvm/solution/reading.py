@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import row_lengths
 from attsvm.core.status import Status
-from attsvm.core.summary import BAD, GOOD, UNSURE, Summary, counted, histogram
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.summary import BAD, GOOD, UNSURE, Summary, counted, histogram
 from attsvm.proofs.claim import interval_words
 
 if TYPE_CHECKING:

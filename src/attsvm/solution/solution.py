@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.error_free import EPS
-from attsvm.core.extras import drawing, frame
 from attsvm.core.norms import Norm, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
-from attsvm.core.summary import Summarised, Summary, counted, one_line
 from attsvm.core.types import Array
+from attsvm.platform.extras import drawing, frame
+from attsvm.platform.summary import Summarised, Summary, counted, one_line
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.claim import Claim

@@ -10,14 +10,14 @@ from itertools import pairwise
 import numpy as np
 from numba import get_num_threads
 
-from attsvm.core.cluster import gathered, remote_client
 from attsvm.core.error_free import gamma
-from attsvm.core.kernels import Stopwatch, call, compiles, frozen, spares
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
+from attsvm.platform.cluster import gathered, remote_client
+from attsvm.platform.kernels import Stopwatch, call, compiles, frozen, spares
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import certify
 from attsvm.solution.problem_batch import BatchSolution, ProblemBatch

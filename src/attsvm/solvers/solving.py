@@ -16,9 +16,9 @@ from attsvm.core.norms.splitting import evaluations_within
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
-from attsvm.core.threads import blas_on_one_thread
 from attsvm.core.types import AnyNorm, Shortfall, SolverMethod
 from attsvm.data.shards import ShardedProblem
+from attsvm.platform.threads import blas_on_one_thread
 from attsvm.proofs.objective import Terms
 from attsvm.solution.solution import Solution
 from attsvm.solvers.answers import Answers

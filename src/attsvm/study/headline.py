@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attsvm.core.summary import counted
+from attsvm.platform.summary import counted
 from attsvm.study.results import Run, Study
 from attsvm.study.verdict import (
     ALIKE,

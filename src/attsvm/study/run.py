@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from attsvm.core.correlation import correlation
-from attsvm.core.kernels import compiled_first
-from attsvm.core.threads import one_thread
 from attsvm.core.types import Numerics, Parameterization
 from attsvm.data.dataset import Dataset
+from attsvm.platform.kernels import compiled_first
+from attsvm.platform.threads import one_thread
 from attsvm.solvers.solving import solve
 from attsvm.study.accuracy import accuracies
 from attsvm.study.controls import controls

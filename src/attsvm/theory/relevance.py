@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.summary import Worded
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.summary import Worded
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 

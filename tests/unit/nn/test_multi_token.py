@@ -9,7 +9,7 @@ from attsvm import TokenData, train
 from attsvm.data.synthetic import random_data
 from attsvm.functional import sparsemax
 from attsvm.nn.heads import LambdaHead, ReLUHead
-from attsvm.training.path import regularization_path
+from attsvm.training.paths.path import regularization_path
 
 D = 10
 

@@ -11,7 +11,7 @@ import pytest
 from test_extras import run_without
 
 import attsvm
-from attsvm.core.extras import EXTRAS
+from attsvm.platform.extras import EXTRAS
 from attsvm_paper import registry
 from attsvm_paper.cli import list as list_command
 from attsvm_paper.cli import reproduce as reproduce_command

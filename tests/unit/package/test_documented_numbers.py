@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from attsvm.core.summary import counted
+from attsvm.platform.summary import counted
 from attsvm_paper import registry
 from attsvm_paper.published.ledger import ledger
 

@@ -27,7 +27,7 @@ from attsvm import (
     theory,
     train,
 )
-from attsvm.core.summary import LONGEST_LINE, one_line
+from attsvm.platform.summary import LONGEST_LINE, one_line
 from attsvm.solvers.common.control import IterationState
 from attsvm.theory.graph import graph_svm
 from attsvm.theory.prompt import joint_svm

@@ -15,7 +15,7 @@ from attsvm.nn.losses import _BY_NAME as LOSSES
 from attsvm.solvers.common.regularisation import LOSSES as SHORTFALLS
 from attsvm.solvers.solving import METHODS
 from attsvm.training import OPTIMIZERS
-from attsvm.training.schedule import _BY_NAME as SCHEDULES
+from attsvm.training.optimisers.schedule import _BY_NAME as SCHEDULES
 
 
 def test_words_are_those_that_are_known() -> None:

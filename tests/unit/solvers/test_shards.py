@@ -19,11 +19,11 @@ from distributed import Client, LocalCluster
 
 from attsvm import SelectionProblem, ShardedProblem, ShardedSolution, Status, solve, solve_batch
 from attsvm.cli import main
-from attsvm.core import cluster as dask_cluster
-from attsvm.core.cluster import ClusterLost, quiet
 from attsvm.data import shards as shards_module
 from attsvm.data.file_arrays import RawArray
 from attsvm.data.shard_pieces import ShardFile
+from attsvm.platform import cluster as dask_cluster
+from attsvm.platform.cluster import ClusterLost, quiet
 from attsvm.solvers.frobenius import portfolio
 from attsvm.solvers.working_sets import rounds
 from attsvm.solvers.working_sets.margins import blocks

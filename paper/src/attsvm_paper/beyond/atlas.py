@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attsvm.core.summary import counted
+from attsvm.platform.summary import counted
 from attsvm_paper.beyond.atlas_cells import (
     MODELS,
     NORMS,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attsvm.core.types import Parameterization
-    from attsvm.training.descent import Optimizer
+    from attsvm.training.optimisers.descent import Optimizer
 
 NORMS: dict[str, str | float] = {
     "nuclear": "nuclear", "frobenius": "frobenius", "spectral": "spectral", "l_1": 1.0, "l_3": 3.0, "max": "max",
@@ -32,11 +32,17 @@ W, KQ = "W", "KQ"
 
 def _rules(parameterization: str) -> dict[str, Optimizer]:
     """Make every optimiser for this parameterisation, with its steps in the atlas."""
-    from attsvm.training.adaptive import Adam, AdamW
-    from attsvm.training.descent import DualMomentum, GradientDescent, NormalizedGD, SeparatelyNormalizedGD
-    from attsvm.training.momentum import CompositionalMuon, Lion, Muon, Signum
-    from attsvm.training.preconditioned import SOAP, Shampoo
-    from attsvm.training.steepest import AxisDescent, CoordinateDescent, MirrorDescent, SignDescent, SpectralDescent
+    from attsvm.training.optimisers.adaptive import Adam, AdamW
+    from attsvm.training.optimisers.descent import DualMomentum, GradientDescent, NormalizedGD, SeparatelyNormalizedGD
+    from attsvm.training.optimisers.momentum import CompositionalMuon, Lion, Muon, Signum
+    from attsvm.training.optimisers.preconditioned import SOAP, Shampoo
+    from attsvm.training.optimisers.steepest import (
+        AxisDescent,
+        CoordinateDescent,
+        MirrorDescent,
+        SignDescent,
+        SpectralDescent,
+    )
 
     one = parameterization == W
     only = (

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from attsvm.core.types import AnyNorm, ScheduleName
     from attsvm.solution.problem_batch import BatchSolution
-    from attsvm.training.descent import Optimizer
+    from attsvm.training.optimisers.descent import Optimizer
     from attsvm_paper.published.instances import Instances
 
 
@@ -47,7 +47,7 @@ class Rule:
 
     def optimizer(self) -> Optimizer:
         """Make the optimizer."""
-        from attsvm.training.registry import make_optimizer
+        from attsvm.training.optimisers.registry import make_optimizer
 
         return replace(make_optimizer(self.name, self.parameterization, self.lr, self.schedule), **self.options)
 

@@ -25,7 +25,7 @@ from attsvm_paper.judging.verdict import Row, Verdict
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attsvm.training.descent import Optimizer
+    from attsvm.training.optimisers.descent import Optimizer
 
 NAME = "parameter-margin"
 NORMS = ("frobenius", "max", "spectral")
@@ -58,9 +58,9 @@ def sweep(effort: Effort) -> list[Config]:
 
 def optimizer_of(name: str, power: float) -> Optimizer:
     """Make an optimiser whose steps fall like k^-power."""
-    from attsvm.training.adaptive import Adam
-    from attsvm.training.descent import NormalizedGD
-    from attsvm.training.momentum import Muon, Signum
+    from attsvm.training.optimisers.adaptive import Adam
+    from attsvm.training.optimisers.descent import NormalizedGD
+    from attsvm.training.optimisers.momentum import Muon, Signum
 
     def schedule(k: Any) -> Any:
         return k**-power

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refuse, refusing, tell
-from attsvm.core.files import locked
-from attsvm.core.meter import duration
-from attsvm.core.summary import counted
+from attsvm.platform.files import locked
+from attsvm.platform.meter import duration
+from attsvm.platform.summary import counted
 from attsvm_paper import registry
 from attsvm_paper.engine.cells import parse_settings
 from attsvm_paper.engine.experiment import Effort
@@ -197,7 +197,7 @@ def _crew(workers: int | None, scheduler: str | None) -> Iterator[Crew | None]:
     if workers is None and scheduler is None:
         yield None
         return
-    from attsvm.core.cluster import ClusterLost
+    from attsvm.platform.cluster import ClusterLost
     from attsvm_paper.engine.workers import cluster_crew, local_crew
 
     try:
@@ -211,7 +211,7 @@ def _crew(workers: int | None, scheduler: str | None) -> Iterator[Crew | None]:
 
 def _report(out: Path, missing: list[str], command: str, progress: Progress) -> tuple[Path | None, list[str]]:
     """Write the report of every finished experiment in the directory; return the ones that cannot be shown."""
-    from attsvm.core.threads import one_thread
+    from attsvm.platform.threads import one_thread
     from attsvm_paper.report.finished import finished_in
     from attsvm_paper.report.reproduction import write_reproduction
 

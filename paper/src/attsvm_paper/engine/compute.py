@@ -79,8 +79,8 @@ def compute(task: Task, budget: float, stop: Callable[[int], object] | None = No
     ValueError
         If the rows of the experiment are malformed.
     """
-    from attsvm.core.kernels import compiled_first
-    from attsvm.core.threads import one_thread
+    from attsvm.platform.kernels import compiled_first
+    from attsvm.platform.threads import one_thread
 
     rows: list[Row] = []
     batches = trials = 0

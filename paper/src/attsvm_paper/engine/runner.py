@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from attsvm.core.meter import Meter, Progress
+from attsvm.platform.meter import Meter, Progress
 from attsvm_paper.engine import cells as sweep
 from attsvm_paper.engine.compute import Batch, Result, compute, cut, task_of
 from attsvm_paper.engine.experiment import Effort, Experiment

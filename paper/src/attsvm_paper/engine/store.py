@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from attsvm.core.files import locked, replacing_file, take_up
+from attsvm.platform.files import locked, replacing_file, take_up
 from attsvm_paper.judging.verdict import Row
 
 _SHARDS = "????????-????????.parquet"

@@ -16,7 +16,7 @@ from typing import Any
 
 from distributed import Client, Future
 
-from attsvm.core.cluster import (
+from attsvm.platform.cluster import (
     POLL_SECONDS,
     ClusterWatch,
     cancel,
@@ -25,7 +25,7 @@ from attsvm.core.cluster import (
     remote_client,
     wait_for_result,
 )
-from attsvm.core.meter import Meter
+from attsvm.platform.meter import Meter
 from attsvm_paper.engine.compute import Batch, Result, compute, task_of
 from attsvm_paper.engine.experiment import Experiment
 from attsvm_paper.engine.runner import SHARD_SECONDS, Keep, Ranges
@@ -112,13 +112,13 @@ def _take(ranges: Ranges, size: int) -> tuple[int, int]:
 
 @contextmanager
 def local_crew(workers: int) -> Iterator[DaskCrew]:
-    """Start single-threaded worker processes and end them; see :func:`attsvm.core.cluster.local_client`."""
+    """Start single-threaded worker processes and end them; see :func:`attsvm.platform.cluster.local_client`."""
     with local_client(workers) as client:
         yield DaskCrew(client)
 
 
 @contextmanager
 def cluster_crew(address: str) -> Iterator[DaskCrew]:
-    """Use the workers of a running scheduler and leave them running; see :func:`attsvm.core.cluster.remote_client`."""
+    """Use the workers of a running scheduler (:func:`attsvm.platform.cluster.remote_client`) and leave them running."""
     with remote_client(address) as client:
         yield DaskCrew(client)

@@ -50,7 +50,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
     from attsvm.core.correlation import correlation
     from attsvm.training import train
-    from attsvm.training.steepest import MirrorDescent
+    from attsvm.training.optimisers.steepest import MirrorDescent
     from attsvm_paper.published.instances import draw, start_seeds
 
     instances = draw(seeds, config.n, config.T, config.d)

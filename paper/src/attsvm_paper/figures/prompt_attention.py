@@ -85,7 +85,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     import numpy as np
 
     from attsvm.training import train
-    from attsvm.training.descent import NormalizedGD
+    from attsvm.training.optimisers.descent import NormalizedGD
 
     data, v, start = _problem(config)
     steps = np.unique(np.concatenate([np.arange(60), np.geomspace(60, config.steps, 60)]).astype(int))

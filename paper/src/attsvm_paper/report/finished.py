@@ -14,8 +14,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from attsvm.core.files import replacing_file
-from attsvm.core.meter import duration
+from attsvm.platform.files import replacing_file
+from attsvm.platform.meter import duration
 from attsvm.plots.style import house_style
 from attsvm.report.page import Picture
 from attsvm_paper import registry

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.interop import to_numpy
 from attsvm.core.norms.exponents import conjugate, exponent, vector_norm
 from attsvm.core.norms.faces import entries_face, orthonormal
 from attsvm.core.norms.frobenius import FROBENIUS
 from attsvm.core.norms.norm import Norm, Smooth
 from attsvm.core.norms.smoothing import entrywise_smoothing, norm_gauge, top_gauge
+from attsvm.platform.interop import to_numpy
 
 
 def entrywise(M: np.ndarray, power: float) -> float:

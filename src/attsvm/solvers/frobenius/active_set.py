@@ -31,8 +31,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64, types
 
-from attsvm.core.kernels import FAST, kernel
 from attsvm.core.reduction import Reduced
+from attsvm.platform.kernels import FAST, kernel
 from attsvm.solvers.frobenius.passive_set import PASSIVE_SET, append, empty_set, remove, settle
 from attsvm.solvers.schedule import DEAR
 

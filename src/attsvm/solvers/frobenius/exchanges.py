@@ -13,8 +13,8 @@ import numpy as np
 from scipy.linalg import LinAlgError, solve_triangular
 
 from attsvm.core.cholesky import lower_factor
-from attsvm.core.kernels import call, compiles, interpreted
 from attsvm.core.reduction import Reduced
+from attsvm.platform.kernels import call, compiles, interpreted
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attsvm.core.kernels import spares
+from attsvm.platform.kernels import spares
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64, types
 
-from attsvm.core.kernels import FAST, call, interpreted, kernel
 from attsvm.core.norms import spectral
+from attsvm.platform.kernels import FAST, call, interpreted, kernel
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face import CUTOFFS, FACE, SYSTEM_BYTES, face_at, newton_step, system_size

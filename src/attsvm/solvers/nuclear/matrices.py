@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.kernels import FAST, kernel
+from attsvm.platform.kernels import FAST, kernel
 
 # Number of rows up to which rotations from a nearby basis are faster than LAPACK's eigenvectors.
 ROTATION_ROWS = 24

@@ -26,8 +26,8 @@ import numpy as np
 from numba import boolean, float64, int64, types
 
 from attsvm.core.gap import relative_gap
-from attsvm.core.kernels import FAST, interpreted, kernel
 from attsvm.core.reduction import Reduced
+from attsvm.platform.kernels import FAST, interpreted, kernel
 from attsvm.solvers.nuclear.matrices import ROTATION_ROWS, in_basis, outer, products, rotate, singular_values
 from attsvm.solvers.schedule import FEW_PRODUCTS
 

@@ -101,7 +101,7 @@ def solve_shards(
     ------
     ValueError
         If shards or the checkpoint are not as expected, or a file has changed meanwhile; the message is a sentence.
-    attsvm.core.cluster.ClusterLost
+    attsvm.platform.cluster.ClusterLost
         If the cluster is lost; the checkpoint remains.
     """
     if checkpoint is not None:

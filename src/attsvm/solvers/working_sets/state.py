@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.files import check_apart, replacing_file
 from attsvm.core.norms import Norm
 from attsvm.data.shard_pieces import ShardFile
 from attsvm.data.shards import ShardedProblem
+from attsvm.platform.files import check_apart, replacing_file
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.working_sets.collection import Collection
 from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, ConstraintTable
