@@ -28,7 +28,7 @@ from attsvm.proofs.tie_moves import TieEquations, exact_move, margins_of
 GRAM_TIES = 2000
 # Bound on the square of the smallest singular value above which it is not improved: the square is at most one, and the
 # move at most twice as long.
-ENOUGH = 0.25
+OWN_SHARE = 0.25
 # Number of ties, and numbers per equation, up to which the exact solution takes milliseconds.
 FEW_TIES, FEW_NUMBERS = 24, 4000
 
@@ -113,7 +113,7 @@ def _smallest_square(ties: Rows) -> float:
         return 0.0
     delta, queries, lengths, floor = ties.delta.high, ties.queries, ties.lengths, math.inf
     blocks = _connected(queries, ties.group)
-    if (own := _smallest_own_part(delta, blocks)) >= ENOUGH:
+    if (own := _smallest_own_part(delta, blocks)) >= OWN_SHARE:
         return own
     for block in blocks:
         floor = min(floor, _smallest_square_of_block(delta[block], queries[block], lengths[block]))

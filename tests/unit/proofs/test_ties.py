@@ -191,7 +191,7 @@ def test_equations_of_queries_without_a_common_axis_are_bounded_block_by_block(
         smallest = float(np.linalg.svd(written, compute_uv=False)[-1])
         # Half of the smallest eigenvalue is what is proved; the rounding allowed for is far below it.
         with monkeypatch.context() as patch:
-            patch.setattr(ties, "ENOUGH", math.inf)
+            patch.setattr(ties, "OWN_SHARE", math.inf)
             assert ties._smallest_square(rows) == pytest.approx(0.5 * smallest**2, rel=1e-9)
         assert 0.5 * smallest**2 * (1 - 1e-9) <= ties._smallest_square(rows) <= smallest**2 * (1 + 1e-12)
         assert true is not None
@@ -222,7 +222,7 @@ def test_one_block_without_a_bound_leaves_none(monkeypatch: pytest.MonkeyPatch) 
     problem = contexts(0, [[0], [1], [2]])
     rows = Rows.of(problem, *ties._distinct_ties(problem))
     bounds = iter([0.25, 0.0, 0.25])
-    monkeypatch.setattr(ties, "ENOUGH", math.inf)
+    monkeypatch.setattr(ties, "OWN_SHARE", math.inf)
     monkeypatch.setattr(ties, "_smallest_square_of_block", lambda *_: next(bounds))
     assert ties._smallest_square(rows) == 0.0
 

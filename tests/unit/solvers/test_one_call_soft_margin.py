@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Status, solve
-from attsvm.core import kernels
 from attsvm.core.error_free import EPS
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.reduction import reduce
+from attsvm.platform import kernels
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.regularisation import LOSSES
 from attsvm.solvers.common.setting import Setting

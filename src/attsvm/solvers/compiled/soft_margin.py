@@ -1,8 +1,8 @@
 r"""Small soft margins in the Frobenius norm: the interior point in one compiled call.
 
 At a few hundred constraints the steps of :mod:`attsvm.solvers.interior_point.engine` cost the interpreter more than the
-processor, and tests of coordinate passes likewise. The steps here are the same, with one length for V and multipliers:
-each factors :math:`I + A^\top \Theta A`, query by query, and takes a predictor and a corrector.
+processor, and tests of coordinate passes likewise. The steps here are the same, in loops: each factors
+:math:`I + A^\top \Theta A`, takes a predictor and a corrector, and moves V and the multipliers by one length.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import float64
 
-from attsvm.core.kernels import FAST, call, kernel, spares
+from attsvm.platform.kernels import FAST, call, kernel, spares
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.active_set import CONSTRAINTS, Constraints
 from attsvm.solvers.interior_point.engine import CENTRE
@@ -19,11 +19,11 @@ from attsvm.solvers.nuclear.steps import apply_adjoint, margins_of
 from attsvm.solvers.schedule import CENTRAL_OPERATIONS, INTERIOR_STEPS
 
 # Largest number of steps. Sum of products over the objective at which the path ends: rounding is all that is left.
-MOST_STEPS, PATH_END = 60, 1e-13
+MOST_PATH_STEPS, PATH_END = 60, 1e-13
 # Share of the way to the boundary.
-SHARE = 0.99
+STEP_SHARE = 0.99
 # Smallest pivot of a factor, over the diagonal entry.
-RIDGE = 1e-15
+LEAST_PIVOT = 1e-15
 
 
 @kernel(inner=True, fastmath=FAST)
@@ -50,7 +50,7 @@ def _factor(constraints, columns, theta, out):
             value = square = out[a, b]
             for c in range(b):
                 value -= out[a, c] * out[b, c]
-            out[a, b] = np.sqrt(max(value, RIDGE * square)) if a == b else value / out[b, b]
+            out[a, b] = np.sqrt(max(value, LEAST_PIVOT * square)) if a == b else value / out[b, b]
 
 
 @kernel(inner=True, fastmath=FAST)
@@ -88,7 +88,7 @@ def _direction(constraints, L, theta, point, residual, lack, shift, mu, move, st
     _solve(L, step.reshape(step.size))
     margins = np.empty(len(dual))
     margins_of(constraints, step, margins)
-    longest = 1.0 / SHARE if np.isfinite(margins).all() else 0.0
+    longest = 1.0 / STEP_SHARE if np.isfinite(margins).all() else 0.0
     for k in range(len(dual)):
         move[1, k] = image[k] - theta[k] * margins[k]
         move[0, k] = (target[k] - slack[k] * move[1, k]) / dual[k]
@@ -144,7 +144,7 @@ def central_path(constraints, cost, upper, shift):
             dual[k] = root / shift if half > 0.0 else mu / root
             slack[k] = mu / dual[k]
     steps = 0
-    while steps < MOST_STEPS:
+    while steps < MOST_PATH_STEPS:
         margins_of(constraints, V, margins)
         apply_adjoint(constraints, dual, lack)
         value, products = 0.0, 0.0
@@ -170,7 +170,7 @@ def central_path(constraints, cost, upper, shift):
             after += (loss[k] + longest * move[2, k]) * (other[k] + longest * move[3, k])
         ratio = min(1.0, after / products)
         mu = products / count * ratio**3
-        longest = SHARE * _direction(constraints, L, theta, point, residual, lack, shift, mu, move, step, margins)
+        longest = STEP_SHARE * _direction(constraints, L, theta, point, residual, lack, shift, mu, move, step, margins)
         if not 0.0 < longest < np.inf:
             break
         steps += 1
