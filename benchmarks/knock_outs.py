@@ -108,8 +108,8 @@ def _not_finished(*_: Any, **__: Any) -> bool:
     return False
 
 
-def _as_it_is(problem: Any, norm: Any, regularisation: Any, W: Any, dual: Any, _: float) -> Any:
-    return certify(problem, norm, W, dual, regularisation)
+def _as_it_is(program: Any, W: Any, dual: Any, _: float) -> Any:
+    return certify(program, W, dual)
 
 
 def _is_open(arguments: tuple[Any, ...], _: Any) -> bool:
@@ -122,8 +122,8 @@ def _found(_: tuple[Any, ...], result: Any) -> bool:
 
 
 def _refined(arguments: tuple[Any, ...], result: Any) -> bool:
-    problem, norm, regularisation, W, dual, _ = arguments
-    return result.gap < certify(problem, norm, W, dual, regularisation).gap
+    program, W, dual, _ = arguments
+    return result.gap < certify(program, W, dual).gap
 
 
 PARTS = {

@@ -20,6 +20,7 @@ from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import certify
+from attsvm.proofs.program import Program
 from attsvm.solution.problem_batch import BatchSolution, ProblemBatch
 from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
@@ -27,8 +28,9 @@ from attsvm.solvers.compiled import nuclear as nuclear_batch
 from attsvm.solvers.compiled.infeasibility import INFEASIBLE, prove_stack
 from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED
 from attsvm.solvers.nuclear.face_newton import fits
+from attsvm.solvers.options import AIMED_GAP
 from attsvm.solvers.schedule import NUCLEAR_INTERIOR_STEPS, nuclear_interior_work
-from attsvm.solvers.solving import AIMED_GAP, solve
+from attsvm.solvers.solving import solve
 
 # Largest number of entries of token differences held at once, and length below which squares may have lost digits.
 DIFFERENCE_ENTRIES, TOO_SHORT = 1 << 22, 1e-100
@@ -115,7 +117,7 @@ def solve_batch(
             state[state == CONTRADICTION] = OPEN
         rounding = _rounding(stack, measure, W, dual, objective)
         for b in np.flatnonzero((state == SOLVED) & np.isinf(rounding)):
-            pair = certify(problems[int(b)], measure, W[b], dual[b])
+            pair = certify(Program(problems[int(b)], measure), W[b], dual[b])
             gap[b], rounding[b] = pair.gap if pair.tie_residual == 0 else np.inf, 0.0
         gap += rounding
         state[(state == SOLVED) & ~(gap <= tol)] = OPEN
@@ -143,9 +145,9 @@ def solve_batch(
         problem = problems[b]
         if status[b] is Status.INFEASIBLE:
             proof = FarkasCertificate(problem, dual[b].copy())
-            answer = certify(problem, measure, np.zeros(W[b].shape), dual[b])
+            answer = certify(Program(problem, measure), np.zeros(W[b].shape), dual[b])
             return Solution(problem, measure, Status.INFEASIBLE, answer, 1, 0.0, method, proof, tol)
-        answer = certify(problem, measure, W[b], dual[b])
+        answer = certify(Program(problem, measure), W[b], dual[b])
         return Solution(problem, measure, Status.OPTIMAL, answer, 1, 0.0, method, tol=tol)
 
     kind = stack.kind if isinstance(problems, ProblemBatch) else problems[0].kind

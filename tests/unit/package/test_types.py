@@ -13,7 +13,7 @@ from attsvm.core import types
 from attsvm.core.norms.lookup import BY_NAME
 from attsvm.nn.losses import _BY_NAME as LOSSES
 from attsvm.solvers.common.regularisation import LOSSES as SHORTFALLS
-from attsvm.solvers.solving import METHODS
+from attsvm.solvers.options import METHODS
 from attsvm.training import OPTIMIZERS
 from attsvm.training.schedule import _BY_NAME as SCHEDULES
 
