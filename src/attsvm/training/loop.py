@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from attsvm.core.kernels import Stopwatch
-from attsvm.core.types import Backend, LossName, Numerics, OptimizerName, Parameterization
+from attsvm.core.types import Backend, LossName, Numerics, Parameterization
 from attsvm.data.token_data import TokenData
 from attsvm.nn.losses import Loss
 from attsvm.training.batches import Batches, entropy_of
@@ -19,6 +19,7 @@ from attsvm.training.embeddings import Vocabulary
 from attsvm.training.foreign import Factory
 from attsvm.training.objective import Objective
 from attsvm.training.recording import record_steps, run
+from attsvm.training.registry import OptimizerName
 from attsvm.training.schedule import Schedule
 from attsvm.training.setup import TrainingSetup, companions_of, rule_of, start_of, weighted, with_noise, working_dtype
 from attsvm.training.trace import Trace
