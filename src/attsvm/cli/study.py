@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
 from attsvm.data.dataset import Dataset
@@ -17,6 +18,9 @@ from attsvm.platform.files import locked, take_up
 from attsvm.platform.threads import one_thread
 from attsvm.study.files import NUMBERS, PAGE, file_in_the_way
 from attsvm.study.results import Settings, Study
+
+if TYPE_CHECKING:
+    from attsvm.study.verdict import TheoryClaim
 
 DEFAULT = Path("attsvm-study")
 DIGITS = {"classes": "3-8", "query": "mean", "patch": 5, "positions": "place"}
@@ -101,28 +105,30 @@ def study(
         # Before training: Ctrl-C during a later import would prevent writing the result.
         from attsvm.report.study import write_numbers, write_study
         from attsvm.study.run import prepare, run
+        from attsvm.study.verdict import claims
 
         setup = prepare(dataset, settings)
     command = shlex.join(["attsvm", *sys.argv[1:]])
     with _locked_directory(out, overwrite) as directory, Progress() as progress:
         result = run(setup, settings, progress)
         is_stopped = progress.interrupted
+        assertions = claims(result)
         try:
             progress("Drawing the report", 1.0)
             with one_thread():
-                page = write_study(result, directory, command)
+                page = write_study(result, assertions, directory, command)
         except OSError as error:  # such as a full disk: the results are at least on the terminal
-            _say(result)
+            _say(result, assertions)
             with refusing():
                 raise error from None
         except KeyboardInterrupt:  # a second Ctrl-C gives up the pictures and keeps the numbers
             try:
-                numbers = write_numbers(result, directory, command)
+                numbers = write_numbers(result, assertions, directory, command)
             finally:
-                _say(result)
+                _say(result, assertions)
             print(f"Numbers: {numbers}")
             return Exit.INTERRUPTED
-    _say(result)
+    _say(result, assertions)
     print(f"Report: {page}")
     return Exit.INTERRUPTED if is_stopped else Exit.DONE
 
@@ -231,16 +237,15 @@ def _read_table(
     return from_vectors(texts, reduced, (note,), spans)
 
 
-def _say(result: Study) -> None:
+def _say(result: Study, assertions: list[TheoryClaim]) -> None:
     from attsvm.study.headline import cautions, headline
-    from attsvm.study.verdict import claims
 
-    print(headline(result))
+    print(headline(result, assertions))
     if not result.complete:
         print("  ! Stopped early; what follows rests on the stages done by then.")
     for caution in cautions(result):
         print(f"  ! {caution}")
-    for claim in claims(result):
+    for claim in assertions:
         print(f"  {MARKS[claim.holds]} {claim.sentence}")
         if claim.remedy:
             print(f"      {claim.remedy}")

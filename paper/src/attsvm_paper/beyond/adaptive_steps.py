@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from attsvm.core.types import OptimizerName
 from attsvm_paper.engine.experiment import Effort, Experiment
 from attsvm_paper.judging.verdict import Row, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from attsvm.training.optimisers.registry import OptimizerName
 
 NAME = "adaptive-steps"
 SETTINGS = ("orthogonal", "gaussian")
