@@ -9,6 +9,7 @@
 * *many rows*: far more constraints than W has entries, digits among them;
 * *label noise*: one input in a hundred repeated under another label, hard margins;
 * *sharp*: families of tests/problems.py to a gap of 1e-12;
+* *sharpest*: badly scaled and planted data to a gap of 1e-13;
 * *large C*: contradicted data of tests/problems.py with C from 1e4 to 1e7;
 * *regularised*: random norms, C, losses and priors, as benchmarks/undecided.py draws them.
 """
@@ -140,6 +141,16 @@ def of_sharp() -> Iterator[Instance]:
                 yield Instance(label, make, _as_norm(norm), {"tol": 1e-12})
 
 
+def of_sharpest() -> Iterator[Instance]:
+    """Yield data of very different scales to a gap below the rounding of W's margins."""
+    for family in ("badly_scaled", "planted"):
+        for size in ((6, 8, 10), (15, 15, 20), (30, 10, 8)):
+            for norm in ("frobenius", "nuclear", "max", "1.5"):
+                make = partial(_of_family, family, size, 11)
+                label = " ".join(["sharpest", family, *map(str, size), norm])
+                yield Instance(label, make, _as_norm(norm), {"tol": 1e-13})
+
+
 @cache
 def _successors(words: int, dimensions: int) -> tuple[np.ndarray, np.ndarray]:
     """Vectors (n, d) of the most frequent words of the pages of docs/, and which of them follow, (n, words)."""
@@ -229,6 +240,7 @@ SUITES: dict[str, Callable[[], Iterator[Instance]]] = {
     "many rows": of_many_rows,
     "label noise": of_label_noise,
     "sharp": of_sharp,
+    "sharpest": of_sharpest,
     "large C": of_large_C,
     "regularised": of_regularised,
 }

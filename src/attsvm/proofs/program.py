@@ -5,7 +5,7 @@ It is the convex program of :mod:`attsvm.proofs.objective`, in the coordinates o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +15,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.proofs.objective import HARD_MARGIN, Regularisation, Terms
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Program:
     """A convex program: the objective is minimised subject to the constraints of a problem.
 
@@ -25,26 +25,25 @@ class Program:
     norm : Norm
     regularisation : Regularisation
         Losses or a prior in addition to the norm; none by default.
+    prior : ndarray, shape (d, dz), or None
+        The matrix that W stays near; None for zero.
+    plain : bool
+        Whether the norm alone is minimised.
     """
 
     problem: SelectionProblem
     norm: Norm
     regularisation: Regularisation = HARD_MARGIN
+    prior: np.ndarray | None = field(init=False)
+    plain: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.prior, self.plain = self.regularisation.prior, self.regularisation.plain
 
     @cached_property
     def terms(self) -> Terms:
         """Terms of the objective, computed once."""
         return self.regularisation.terms(self.problem, self.norm)
-
-    @property
-    def prior(self) -> np.ndarray | None:
-        """The matrix (d, dz) that W stays near; None for zero."""
-        return self.regularisation.prior
-
-    @property
-    def plain(self) -> bool:
-        """Whether the norm alone is minimised."""
-        return self.regularisation.plain
 
     @property
     def origin(self) -> np.ndarray:

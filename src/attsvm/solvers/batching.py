@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -84,7 +84,7 @@ def solve_batch(
     'OPTIMAL'
     """
     watch = Stopwatch()
-    setup = BatchSetup.of(problems, norm, tol)
+    setup = BatchSetup(problems, norm, tol)
     if scheduler is None:
         setup.solve_compiled()
         setup.solve_singly()
@@ -96,20 +96,10 @@ def solve_batch(
 
 @dataclass(frozen=True, eq=False)
 class CompiledCall:
-    """The compiled call that solves a stack, and what it costs.
+    """The compiled call that solves a stack.
 
-    Attributes
-    ----------
-    solve_stack : callable
-    entry : kernel
-        Compiled when ``solve_stack`` first runs.
-    options : tuple
-        Arguments after the problems.
-    work : float
-        Operations per instance.
-    spared_work : float
-        Operations per instance of the method in memory, which runs while the kernel is not compiled.
-    method : str
+    ``work`` is its number of operations per instance, ``spared_work`` the number of the method in memory, which runs
+    while the kernel ``entry`` is not compiled.
     """
 
     solve_stack: Callable[..., None]
@@ -140,60 +130,22 @@ class CompiledCall:
         return compiles(self.entry, operations) and not spares(self.entry, operations, count * self.spared_work)
 
 
-@dataclass(eq=False)
 class BatchSetup:
-    """A batch, the compiled call of its norm, and the arrays of its answers.
+    """A batch, the compiled call of its norm, and the arrays of its answers."""
 
-    Attributes
-    ----------
-    problems : ProblemBatch, or a sequence of SelectionProblem
-        As given.
-    stack : ProblemBatch
-    norm : Norm
-    tol : float
-    compiled : CompiledCall or None
-    W, dual, margins, objective, gap : ndarray, shapes (B, d, dz), (B, n, T), (B, n, T), (B,) and (B,)
-    state : ndarray of int, shape (B,)
-        How the compiled call ended.
-    singles : dict of int to Solution
-        Answers to the instances that were solved one by one.
-    """
-
-    problems: ProblemBatch | Sequence[SelectionProblem]
-    stack: ProblemBatch
-    norm: Norm
-    tol: float
-    compiled: CompiledCall | None
-    W: np.ndarray
-    dual: np.ndarray
-    margins: np.ndarray
-    objective: np.ndarray
-    gap: np.ndarray
-    state: np.ndarray
-    singles: dict[int, Solution] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, problems: ProblemBatch | Sequence[SelectionProblem], norm: AnyNorm, tol: float) -> BatchSetup:
-        """Stack the problems, and allocate their answers."""
-        measure = get_norm(norm)
+    def __init__(self, problems: ProblemBatch | Sequence[SelectionProblem], norm: AnyNorm, tol: float) -> None:
         if not 0 < tol < 1:
             raise ValueError(f"tol is {tol!r}; a number between 0 and 1 was expected.")
-        stack = problems if isinstance(problems, ProblemBatch) else _stack(problems)
-        B, n, T, d = stack.tokens.shape
-        dz = stack.queries.shape[2]
-        return cls(
-            problems=problems,
-            stack=stack,
-            norm=measure,
-            tol=tol,
-            compiled=CompiledCall.of(measure, tol, (n, T, d, dz)),
-            W=np.empty((B, d, dz)),
-            dual=np.empty((B, n, T)),
-            margins=np.empty((B, n, T)),
-            objective=np.empty(B),
-            gap=np.empty(B),
-            state=np.zeros(B, dtype=np.int64),
-        )
+        self.problems, self.norm, self.tol = problems, get_norm(norm), tol
+        self.stack = problems if isinstance(problems, ProblemBatch) else _stack(problems)
+        B, n, T, d = self.stack.tokens.shape
+        dz = self.stack.queries.shape[2]
+        self.compiled = CompiledCall.of(self.norm, tol, (n, T, d, dz))
+        self.W, self.dual, self.margins = np.empty((B, d, dz)), np.empty((B, n, T)), np.empty((B, n, T))
+        self.objective, self.gap = np.empty(B), np.empty(B)
+        self.state = np.zeros(B, dtype=np.int64)
+        # Answers to the instances that are solved one by one.
+        self.singles: dict[int, Solution] = {}
 
     def solve_compiled(self) -> None:
         """Solve all instances in compiled calls, if that pays; those without a certificate stay open."""

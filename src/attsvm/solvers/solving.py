@@ -168,7 +168,8 @@ def solve(
             raise ValueError("method and warm_start are for problems in memory; neither was expected with shards.")
         limits: dict[str, Any] = {"max_iter": max_iter, "time_limit": time_limit, "callback": callback}
         return solve_shards(problem, norm, tol=tol, **limits, verbose=verbose, C=C, loss=loss, prior=prior, **shards)
-    _refuse(shards)
+    if shards:
+        _refuse(shards)
     if not isinstance(problem, SelectionProblem):
         raise ValueError(f"problem has type {type(problem).__name__}; a SelectionProblem was expected.")
     measure = get_norm(norm)

@@ -74,7 +74,7 @@ class Norm(ABC):
         --------
         >>> from attsvm import norms
         >>> norms.Mixed.from_words("rows", 2.0, 1.0)
-        <norm rows-2-1>
+        <norm l_2,1 of rows>
         """
         return cls(*parts)
 
