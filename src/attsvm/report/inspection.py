@@ -282,7 +282,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
         index = pages.get_template("inspection.html.j2").render(
             found=inspection, record=record, measures=table, page_name=page_name, percent=percent,
             version=record["attsvm"], grid=grid, refusals=refusals(inspection), short=SHORT, hues=HUES,
-            noun=noun, terms=TERMS, cell=cell, distinction=distinction, permuted=_permuted,
+            noun=noun, terms=TERMS, cell=cell, distinction=distinction,
             many=any(len(heads) > MOST_NUMBERS for heads in grid.values()),
         )  # fmt: skip
         (beside / "index.html").write_text(index, encoding="utf-8")
@@ -292,7 +292,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
             after = page_name(inspection.heads[place + 1]) if place + 1 < len(inspection.heads) else None
             page = template.render(
                 found=inspection, head=head, before=before, after=after, percent=percent, version=record["attsvm"],
-                offsets=_offsets(head), word=partial(_word, marked=_has_marks(head)), drawn=draw, noun=noun, cell=cell,
+                offsets=_offsets(head), word=partial(_word, marked=_has_marks(head)), drawn=draw, noun=noun, chip=chip,
             )  # fmt: skip
             (beside / "heads" / page_name(head)).write_text(page, encoding="utf-8")
         (beside / "inspect.json").write_text(
@@ -346,13 +346,14 @@ def distinction(head: HeadFinding) -> str:
     return f"{label} {percent(one.score)} (null {percent(one.standing.median)})"
 
 
-def _permuted(head: HeadFinding) -> float | None:
-    median = head.audit.null["cosine"].permuted_median
-    return median if math.isfinite(median) else None
-
-
 def cell(shade: float) -> str:
     """Colour of a cell and of its text, as CSS: white text only where its contrast is at least 4.5."""
     red, green, blue = (int(255 - span * shade) for span in (224, 165, 102))
     ink = "#fff" if shade > WHITE_FROM else "#000"
     return f"background: rgb({red},{green},{blue}); color: {ink}"
+
+
+def chip(p: float) -> tuple[float, bool]:
+    """Opacity of the blue behind a token by its attention, and whether a light page needs white text on it."""
+    opacity = round(0.9 * p**0.7, 2)
+    return opacity, opacity > WHITE_FROM

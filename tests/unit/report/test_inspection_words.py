@@ -1,4 +1,4 @@
-"""What the pages of an inspection say of heads: counts that add up, words whole, colours that can be read."""
+"""Pages of an inspection: counts that add up, whole words, colours that can be read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from attsvm.pretrained.inspection.finding import Example
 from attsvm.pretrained.selection.null import Standing
 from attsvm.pretrained.selection.types import HeadTypes, TypeScore
-from attsvm.report.inspection import WHITE_FROM, _has_marks, _word, cell, distinction, headline
+from attsvm.report.inspection import WHITE_FROM, _has_marks, _word, cell, chip, distinction, headline
 
 FAR = Standing(0.1, np.linspace(0.0, 0.3, 15), np.linspace(0.6, 0.9, 15))
 
@@ -64,19 +64,30 @@ def test_the_last_column_tells_heads_apart() -> None:
     assert distinction(head(types=types(0.1))) == "first 80 % (null 75 %)"
 
 
-def _contrast(style: str) -> float:
-    ground = [int(value) for value in re.findall(r"rgb\((\d+),(\d+),(\d+)\)", style)[0]]
-    ink = [255 * style.endswith("#fff")] * 3
+def _contrast(ground: list[float], ink: list[float]) -> float:
     light, dark = sorted((_luminance(ground), _luminance(ink)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
-def _luminance(colour: list[int]) -> float:
+def _luminance(colour: list[float]) -> float:
     """Relative luminance of an sRGB colour (WCAG 2)."""
     linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in (c / 255 for c in colour)]
     return float(np.dot((0.2126, 0.7152, 0.0722), linear))
 
 
-def test_every_shade_has_a_contrast_of_four_and_a_half() -> None:
-    shades = [*np.linspace(0.0, 1.0, 1001), WHITE_FROM]
-    assert min(_contrast(cell(shade)) for shade in shades) >= 4.5
+BLACK, WHITE, DARK_PAGE = [0.0] * 3, [255.0] * 3, [23.0, 25.0, 28.0]
+
+
+def test_every_shade_of_a_map_has_a_contrast_of_four_and_a_half() -> None:
+    for shade in [*np.linspace(0.0, 1.0, 1001), WHITE_FROM]:
+        style = cell(shade)
+        ground = [float(value) for value in re.findall(r"rgb\((\d+),(\d+),(\d+)\)", style)[0]]
+        assert _contrast(ground, WHITE if style.endswith("#fff") else BLACK) >= 4.5
+
+
+@pytest.mark.parametrize("page", [WHITE, DARK_PAGE], ids=["light", "dark"])
+def test_every_token_has_a_contrast_of_four_and_a_half(page: list[float]) -> None:
+    for p in np.linspace(0.0, 1.0, 1001):
+        opacity, strong = chip(float(p))
+        ground = [opacity * blue + (1 - opacity) * under for blue, under in zip((31, 90, 153), page, strict=True)]
+        assert _contrast(ground, WHITE if strong or page is DARK_PAGE else BLACK) >= 4.5

@@ -236,7 +236,7 @@ class AttentionMonitor:
             known = ", ".join(name for name in rows[0][1] if name not in _NAMES)
             raise ValueError(f"number is {number!r}; one of head {layer}.{head} was expected: {known}.")
         if self.records and not rows:
-            raise ValueError(f"there is no head {layer}.{head} in the records.")
+            raise ValueError(f"head is {layer}.{head}; one of the records was expected.")
         return [(step, one[number]) for step, one in rows if number in one]
 
     def _begin(self, number: int) -> None:

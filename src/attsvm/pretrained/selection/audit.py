@@ -60,7 +60,7 @@ class MarginAudit(Worded):
     >>> head = pretrained.example_head()
     >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=4)
     >>> len(audit.null["cosine"].draws), type(audit.better_than_null).__name__
-    (4, 'bool')
+    (2, 'bool')
     """
 
     queries: int

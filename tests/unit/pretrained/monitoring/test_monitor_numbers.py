@@ -248,7 +248,7 @@ def test_a_number_that_no_head_has_is_refused() -> None:
         model(input_ids=texts())
     with pytest.raises(ValueError, match=r"number is 'logit'; one of head 0.0 was expected: non_finite, max_logit, "):
         monitor.series("logit", 0, 0)
-    with pytest.raises(ValueError, match=r"there is no head 0.2"):
+    with pytest.raises(ValueError, match=r"head is 0.2; one of the records"):
         monitor.series("norm", 0, 2)
     assert flat(monitor.records[0])["attention/norm"] == max(row["norm"] for row in monitor.records[0]["heads"])
 
