@@ -105,7 +105,7 @@ FOLDERS |= {
     "check": [UNIT + "proofs"],
     "compile": [UNIT + "platform"],
 }
-FOLDERS |= {"report": [UNIT + "study"], "norms": [UNIT + "core"]}
+FOLDERS |= {"report": [UNIT + "report", UNIT + "study"], "norms": [UNIT + "core"]}
 FOLDERS["experiments"] = [UNIT + "package/test_distributions.py"]
 FOLDERS |= {name: [f"{UNIT}study/test_{name}.py"] for name in ("estimator", "margin_classifier")}
 FOLDERS["core"] = [*FOLDERS["core"], UNIT + "solvers/test_solve_options.py", UNIT + "solvers/test_separable.py"]

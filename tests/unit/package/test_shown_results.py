@@ -155,7 +155,7 @@ FRAMES: dict[str, tuple[Callable[[Any], int], str]] = {
     "RegularizationPath": (lambda path: len(path.radius), "loss"),
     "Attribution": (lambda split: len(split.components), "queries"),
     "AttributionCheck": (lambda check: 6 * len(check.components), "flipped"),
-    "MarginAudit": (lambda audit: len(audit.directions) + len(audit.null["cosine"].draws) + 1, "cosine"),
+    "MarginAudit": (lambda audit: len(audit.directions) + 2 * len(audit.null["cosine"].draws) + 1, "cosine"),
 }
 
 
