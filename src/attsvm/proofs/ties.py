@@ -26,6 +26,9 @@ from attsvm.proofs.tie_moves import TieEquations, exact_move, margins_of
 
 # Number of ties above which the Gram matrix is not formed.
 GRAM_TIES = 2000
+# Bound on the square of the smallest singular value above which it is not improved: the square is at most one, and the
+# move at most twice as long.
+OWN_SHARE = 0.25
 # Number of ties, and numbers per equation, up to which the exact solution takes milliseconds.
 FEW_TIES, FEW_NUMBERS = 24, 4000
 
@@ -109,7 +112,10 @@ def _smallest_square(ties: Rows) -> float:
     if k > d * ties.queries.shape[1]:
         return 0.0
     delta, queries, lengths, floor = ties.delta.high, ties.queries, ties.lengths, math.inf
-    for block in _connected(queries, ties.group):
+    blocks = _connected(queries, ties.group)
+    if (own := _smallest_own_part(delta, blocks)) >= OWN_SHARE:
+        return own
+    for block in blocks:
         floor = min(floor, _smallest_square_of_block(delta[block], queries[block], lengths[block]))
         if floor == 0.0:
             break
@@ -127,6 +133,24 @@ def _connected(queries: np.ndarray, group: np.ndarray) -> list[np.ndarray]:
     block = connected_components(graph, directed=False)[1][group]
     order = np.argsort(block, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(block[order])) + 1)
+
+
+def _smallest_own_part(delta: np.ndarray, blocks: list[np.ndarray]) -> float:
+    """Bound it by the entries of differences (k, d) on axes that no other equation of the block has; 0 without any.
+
+    On such an axis, the sum of multiples of the block's equations has that equation's multiple alone. Words that tie
+    after a one-hot context have an axis each, and need no factorisation.
+    """
+    k, d = delta.shape
+    number = np.empty(k, dtype=np.int64)
+    for i, block in enumerate(blocks):
+        number[block] = i
+    row, axis = np.nonzero(delta)
+    place = number[row] * d + axis
+    alone = np.bincount(place)[place] == 1
+    squares = (delta[row, axis] / row_lengths(delta)[row]) ** 2
+    own = np.bincount(row[alone], weights=squares[alone], minlength=k)
+    return float(own.min()) * (1.0 - gamma(d + 16))
 
 
 def _smallest_square_of_block(delta: np.ndarray, queries: np.ndarray, lengths: np.ndarray) -> float:

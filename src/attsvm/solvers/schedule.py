@@ -86,6 +86,8 @@ LARGE_SUPPORT = 400
 """Active constraints; above this number Newton on the face waits for one target more."""
 WHOLE_SET = 250
 """Constraints; up to this number all are in the nuclear norm's first working set."""
+CENTRAL_OPERATIONS = 1_000_000
+"""Operations of a step; up to this number a soft margin in the Frobenius norm is first tried by one compiled call."""
 COMPILED_CONSTRAINTS = 250
 """Constraints; above this number Newton on the face runs in NumPy instead of compiled loops."""
 FEW_PRODUCTS = 4000
