@@ -24,6 +24,7 @@ ROOT = {
     "compile": "core",
     "functional": "core",
     "norms": "core",
+    "attention_classifier": "study",
     "estimator": "study",
     "margin_classifier": "study",
     "experiments": "cli",
