@@ -43,6 +43,7 @@ def study(
     text: str | None = None,
     label: str | None = None,
     model: str | None = None,
+    bag: str | None = None,
 ) -> int:
     """Train attention on a data set and compare it with the SVM of the tokens it selects.
 
@@ -53,7 +54,7 @@ def study(
     data
         "digits" (scikit-learn's 8x8 images, cut into 2x2-pixel patches); a .npz file with tokens (n, T, d), queries
         (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T) and head (d,); or a .csv or .tsv file of labelled
-        texts.
+        texts, or of instances in labelled bags.
     out
         The directory to write, which must not contain a study. By default attsvm-study, or attsvm-study-2 and so on if
         it exists: studies are neither lost nor mixed.
@@ -85,12 +86,15 @@ def study(
     text
         Texts only, required: the name of the column of texts.
     label
-        Texts only, required: the name of the column of labels, which has two values.
+        Texts and bags only, required: the name of the column of labels, which has two values.
     model
         Texts only: folder or hub name of a transformers model whose last hidden states are the tokens. By default words
         are tokens, with vectors fitted on the file.
+    bag
+        Tables of instances, one per row: the name of the column that names the bag of each. Other columns of numbers
+        are features.
     """
-    columns = {"text": text, "label": label, "model": model}
+    columns = {"text": text, "label": label, "model": model, "bag": bag}
     options = {"classes": classes, "query": query, "patch": patch, "positions": positions}
     with refusing():
         settings = Settings(train, steps, lr, seed, shuffles, time_limit, max_steps)
@@ -180,7 +184,36 @@ def _refuse_foreign(options: dict[str, str | int]) -> None:
 
 
 def _read_table(
-    data: str, classes: str | None, train: int | None, text: str | None, label: str | None, model: str | None
+    data: str,
+    classes: str | None,
+    train: int | None,
+    text: str | None,
+    label: str | None,
+    model: str | None,
+    bag: str | None,
+) -> Dataset:
+    if label is None or (text is None) == (bag is None) or (bag is not None and model is not None):
+        raise BadInput(
+            f"{data} needs --label with --text or with --bag; the names of its columns of labels and of texts, or of "
+            "bags of instances, were expected."
+        )
+    pair = None
+    if classes is not None:
+        first, comma, second = classes.partition(",")
+        if not comma or "," in second:
+            raise BadInput(
+                f"--classes is {classes!r}; two labels with a comma between, such as good,bad, were expected."
+            )
+        pair = first.strip(), second.strip()
+    if bag is not None:
+        from attsvm.data.bag_table import read_bag_table
+
+        return read_bag_table(data, bag, label, pair)
+    return _read_texts(data, str(text), label, pair, train, model)
+
+
+def _read_texts(
+    data: str, text: str, label: str, pair: tuple[str, str] | None, train: int | None, model: str | None
 ) -> Dataset:
     from attsvm.data.table import read_texts
     from attsvm.data.text import (
@@ -193,16 +226,6 @@ def _read_table(
         word_dataset,
     )
 
-    if text is None or label is None:
-        raise BadInput(f"{data} needs --text and --label; the names of its columns of texts and labels were expected.")
-    pair = None
-    if classes is not None:
-        first, comma, second = classes.partition(",")
-        if not comma or "," in second:
-            raise BadInput(
-                f"--classes is {classes!r}; two labels with a comma between, such as good,bad, were expected."
-            )
-        pair = first.strip(), second.strip()
     texts = read_texts(data, text, label, pair)
     most = MOST_ROWS if train is None else max(MOST_ROWS, 2 * train)
     if model is None:
@@ -240,6 +263,8 @@ def _say(result: Study) -> None:
         print("  ! Stopped early; what follows rests on the stages done by then.")
     for caution in cautions(result):
         print(f"  ! {caution}")
+    if result.bags is not None:
+        print(f"  {result.bags.guarantee}")
     for claim in claims(result):
         print(f"  {MARKS[claim.holds]} {claim.sentence}")
         if claim.remedy:

@@ -179,4 +179,5 @@ def bags_of_digits(count: int = 400, size: int = 9, *, classes: str = "3-8", see
             "Every sequence has the same query, the number 1: W is a prompt vector.",
         ),
         patches=Patches(strips, boxes, ink=True),
+        bags=tuple(map(str, range(count))),
     )
