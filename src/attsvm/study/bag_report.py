@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.attention_classifier import AttentionClassifier
 from attsvm.data.dataset import Dataset
 from attsvm.study.results import Accuracy, BagReport, DecidingInstance, Settings, Setup
 
@@ -25,6 +24,9 @@ def report_bags(setup: Setup, settings: Settings) -> BagReport:
         Of data with names of bags.
     settings : Settings
     """
+    # The classifier is built on this package, which imports this module.
+    from attsvm.attention_classifier import AttentionClassifier
+
     train, test = setup.train, setup.test
     models: dict[str, Any] = {
         final: AttentionClassifier(final=final, time_limit=settings.time_limit, random_state=settings.seed)
