@@ -21,6 +21,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 
+from attsvm.core.extras import extra_for
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.types import AnyNorm
 from attsvm.data.token_data import TokenData
@@ -141,9 +142,10 @@ def train_bags(bags: TokenData, weights: np.ndarray, decay: float, steps: int) -
     steps : int
         Number of steps of W in all.
     """
-    import torch
+    with extra_for("attsvm.AttentionClassifier"):
+        import torch
 
-    from attsvm.training import train
+        from attsvm.training import train
 
     labels, tokens, mask = np.asarray(bags.labels), np.asarray(bags.tokens), bags.mask
     W = np.zeros((bags.d, 1))

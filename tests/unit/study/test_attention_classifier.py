@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -190,6 +192,11 @@ def test_attention_on_digits_beats_the_mean() -> None:
     uniform = AttentionClassifier(cv=None, decay=1e-3).fit(bags[:200].mean(axis=1), y[:200])
     # Standard errors of both are below .05.
     assert model.score(bags[200:], y[200:]) > uniform.score(bags[200:].mean(axis=1), y[200:]) + 0.1
+
+
+def test_it_may_be_the_first_import() -> None:
+    """Studies of bags use the classifier, which is built on parts of a study."""
+    subprocess.run([sys.executable, "-c", "from attsvm import AttentionClassifier"], check=True)
 
 
 @pytest.mark.parametrize(
