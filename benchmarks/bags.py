@@ -31,11 +31,12 @@ from sklearn.metrics import roc_auc_score  # noqa: E402
 from sklearn.model_selection import GridSearchCV, StratifiedKFold  # noqa: E402
 from sklearn.svm import SVC  # noqa: E402
 
+from attsvm.study.witness_svm import MOST_ROUNDS, PRICE, witness_svm  # noqa: E402
+
 Bags = list[np.ndarray]
 Method = Callable[[Bags, np.ndarray, Bags], np.ndarray]
 
 FOLDS, DRAWS = 10, 2000
-PRICE, MOST_ROUNDS = 10.0, 20
 # Learning rate and weight decay of Ilse et al., Table 8; momentum .9, 100 epochs, one bag per step.
 ABMIL = {"musk1": (5e-4, 5e-3), "musk2": (5e-4, 3e-2), "elephant": (1e-4, 5e-3)}
 EPOCHS, MOMENTUM, WIDTHS = 100, 0.9, (256, 128, 64)
@@ -65,34 +66,23 @@ def mean_instance(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
 def mi_svm(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
     """Classify instances, labels of positive bags imputed in turn with the SVM; a bag scores as its best instance."""
     X, owner = np.concatenate(train), np.repeat(np.arange(len(train)), [len(bag) for bag in train])
-    labels = y[owner].copy()
+    labels = y[owner]
+    model = SVC(C=PRICE, class_weight="balanced")
     for _ in range(MOST_ROUNDS):
-        model = SVC(C=PRICE, class_weight="balanced").fit(X, labels)
-        scores = model.decision_function(X)
+        scores = model.fit(X, labels).decision_function(X)
         imputed = np.where(y[owner] == 1, (scores > 0).astype(int), 0)
         for bag in np.flatnonzero(y):
             rows = np.flatnonzero(owner == bag)
-            if not imputed[rows].any():
-                imputed[rows[scores[rows].argmax()]] = 1
+            imputed[rows[scores[rows].argmax()]] = 1
         if (imputed == labels).all():
             break
         labels = imputed
     return np.array([model.decision_function(bag).max() for bag in test])
 
 
-def witness_svm(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
+def mi_svm_of_witnesses(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
     """Classify one witness of each positive bag against all instances of negative bags (MI-SVM)."""
-    negative = np.concatenate([bag for bag, label in zip(train, y, strict=True) if not label])
-    positive = [bag for bag, label in zip(train, y, strict=True) if label]
-    witnesses = np.array([bag.mean(axis=0) for bag in positive])
-    chosen: list[int] = []
-    for _ in range(MOST_ROUNDS):
-        X, labels = np.concatenate([witnesses, negative]), np.arange(len(witnesses) + len(negative)) < len(witnesses)
-        model = SVC(C=PRICE, class_weight="balanced").fit(X, labels)
-        places = [int(model.decision_function(bag).argmax()) for bag in positive]
-        if places == chosen:
-            break
-        chosen, witnesses = places, np.array([bag[t] for bag, t in zip(positive, places, strict=True)])
+    model = witness_svm(train, y == 1)
     return np.array([model.decision_function(bag).max() for bag in test])
 
 
@@ -168,7 +158,7 @@ def methods(name: str) -> dict[str, Method]:
         'AttentionClassifier, final="svm"': ours("svm"),
         "mean instance": mean_instance,
         "mi-SVM": mi_svm,
-        "MI-SVM": witness_svm,
+        "MI-SVM": mi_svm_of_witnesses,
         "MILES": miles,
         "ABMIL": abmil(name),
     }

@@ -52,7 +52,8 @@ def study(
     Parameters
     ----------
     data
-        "digits" (scikit-learn's 8x8 images, cut into 2x2-pixel patches); a .npz file with tokens (n, T, d), queries
+        "bags" (sequences of scikit-learn's digits of which one decides); "patches", also "digits" (the same 8x8 images,
+        cut into 2x2-pixel patches); a .npz file with tokens (n, T, d), queries
         (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T) and head (d,); or a .csv or .tsv file of labelled
         texts, or of instances in labelled bags.
     out
@@ -167,12 +168,19 @@ def _read_data(data: str, options: dict[str, str | int], columns: dict[str, str 
     flags = [f"--{name}" for name, value in columns.items() if value is not None]
     if flags:
         raise BadInput(f"{' and '.join(flags)} can only be given with a table; a .csv or .tsv file was expected.")
-    if data == "digits":
+    if data in ("digits", "patches"):
         from attsvm.data.digits import digits
 
         return digits(**options)  # type: ignore[arg-type]
+    if data == "bags":
+        from attsvm.data.digits import bags_of_digits
+
+        _refuse_foreign(options)
+        return bags_of_digits()
     if Path(data).suffix != ".npz":
-        raise BadInput(f"{data!r} is no data set; 'digits' or the path of a .npz, .csv or .tsv file was expected.")
+        raise BadInput(
+            f"{data!r} is no data set; 'bags', 'patches' or the path of a .npz, .csv or .tsv file was expected."
+        )
     _refuse_foreign(options)
     return read_dataset(data)
 

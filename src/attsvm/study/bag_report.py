@@ -8,6 +8,7 @@ import numpy as np
 
 from attsvm.data.dataset import Dataset
 from attsvm.study.results import Accuracy, BagReport, DecidingInstance, Settings, Setup
+from attsvm.study.witness_svm import witness_svm
 
 FINALS = {
     "attention": "attention and head trained together",
@@ -39,9 +40,28 @@ def report_bags(setup: Setup, settings: Settings) -> BagReport:
         right = shares[1] if len(shares) > 1 else None
         share = None if right is None else float(right.mean())
         accuracies.append(Accuracy(f"bags_{final}", FINALS[final], float(shares[0].mean()), share, right))
+    accuracies.append(_witnesses(train, test))
     model = models["attention"]
     held_out = {} if test is None else {"X": test.tokens.tokens, "mask": test.mask}
     return BagReport(model.guarantee(**held_out, names=train.bags), _instances(model, train), tuple(accuracies))
+
+
+def _witnesses(train: Dataset, test: Dataset | None) -> Accuracy:
+    """Accuracy of the MI-SVM, for which the bags of the first class are those with a positive instance."""
+
+    def bags_of(data: Dataset) -> list[np.ndarray]:
+        return [bag[shown] for bag, shown in zip(data.tokens.tokens, data.mask, strict=True)]
+
+    model = witness_svm(bags_of(train), train.tokens.labels > 0)
+
+    def right(data: Dataset) -> np.ndarray:
+        scores = np.array([model.decision_function(bag).max() for bag in bags_of(data)])
+        return (scores > 0) == (data.tokens.labels > 0)
+
+    held_out = None if test is None else right(test)
+    share = None if held_out is None else float(held_out.mean())
+    label = "MI-SVM, which knows no attention: one witness per bag"
+    return Accuracy("bags_witness_svm", label, float(right(train).mean()), share, held_out)
 
 
 def _right(model: Any, data: Dataset) -> np.ndarray:

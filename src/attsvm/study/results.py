@@ -301,7 +301,7 @@ class BagReport:
     instances : tuple of DecidingInstance
         By margin: the selection that the least change of W would alter comes first.
     accuracies : tuple of Accuracy
-        Of the classifier, with the trained attention and with the certified W.
+        Of the classifier, with the trained attention and with the certified W, and of the MI-SVM.
     """
 
     guarantee: str

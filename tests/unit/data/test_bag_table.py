@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from attsvm.data.bag_table import read_bag_table
+from attsvm.data.digits import bags_of_digits
 from attsvm.study import Settings, study
 from attsvm.study.words import nouns
 
@@ -82,3 +84,22 @@ def test_a_study_of_bags_lists_the_nearest_selections_first(tmp_path: Path) -> N
     shares = {row.key: row.test for row in found.accuracies}
     assert shares["bags_attention"] is not None
     assert shares["bags_attention"] > 0.7
+    assert shares["bags_witness_svm"] is not None
+
+
+def test_bags_of_digits_hold_one_deciding_digit_each() -> None:
+    data = bags_of_digits(40, 5, seed=1)
+    pixels, digit = load_digits(return_X_y=True)
+    names = {(row / 16.0).tobytes(): int(name) for row, name in zip(pixels, digit, strict=True)}
+    for tokens, label in zip(data.tokens.tokens, data.tokens.labels, strict=True):
+        drawn = [names[token.tobytes()] for token in tokens]
+        assert drawn.count(3) == (label > 0)
+        assert drawn.count(8) == (label < 0)
+    assert data.patches is not None
+    row, column, height, width = data.patches.boxes[2]
+    patch = data.patches.images[7, row : row + height, column : column + width]
+    np.testing.assert_array_equal(patch.ravel(), data.tokens.tokens[7, 2])
+    with pytest.raises(
+        ValueError, match=r"^classes is 'odd-even'; two different digits such as '3-8' were expected\.$"
+    ):
+        bags_of_digits(classes="odd-even")
