@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from attsvm.study.excerpts import excerpts, frequent
 from attsvm.study.files import FIGURE_SUFFIXES, FIGURES, NUMBERS, PAGE, listed_files
 from attsvm.study.headline import cautions, headline, headline_parts, outcomes
 from attsvm.study.numbers import accuracy_lines, quantities, series
-from attsvm.study.results import Study
+from attsvm.study.results import BagReport, Study
 from attsvm.study.verdict import TRAINED, TheoryClaim
 from attsvm.study.words import nouns
 
@@ -46,10 +47,16 @@ def verdict(study: Study, assertions: Sequence[TheoryClaim], command: str, files
         "claims": [asdict(claim) for claim in assertions],
         "quantities": quantities(study),
         "series": series(study),
+        "bags": None if study.bags is None else _bags(study.bags),
         "seconds": round(study.seconds, 2),
         "versions": versions(),
         "files": list(files),
     }
+
+
+def _bags(bags: BagReport) -> dict[str, Any]:
+    instances = [asdict(one) | {"margin": one.margin if isfinite(one.margin) else None} for one in bags.instances]
+    return {"guarantee": bags.guarantee, "instances": instances}
 
 
 # Terms that the page explains, from the documentation's glossary.
@@ -76,6 +83,7 @@ def render(study: Study, assertions: Sequence[TheoryClaim], command: str, charts
             tiles=tiles(study),
             claims=assertions,
             pictures=charts,
+            bags=study.bags,
             excerpts=[] if run is None else excerpts(study, run),
             frequent={} if run is None else frequent(train, run.selected),
             trained="" if run is None else TRAINED[run.parameterization][0],

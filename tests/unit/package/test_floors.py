@@ -25,6 +25,7 @@ ROOT = {
     "compile": "platform",
     "functional": "core",
     "norms": "core",
+    "attention_classifier": "study",
     "estimator": "study",
     "margin_classifier": "study",
     "experiments": "cli",
