@@ -17,16 +17,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from attsvm.core.types import OptimizerName
-from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm.plots.style import QUIET, house_style
+from attsvm.training import train
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, share_verdict
+from attsvm_paper.judging.grouping import by, column, having
+from attsvm_paper.judging.statistics import bootstrap_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm_paper.plots.experiments import Curve, draw_curve, grid, own_legend
+from attsvm_paper.published.instances import draw_with, start_seeds
 
 NAME = "adaptive-steps"
 SETTINGS = ("orthogonal", "gaussian")
@@ -85,9 +91,6 @@ def draw_data(
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train from random starts; one row per seed with its end and its rates."""
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw_with, start_seeds
-
     instances = draw_with(seeds, lambda rng: draw_data(rng, config.setting, config.n, config.T, config.d))
     d = instances.data.d
     starts = np.stack([np.random.default_rng(int(seed)).standard_normal((d, d)) for seed in start_seeds(seeds)])
@@ -120,10 +123,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report where runs end, and the rates."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict
-    from attsvm_paper.judging.grouping import by, column
-
     results = []
     for (setting, rule, n, T, d), cell in by(rows, "setting", "rule", "n", "T", "d").items():
         where = f"{rule} steps, {setting} data, n={n}, T={T}" + (f", d={d}" if setting == "gaussian" else "")
@@ -150,11 +149,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw end, rate and sparsification of every rule, both settings next to each other."""
-    from attsvm.plots.style import QUIET, house_style
-    from attsvm_paper.judging.grouping import by, column, having
-    from attsvm_paper.judging.statistics import bootstrap_interval
-    from attsvm_paper.plots.experiments import Curve, draw_curve, grid, own_legend
-
     panels = (
         ("share", "margin at the end", "share of the largest"),
         ("rate", "rate", "slope over log steps"),
@@ -186,20 +180,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         if axes.ravel()[0].get_legend_handles_labels()[1]:
             own_legend(axes.ravel()[0])
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Adaptive steps where convergence is global",
-    source="arXiv 2402.05738",
-    claim="In settings of global convergence normalised and Polyak steps approach the SVM like 1/k, plain ones slower.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("setting", "n", "T", "d"),
-    # Processor time divided by two.
-    minutes={"quick": 0.1, "full": 2.0},
-    batch=12,
-)

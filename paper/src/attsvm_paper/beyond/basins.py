@@ -11,16 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from attsvm.plots.style import house_style, is_wide, legend_below
+from attsvm.theory import Landscape, Trial, explore, map_basins
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, share_verdict
+from attsvm_paper.judging.grouping import by
+from attsvm_paper.judging.statistics import bootstrap_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from attsvm.theory import Landscape, Trial
+from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, value_axis
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "basins"
 DIMENSIONS = (2, 3, 4, 5, 6, 8, 12, 16)
@@ -58,11 +63,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Enumerate the selections of every instance; train from starts at every scale, or from a plane of starts."""
-    import numpy as np
-
-    from attsvm.theory import Trial, explore, map_basins
-    from attsvm_paper.published.instances import draw, start_seeds
-
     instances = draw(seeds, config.n, config.T, config.d)
     rows: list[Row] = []
     for b, (seed, start) in enumerate(zip(np.asarray(seeds).tolist(), start_seeds(seeds), strict=True)):
@@ -97,10 +97,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _plane(trial: Trial, landscape: Landscape, config: Config) -> list[int]:
     """Train from every point of a plane through zero and the two shortest directions; destinations row by row."""
-    import numpy as np
-
-    from attsvm.theory import map_basins
-
     basis = plane_basis([direction.W for direction in landscape.directions[:2]])
     side = np.linspace(-REACH, REACH, config.grid)
     points = np.stack([x * basis[0] + y * basis[1] for y in side for x in side])
@@ -110,8 +106,6 @@ def _plane(trial: Trial, landscape: Landscape, config: Config) -> list[int]:
 
 def plane_basis(pair: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return orthonormal matrices, the first along the first direction, the second towards the other."""
-    import numpy as np
-
     first = pair[0] / np.linalg.norm(pair[0])
     second = pair[1] - np.vdot(first, pair[1]) * first
     return first, second / np.linalg.norm(second)
@@ -119,11 +113,6 @@ def plane_basis(pair: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report local directions and the share of starts that reach the global direction, by dimension and scale."""
-    import numpy as np
-
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict
-    from attsvm_paper.judging.grouping import by
-
     results = []
     counts: dict[int, float] = {}
     shares: dict[int, np.ndarray] = {}
@@ -177,13 +166,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw local directions and basins against dimension, and planes of starts for instances with two directions."""
-    import numpy as np
-
-    from attsvm.plots.style import house_style, is_wide, legend_below
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.statistics import bootstrap_interval
-    from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, value_axis
-
     cells = {d: cell for (d,), cell in by([row for row in rows if not row["grid"]], "d").items()}
     pictures = [row for row in rows if row["grid"] and row["plane"] is not None][:PICTURES]
 
@@ -238,23 +220,4 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
 
 
 def _rgb(color: str) -> tuple[float, float, float]:
-    from matplotlib.colors import to_rgb
-
     return to_rgb(color)
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Basins of attraction",
-    source="Which start",
-    claim="With growing dimension local directions disappear and the basin of the global one fills the space.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # In one process; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.3, "full": 2.0},
-    batch=4,
-)

@@ -16,15 +16,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm.core.problem import SelectionProblem
+from attsvm.data.token_data import TokenData
+from attsvm.plots.style import house_style
+from attsvm.solvers.solving import solve
+from attsvm.training import train
+from attsvm_paper.beyond.measures import curve_of
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.grouping import by, column, having
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm_paper.plots.experiments import draw_curve, grid, own_legend, short, value_axis
+from attsvm_paper.plots.heat_maps import annotate, draw_map
 
 NAME = "benign-overfitting"
 FIELDS = ("train", "held_out", "interpolator", "feasible")
@@ -99,11 +108,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def trained(config: Config, seeds: Any) -> list[Row]:
     """Train attention; compare it with the certified interpolator on fresh sequences."""
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.data.token_data import TokenData
-    from attsvm.solvers.solving import solve
-    from attsvm.training import train
-
     rows: list[Row] = []
     for seed in seeds:
         rng = np.random.default_rng(int(seed))
@@ -131,9 +135,6 @@ def trained(config: Config, seeds: Any) -> list[Row]:
 
 def two_tokens(config: Config, seeds: Any) -> list[Row]:
     """Certify the min-norm head and attention of the benign selection, and test both on fresh sequences."""
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.solvers.solving import solve
-
     rows: list[Row] = []
     size = config.ratio * np.sqrt(config.d)
 
@@ -178,8 +179,6 @@ def threshold(cells: dict[float, float]) -> float | None:
 
 def exponents(rows: Sequence[Row]) -> list[float]:
     """Return, per trial, the slope of the log threshold over log n."""
-    from attsvm_paper.judging.grouping import by
-
     fits = []
     for (_,), own in by(rows, "trial").items():
         points = []
@@ -196,10 +195,6 @@ def exponents(rows: Sequence[Row]) -> list[float]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report training accuracy, fresh accuracy and interpolators by ratio, and the scaling of the threshold."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column, having
-
     results = []
     own = having(rows, setting="trained")
     ends = {min(row["ratio"] for row in own): "low", max(row["ratio"] for row in own): "high"} if own else {}
@@ -238,12 +233,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw accuracies over the ratio, and the phase diagram of two tokens."""
-    from attsvm.plots.style import house_style
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, column, having
-    from attsvm_paper.plots.experiments import draw_curve, grid, own_legend, short, value_axis
-    from attsvm_paper.plots.heat_maps import annotate, draw_map
-
     with house_style():
         result, axes = grid(1, 2, 2.8, "Benign overfitting in token selection", width)
         curves, plane = axes.ravel()
@@ -282,20 +271,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             plane.set_xticks(range(len(ratios)), [short(ratio) for ratio in ratios])
             plane.set_yticks(range(len(sizes)), [str(n) for n in sizes])
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Benign overfitting in token selection",
-    source="arXiv 2409.17625, 2410.07746",
-    claim="With enough signal an attention layer that fits flipped labels still reads the signal of fresh sequences.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("setting", "n", "T", "d"),
-    # Processor time divided by two; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.05, "full": 1.0},
-    batch=3,
-)

@@ -14,14 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.beyond.optimisers import RULES, rule_of
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+from matplotlib.figure import Figure
+
+from attsvm.core.correlation import correlation
+from attsvm.plots.style import house_style, is_wide, step_axis
+from attsvm.theory.tokens import SELECTED
+from attsvm.training import train
+from attsvm_paper.beyond.optimisers import RULES, rule_of, shortfall
+from attsvm_paper.beyond.power_law import exponents
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import value_verdict
+from attsvm_paper.judging.grouping import by
+from attsvm_paper.judging.statistics import bootstrap_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm_paper.plots.experiments import SERIES, grid, log_axis
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "convergence-rates"
 # Smallest difference from 1 of a correlation between float64 matrices that can be resolved.
@@ -63,22 +73,12 @@ def sweep(effort: Effort) -> list[Config]:
 
 def record_steps(steps: int) -> list[int]:
     """Four records per decade, including the end of the last decade."""
-    import numpy as np
-
     down = np.arange(0, np.log10(steps) + 1e-9, 0.25)
     return sorted({max(1, round(steps / 10**one)) for one in down})
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train and compare every record with the SVM of the tokens selected at the end."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.theory.tokens import SELECTED
-    from attsvm.training import train
-    from attsvm_paper.beyond.optimisers import shortfall
-    from attsvm_paper.published.instances import draw, start_seeds
-
     rule = rule_of(config.rule)
     instances = draw(seeds, config.n, config.T, config.d)
     trace = train(
@@ -105,10 +105,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def slope(row: Row, key: str) -> float:
     """Fit the exponent of an error over the last decade of steps, as far as float64 resolves it; otherwise NaN."""
-    import numpy as np
-
-    from attsvm_paper.beyond.power_law import exponents
-
     step, error = np.array(row["step"]), np.array(row[key])
     usable = (step >= step[-1] / 10 * 0.999) & (error > FLOOR)
     return float(exponents(error[usable], step[usable])[0]) if usable.sum() >= 3 else float("nan")
@@ -116,12 +112,6 @@ def slope(row: Row, key: str) -> float:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report the median exponent of both errors, and their final values."""
-    import numpy as np
-
-    from attsvm_paper.judging.comparison import value_verdict
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.statistics import bootstrap_interval
-
     results = []
     last: dict[str, np.ndarray] = {}
     for (name,), cell in sorted(by(rows, "rule").items(), key=lambda pair: list(RULES).index(pair[0][0])):
@@ -163,12 +153,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the median of 1 - correlation against steps, one panel per family."""
-    import numpy as np
-
-    from attsvm.plots.style import house_style, is_wide, step_axis
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.plots.experiments import SERIES, grid, log_axis
-
     cells = {name: [row for row in cell if row["feasible"]] for (name,), cell in by(rows, "rule").items()}
     panels = {title: [name for name in names if cells.get(name)] for title, names in FAMILIES.items()}
     panels = {title: names for title, names in panels.items() if names}
@@ -197,20 +181,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 title_fontsize=7, alignment="left",
             )  # fmt: skip
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="How fast training converges to the SVM",
-    source="How fast",
-    claim="Constant normalised steps converge like 1/k^2, momentum faster still, plain gradient descent slower.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # In one process; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.2, "full": 2.0},
-    batch=40,
-)

@@ -17,17 +17,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm.core.norms import get_norm
+from attsvm.core.problem import SelectionProblem
+from attsvm.plots.style import QUIET, house_style
+from attsvm.theory.alignment import condition_alignment, off_diagonal, singular_spaces
+from attsvm.training import train
+from attsvm_paper.beyond.extrapolation import limit_interval
+from attsvm_paper.beyond.measures import curve_of
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, value_verdict
+from attsvm_paper.judging.grouping import by, column, having
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.published.instances import Instances
+from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
+from attsvm_paper.published.instances import Instances, draw, draw_with, start_seeds
 
 NAME = "factor-flow"
 CASES = ("diagonal, aligned", "general, aligned", "general, random")
@@ -83,12 +91,6 @@ def diagonal_trial(
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and measure shares of both margins and alignment: one row per seed and horizon."""
-    from attsvm.core.norms import get_norm
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.theory.alignment import condition_alignment, off_diagonal, singular_spaces
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw, draw_with, start_seeds
-
     n, T, d = config.n, config.T, config.d
     data, start = config.case.split(", ")
     instances: Instances = (
@@ -126,19 +128,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def shares(rows: Sequence[Row], norm: str) -> np.ndarray:
     """Return the shares of seeds that are measured at all horizons, (seeds, horizons)."""
-    from attsvm_paper.judging.grouping import by
-
     table = [[row[f"{norm}_share"] for row in one] for one in by(rows, "seed").values()]
     return np.array([line for line in table if None not in line], dtype=float)
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report the limits of both shares, the alignment, and the error of the integration."""
-    from attsvm_paper.beyond.extrapolation import limit_interval
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict, value_verdict
-    from attsvm_paper.judging.grouping import by, column
-
     results = []
     for (case, n, T, d), cell in by(rows, "case", "n", "T", "d").items():
         where = f"{case} start, n={n}, T={T}, d={d}"
@@ -173,11 +168,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the shortfall of both shares over log time, one panel per norm, and the share of W off the diagonal."""
-    from attsvm.plots.style import QUIET, house_style
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
-
     points = [row | {"tau": STEP * row["horizon_step"]} for row in rows]
     with house_style():
         result, axes = grid(1, 3, 2.5, "Gradient flow on K and Q", width)
@@ -198,20 +188,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         if axes.ravel()[0].get_legend_handles_labels()[1]:
             own_legend(axes.ravel()[0])
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Gradient flow on K and Q, with and without alignment",
-    source="arXiv 2403.08699",
-    claim="Gradient flow on K and Q maximises the nuclear margin where the data are aligned, as proved, and elsewhere.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # Processor time divided by two.
-    minutes={"quick": 0.1, "full": 0.6},
-    batch=8,
-)

@@ -18,19 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm_paper.beyond.modular_addition import LOSSES, PRECISIONS, fit
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, share_verdict
+from attsvm_paper.judging.grouping import by, column
 from attsvm_paper.judging.verdict import Row, Verdict
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 NAME = "grokking"
-LOSSES = ("plain", "exact", "scaled", "stablemax", "power")
-PRECISIONS = ("float32", "float64", "bfloat16")
 FIELDS = (
     "optimiser",
     "loss",
@@ -127,8 +126,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train one model per seed; a row holds its curves and quantities derived from them."""
-    from attsvm_paper.beyond.modular_addition import fit
-
     rows: list[Row] = []
     for seed, curves in zip(seeds, fit(config, seeds), strict=True):
         test = np.array(curves["test"])
@@ -166,10 +163,6 @@ def words(cell: Row, *left_out: str) -> str:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report how many models generalise and their margins, then the effects of arithmetic and tail, seed by seed."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict
-    from attsvm_paper.judging.grouping import by, column
-
     results = []
     cells = by(rows, *FIELDS)
     for cell in cells.values():
@@ -210,27 +203,3 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 quantity = f"{what}: gain in best held-out accuracy of {first} over {second}, {words(cell[0], field)}"
                 results.append(mean_verdict(NAME, quantity, gains, interval="bootstrap"))
     return results
-
-
-def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw accuracies, margins and lost gradients over steps, and the end of every cell."""
-    from attsvm_paper.beyond.grokking_figure import draw
-
-    return draw(rows, width)
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Was it softmax collapse?",
-    source="arXiv 2501.04697",
-    claim="Modular addition generalises without weight decay where the loss cannot collapse.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("p", "width", "share"),
-    # Processor time divided by two, on a busy machine; the quick time is from the rate of the full run.
-    minutes={"quick": 1.0, "full": 5.6},
-    batch=5,
-)

@@ -19,17 +19,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
+from scipy.special import softmax
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm.core.correlation import correlation
+from attsvm.plots.style import house_style, is_wide, legend_below, new_figure
+from attsvm.theory.prompt import v_svm
+from attsvm.training import train
+from attsvm_paper.beyond.measures import curve_of, finite_or_none, margin_share
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, value_verdict
+from attsvm_paper.judging.grouping import by, column, having
+from attsvm_paper.judging.statistics import bootstrap_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.published.instances import Instances
+from attsvm_paper.plots.experiments import draw_curve, log_axis
+from attsvm_paper.published.instances import Instances, draw, draw_with, start_seeds
+from attsvm_paper.published.numerics import STEP
 
 NAME = "joint-training"
 RATES = (0.0, 0.01, 0.1)
@@ -91,8 +99,6 @@ def planted(rng: np.random.Generator, n: int, T: int, d: int) -> tuple[Any, Any,
 
 def prepare(config: Config, seeds: Any) -> tuple[Instances, Any]:
     """Draw the trials with the head's start, and fresh sequences for *planted* data."""
-    from attsvm_paper.published.instances import draw, draw_with, start_seeds
-
     if config.kind == "random":
         return draw(seeds, config.n, config.T, config.d), None
 
@@ -107,12 +113,6 @@ def prepare(config: Config, seeds: Any) -> tuple[Instances, Any]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train under the fixed head and jointly, and compare both limits with their SVMs."""
-    from attsvm.core.correlation import correlation
-    from attsvm.theory.prompt import v_svm
-    from attsvm.training import train
-    from attsvm_paper.beyond.measures import finite_or_none, margin_share
-    from attsvm_paper.published.numerics import STEP
-
     instances, fresh = prepare(config, seeds)
     data, n = instances.data, config.n
     fixed = train(data, instances.v, steps=config.steps, lr=STEP)
@@ -154,8 +154,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def accuracy(fresh: tuple[Any, Any, Any], W: np.ndarray, v: np.ndarray) -> float:
     """Return the share of sequences whose label is predicted correctly."""
-    from scipy.special import softmax
-
     tokens, queries, labels = fresh
     weights = softmax((tokens @ (queries @ W.T)[..., None])[..., 0], axis=-1)
     return float((labels * ((weights[..., None, :] @ tokens)[:, 0] @ v) > 0).mean())
@@ -163,10 +161,6 @@ def accuracy(fresh: tuple[Any, Any, Any], W: np.ndarray, v: np.ndarray) -> float
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report every measure and its difference from the fixed head."""
-    from attsvm_paper.judging.comparison import mean_verdict, value_verdict
-    from attsvm_paper.judging.grouping import by, column, having
-    from attsvm_paper.judging.statistics import bootstrap_interval
-
     results = []
     for (kind, d, rate), cell in by(rows, "kind", "d", "head_lr").items():
         fixed = having(rows, kind=kind, d=d, head_lr=0.0)
@@ -223,8 +217,6 @@ def relaxation(low: float, high: float) -> str:
 
 def compare(field: str, cell: Sequence[Row], fixed: Sequence[Row]) -> str:
     """Say whether joint training changes a measure, from the differences on the same instances."""
-    from attsvm_paper.judging.statistics import bootstrap_interval
-
     before = {row["seed"]: row[field] for row in fixed}
     pairs = [(row[field], before.get(row["seed"])) for row in cell]
     change = [own - other for own, other in pairs if own is not None and other is not None]
@@ -239,11 +231,6 @@ def compare(field: str, cell: Sequence[Row], fixed: Sequence[Row]) -> str:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw four measures against the step of the head, one curve per kind of data and dimension."""
-    from attsvm.plots.style import house_style, is_wide, legend_below, new_figure
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.plots.experiments import draw_curve, log_axis
-
     panels = {
         "margin": ("W: margin", "share of the largest"),
         "same": ("same token as under the fixed head", "share of sequences"),
@@ -271,20 +258,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 ax.axhline(1, color="#8a8a8a", lw=0.8, ls=":")
         legend_below(result, list(axes), 2)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Head and attention trained together",
-    source="Open question 2",
-    claim="Trained jointly, v goes to the classifier of the selected tokens, and W gives margin up where v can.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("kind", "n", "T", "d"),
-    # The quick time is from its rate on a busy machine, the full time from the same rate.
-    minutes={"quick": 0.4, "full": 2.5},
-    batch=30,
-)

@@ -17,17 +17,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
+from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm.core.correlation import correlation
+from attsvm.core.problem import SelectionProblem
+from attsvm.plots.style import QUIET, house_style, is_wide, legend_below, new_figure
+from attsvm.solvers.solving import solve
+from attsvm.study.controls import direction_of, hebbian, shuffle
+from attsvm.study.watch import Watch
+from attsvm_paper.beyond.layered import Layers, chain_task, digits_task, fit
+from attsvm_paper.beyond.measures import curve_of, finite_or_none, margin_share
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.grouping import by, column, having
+from attsvm_paper.judging.statistics import mean_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm.core.problem import SelectionProblem
+from attsvm_paper.plots.experiments import draw_curve
 
 NAME = "layers"
 FLOOR = 0.9
@@ -77,10 +86,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train the networks, then analyse every layer."""
-    import torch
-
-    from attsvm_paper.beyond.layered import Layers, chain_task, digits_task, fit
-
     pairs = []
     for seed in seeds:
         rng = np.random.default_rng(int(seed))
@@ -143,13 +148,6 @@ def comparison(
         Number of states per sequence, from the first, that may be queries.
     rng : Generator
     """
-    from attsvm.core.correlation import correlation
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.solvers.solving import solve
-    from attsvm.study.controls import direction_of, hebbian, shuffle
-    from attsvm.study.watch import Watch
-    from attsvm_paper.beyond.measures import finite_or_none, margin_share
-
     watch = Watch(None, {"": 1.0})
     n = len(x)
     picks = rng.choice(n * asking, min(count, n * asking), replace=False)
@@ -182,10 +180,6 @@ def comparison(
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report each layer's correlation with its SVM next to the controls, and how attention composes."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-    from attsvm_paper.judging.statistics import mean_interval
-
     results = []
     for (task, layers, between, layer), cell in by(rows, "task", "layers", "between", "layer").items():
         where = f"layer {layer} of {layers}, {between}, {task}"
@@ -246,9 +240,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def against_hebbian(task: str, rows: Sequence[Row]) -> Verdict:
     """Say whether the SVM describes the layers better than the mean difference, which needs no margin."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.statistics import mean_interval
-
     lead = [row["svm"] - row["hebbian"] for row in rows]
     low, high = mean_interval(lead)
     phrase = "closer to" if low > 0 else "farther from" if high < 0 else "no closer to"
@@ -259,11 +250,6 @@ def against_hebbian(task: str, rows: Sequence[Row]) -> Verdict:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw correlations by layer with their controls, and the spread of attention, one row per task."""
-    from attsvm.plots.style import QUIET, house_style, is_wide, legend_below, new_figure
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve
-
     tasks = sorted({row["task"] for row in rows})
     depth = max(row["layers"] for row in rows)
     with house_style():
@@ -303,20 +289,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 ax.remove()
         legend_below(result, [axes[0, 0]], 3)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Two and three layers, each as a selector",
-    source="Open question 3",
-    claim="Layers of a trained network are closer to the SVM of their own selections than to that of shuffled ones.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("task", "n", "T"),
-    # The quick time is from its rate on a busy machine, the full time from the same rate.
-    minutes={"quick": 0.8, "full": 18.0},
-    batch=5,
-)

@@ -12,15 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from attsvm.core.correlation import correlation
 from attsvm.core.types import AnyNorm
-from attsvm_paper.beyond.optimisers import RULES, rule_of
-from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm.plots.style import SECOND, house_style, is_wide
+from attsvm.training import train
+from attsvm_paper.beyond.optimisers import RULES, rule_of, shortfall
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, share_verdict
+from attsvm_paper.judging.grouping import having
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm_paper.plots.experiments import grid
+from attsvm_paper.plots.heat_maps import annotate, draw_map
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "optimiser-geometry"
 NORMS: dict[str, AnyNorm] = {
@@ -57,13 +66,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and compare the end with the SVM of every norm."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.training import train
-    from attsvm_paper.beyond.optimisers import shortfall
-    from attsvm_paper.published.instances import draw, start_seeds
-
     rule = rule_of(config.rule)
     instances = draw(seeds, config.n, config.T, config.d)
     trace = train(
@@ -98,18 +100,11 @@ def by_rule(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def means(groups: dict[str, list[Row]], key: str) -> Any:
     """Return means over trials, (rules, norms)."""
-    import numpy as np
-
     return np.array([[np.mean([row[f"{norm}_{key}"] for row in g]) for norm in NORMS] for g in groups.values()])
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report each optimiser's share in its norm, its best norm, and each norm's best optimiser."""
-    import numpy as np
-
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict
-    from attsvm_paper.judging.grouping import having
-
     groups = by_rule(rows)
     results = []
     for name, group in groups.items():
@@ -156,12 +151,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw mean share and correlation, optimisers by norms; a frame marks the matched norm."""
-    from matplotlib.patches import Rectangle
-
-    from attsvm.plots.style import SECOND, house_style, is_wide
-    from attsvm_paper.plots.experiments import grid
-    from attsvm_paper.plots.heat_maps import annotate, draw_map
-
     groups = by_rule(rows)
     names, norms = list(groups), list(NORMS)
     with house_style():
@@ -182,20 +171,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 x = norms.index(own_norm(name))
                 ax.add_patch(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, fill=False, ec=SECOND, lw=1.8))
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Which optimiser maximises which margin",
-    source="Which norm",
-    claim="Each optimiser comes nearest to the largest margin in its own norm.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # In one process; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.3, "full": 2.0},
-    batch=40,
-)

@@ -14,15 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+from matplotlib.figure import Figure
+
+from attsvm.plots.style import house_style, is_wide, legend_below
+from attsvm.solvers.batching import solve_batch
+from attsvm.theory import Landscape, Trial, condition_b1, condition_d, explore, map_basins
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, share_verdict
+from attsvm_paper.judging.grouping import by, column
+from attsvm_paper.judging.statistics import wilson_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm.theory import Landscape, Trial
+from attsvm_paper.plots.experiments import Curve, draw_curve, grid, value_axis
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "overparameterisation"
 SIZES = ((2, 3), (3, 3), (4, 3), (3, 4))
@@ -63,11 +69,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Decide both conditions and train from every start."""
-    import numpy as np
-
-    from attsvm.theory import Trial, condition_b1, condition_d, explore
-    from attsvm_paper.published.instances import draw, start_seeds
-
     instances = draw(seeds, config.n, config.T, config.d)
     rows: list[Row] = []
     for b, (seed, start) in enumerate(zip(np.asarray(seeds).tolist(), start_seeds(seeds), strict=True)):
@@ -94,11 +95,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _train(trial: Trial, landscape: Landscape, config: Config, seed: int) -> Row:
     """Train from all starts and record which became global; the others are trained longer."""
-    import numpy as np
-
-    from attsvm.solvers.batching import solve_batch
-    from attsvm.theory import map_basins
-
     rng = np.random.default_rng(seed)
     unit = rng.standard_normal((len(SCALES), config.starts, config.d, config.d))
     unit /= np.linalg.norm(unit, axis=(2, 3), keepdims=True)
@@ -141,9 +137,6 @@ def group_of(row: Row) -> str:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Count global convergence under each combination of conditions, and list counterexamples."""
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict
-    from attsvm_paper.judging.grouping import by, column
-
     solvable = [row for row in rows if row["feasible"]]
     infeasible = sum(row["infeasible"] for row in rows)
     results = []
@@ -212,11 +205,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw, for each size against d, how often the conditions hold and how often every start becomes global."""
-    from attsvm.plots.style import house_style, is_wide, legend_below
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.statistics import wilson_interval
-    from attsvm_paper.plots.experiments import Curve, draw_curve, grid, value_axis
-
     counts = {
         "strict B.1": lambda row: row["b1"],
         "D": lambda row: row["D"],
@@ -249,20 +237,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         if sizes:
             legend_below(result, list(axes.ravel()), 3)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Overparameterisation and global convergence",
-    source="Open question 1",
-    claim="With unique optimal tokens, strict B.1 and D, training becomes global from every start.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # In one process; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.3, "full": 4.0},
-    batch=4,
-)

@@ -17,15 +17,27 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+from matplotlib.figure import Figure
+
+from attsvm.core.problem import SelectionProblem
+from attsvm.plots.style import house_style, legend_below
+from attsvm.theory.kkt import kkt_residual
+from attsvm.training import train
+from attsvm.training.adaptive import Adam
+from attsvm.training.descent import NormalizedGD, Optimizer
+from attsvm.training.momentum import Muon, Signum
+from attsvm_paper.beyond.atlas import horizons
+from attsvm_paper.beyond.measures import curve_of
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.grouping import by, column, having
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm.training.descent import Optimizer
+from attsvm_paper.plots.experiments import draw_curve, grid, log_axis
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "parameter-margin"
 NORMS = ("frobenius", "max", "spectral")
@@ -58,9 +70,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def optimizer_of(name: str, power: float) -> Optimizer:
     """Make an optimiser whose steps fall like k^-power."""
-    from attsvm.training.adaptive import Adam
-    from attsvm.training.descent import NormalizedGD
-    from attsvm.training.momentum import Muon, Signum
 
     def schedule(k: Any) -> Any:
         return k**-power
@@ -75,14 +84,6 @@ def optimizer_of(name: str, power: float) -> Optimizer:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and measure the residuals at every horizon: one row per seed and horizon."""
-    import numpy as np
-
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.theory.kkt import kkt_residual
-    from attsvm.training import train
-    from attsvm_paper.beyond.atlas import horizons
-    from attsvm_paper.published.instances import draw, start_seeds
-
     instances = draw(seeds, config.n, config.T, config.d)
     data = instances.data
     marks = horizons(config.steps)
@@ -105,10 +106,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report residuals at the last horizon, in the optimiser's norm and in the others."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-
     results = []
     for (name, power, n, T, d), cell in by(rows, "optimiser", "power", "n", "T", "d").items():
         stages = [own for _, own in sorted(by(cell, "horizon").items())]
@@ -128,11 +125,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the residuals over steps, one panel per optimiser."""
-    from attsvm.plots.style import house_style, legend_below
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve, grid, log_axis
-
     names = [name for name in OWN if having(rows, optimiser=name)]
     powers = sorted({row["power"] for row in rows})
     with house_style():
@@ -151,20 +143,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         if axes[0, 0].get_legend_handles_labels()[1]:
             legend_below(result, [axes[0, 0]], 3)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="KKT residuals in an optimiser's norm",
-    source="arXiv 2602.16340",
-    claim="On K and Q each optimiser nears a KKT point of the largest margin in its own norm, and in no other.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # Processor time divided by two.
-    minutes={"quick": 0.1, "full": 1.9},
-    batch=8,
-)

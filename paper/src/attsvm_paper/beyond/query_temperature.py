@@ -15,15 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm.core.problem import SelectionProblem
+from attsvm.plots.style import house_style
+from attsvm.solution.unsolved import UnsolvedError
+from attsvm.theory.temperature import temperature_saving
+from attsvm_paper.beyond.measures import curve_of
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.grouping import by, column, having
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
+from attsvm_paper.published.instances import draw
 
 NAME = "query-temperature"
 NORMS = ("frobenius", "nuclear")
@@ -72,11 +80,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def budget(config: Config, seed: int) -> Row:
     """Certify the saving by temperatures of mean one for the best tokens of a random instance."""
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.solution.unsolved import UnsolvedError
-    from attsvm.theory.temperature import temperature_saving
-    from attsvm_paper.published.instances import draw
-
     instances = draw([seed], config.n, config.T, config.d)
     problem = SelectionProblem(instances.data.tokens[0], instances.data.queries[0], instances.optimal[0])
     try:
@@ -105,8 +108,6 @@ def specificity(config: Config, seed: int) -> Row:
 
 def slopes(rows: Sequence[Row], field: str) -> list[float]:
     """Return each seed's slope of log norm over log angle."""
-    from attsvm_paper.judging.grouping import by
-
     fits = []
     for cell in by(rows, "n", "T", "d", "trial").values():
         if len({row["angle"] for row in cell}) > 1:
@@ -117,10 +118,6 @@ def slopes(rows: Sequence[Row], field: str) -> list[float]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report the certified saving and the growth of both norms as the angle shrinks."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column, having
-
     results = []
     for (norm, n, T, d), cell in by(having(rows, setting="budget"), "norm", "n", "T", "d").items():
         low, high = column(cell, "saving_low"), column(cell, "saving_high")
@@ -157,11 +154,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the saving over the number of queries, and both norms over the angle."""
-    from attsvm.plots.style import house_style
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
-
     with house_style():
         result, axes = grid(1, 2, 2.5, "A temperature for each query", width)
         saving, near = axes.ravel()
@@ -188,20 +180,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         near.set_ylabel("least norm of W")
         near.set_xlabel("angle of the two queries")
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="What a temperature for each query saves",
-    source="arXiv 2411.12892",
-    claim="With a temperature of its own for each query a smaller W gives near queries attention of unlike sharpness.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("setting", "n", "T", "d"),
-    # Processor time divided by two.
-    minutes={"quick": 0.05, "full": 0.1},
-    batch=4,
-)

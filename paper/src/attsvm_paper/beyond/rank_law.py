@@ -15,13 +15,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+from matplotlib.figure import Figure
+
+from attsvm.core.correlation import correlation
+from attsvm.core.status import Status
+from attsvm.plots.style import INK, QUIET, house_style, is_wide, legend_below
+from attsvm.training import train
+from attsvm_paper.beyond.power_law import exponents
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, share_verdict, value_verdict
+from attsvm_paper.judging.grouping import by, column
+from attsvm_paper.judging.statistics import mean_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm_paper.plots.experiments import Curve, draw_curve, grid, log_axis, value_axis
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "rank-law"
 ACCURACY = 1e-12
@@ -59,13 +69,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Solve for the optimal tokens; train (K, Q) and solve for the tokens it selects."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.core.status import Status
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw, start_seeds
-
     instances = draw(seeds, config.n, config.T, config.d)
     best = instances.solve(instances.optimal, "nuclear", tol=ACCURACY)
     trace = train(instances.data, instances.v, parameterization="KQ", steps=config.steps, seed=start_seeds(seeds))
@@ -124,10 +127,6 @@ def axes_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def fitted(cells: Sequence[tuple[float, Any]]) -> tuple[float, float, float]:
     """Fit a power to mean values by cell, with a bootstrap over the trials of every cell."""
-    import numpy as np
-
-    from attsvm_paper.beyond.power_law import exponents
-
     x = [value for value, _ in cells]
     rng = np.random.default_rng(0)
     draws = [exponents([v[rng.integers(len(v), size=len(v))].mean() for _, v in cells], x)[0] for _ in range(1000)]
@@ -137,11 +136,6 @@ def fitted(cells: Sequence[tuple[float, Any]]) -> tuple[float, float, float]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Fit the exponents, and count how often the bounds hold and how tight they are."""
-    import numpy as np
-
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict, value_verdict
-    from attsvm_paper.judging.grouping import by, column
-
     feasible = [row for row in rows if row["certified"]]
     infeasible = sum(row["infeasible"] for row in rows)
     undecided = len(rows) - len(feasible) - infeasible
@@ -204,13 +198,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw ranks and their bounds along every axis, on logarithmic scales."""
-    import numpy as np
-
-    from attsvm.plots.style import INK, QUIET, house_style, is_wide, legend_below
-    from attsvm_paper.judging.grouping import by, column
-    from attsvm_paper.judging.statistics import mean_interval
-    from attsvm_paper.plots.experiments import Curve, draw_curve, grid, log_axis, value_axis
-
     axes_rows = axes_of(rows)
     with house_style():
         shape = (1, len(axes_rows)) if is_wide(width) else (len(axes_rows), 1)
@@ -239,20 +226,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_ylabel("mean rank")
         legend_below(result, list(axes.ravel()), 3)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="The law of the nuclear rank",
-    source="How low a rank",
-    claim="The certified nuclear rank grows like a power of n well below min(n, d), and (K, Q) training reaches it.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # In one process; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.2, "full": 2.0},
-    batch=4,
-)

@@ -13,15 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm.plots.style import QUIET, house_style, is_wide, new_figure
+from attsvm_paper.beyond import shrinkage
+from attsvm_paper.beyond.measures import curve_of
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, value_verdict
+from attsvm_paper.judging.grouping import by, column, having
+from attsvm_paper.judging.statistics import bootstrap_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm_paper.plots.experiments import draw_curve, log_axis, value_axis
+from attsvm_paper.published.instances import draw
 
 NAME = "regularisation"
 STRENGTHS = (1e-2, 1e-3, 1e-4, 1e-5)
@@ -77,9 +83,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Run the topic."""
-    from attsvm_paper.beyond import shrinkage
-    from attsvm_paper.published.instances import draw
-
     instances = draw(seeds, config.n, config.T, config.d)
     if config.topic == "decay":
         each = [[row] for row in shrinkage.decay(instances, config.strength)]
@@ -95,8 +98,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report every topic in the rows."""
-    from attsvm_paper.judging.grouping import having
-
     results: list[Verdict] = []
     for topic, report in (
         ("decay", decay),
@@ -113,9 +114,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def decay(rows: Sequence[Row]) -> list[Verdict]:
     """Report the radius of each weight decay."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-
     results = []
     for (strength, n, T, d), cell in by(rows, "strength", "n", "T", "d").items():
         path = column(cell, "path")
@@ -158,10 +156,6 @@ def decay(rows: Sequence[Row]) -> list[Verdict]:
 
 def dropout(rows: Sequence[Row]) -> list[Verdict]:
     """Compare with no dropout on the same instances."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-    from attsvm_paper.judging.statistics import bootstrap_interval
-
     results = []
     plain = {row["seed"]: row["margin"] for row in rows if row["strength"] == 0}
     for (topic, rate), cell in by(rows, "topic", "strength").items():
@@ -191,9 +185,6 @@ def dropout(rows: Sequence[Row]) -> list[Verdict]:
 
 def early(rows: Sequence[Row]) -> list[Verdict]:
     """Report the loss of margin and the lower rank from stopping early."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-
     results = []
     for (step,), cell in by(rows, "step").items():
         note = f"Stable rank {column(cell, 'stable_rank').mean():.2f}, correlation with the own SVM "
@@ -215,9 +206,6 @@ def early(rows: Sequence[Row]) -> list[Verdict]:
 
 def size(rows: Sequence[Row]) -> list[Verdict]:
     """Report margin, rank and local optima of every size, and agreement of heads."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-
     results = []
     for (d, T, heads), cell in by(rows, "d", "T", "heads").items():
         where = f"d={d}, T={T}, n={cell[0]['n']}"
@@ -258,9 +246,6 @@ def size(rows: Sequence[Row]) -> list[Verdict]:
 
 def trends(rows: Sequence[Row]) -> list[Verdict]:
     """Report the changes from the smallest to the largest dimension, and length, for one head."""
-    from attsvm_paper.judging.comparison import value_verdict
-    from attsvm_paper.judging.grouping import by, column, having
-
     single = having(rows, heads=1)
     results = []
     for name, other in (("d", "T"), ("T", "d")):
@@ -295,10 +280,6 @@ def trends(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw one panel per topic."""
-    from attsvm.plots.style import QUIET, house_style, is_wide, new_figure
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve, log_axis, value_axis
 
     def lines(ax: Any, cells: Any, fields: Sequence[tuple[str, str, int]]) -> None:
         for field, label, look in fields:
@@ -360,20 +341,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
 def most(values: Sequence[int]) -> int:
     """Return the most frequent value."""
     return max(set(values), key=lambda value: (values.count(value), -value))
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Regularisation and size",
-    source="What it costs",
-    claim="Weight decay is a point of the regularisation path, whose radius grows like log of one over the decay.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("topic", "n", "T", "d"),
-    # The quick time is from its rate on a busy machine, the full time from the same rate.
-    minutes={"quick": 0.5, "full": 2.0},
-    batch=10,
-)

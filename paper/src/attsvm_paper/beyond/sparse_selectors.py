@@ -19,13 +19,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from attsvm.functional import exact_softmax, sparsemax
+from attsvm.plots.style import house_style, legend_below, panels
+from attsvm.theory.tokens import Trial, compare_with_neighbours
+from attsvm.training import train
+from attsvm_paper.beyond.descent import descend
+from attsvm_paper.beyond.measures import curve_of, finite_or_none, margin_share
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.grouping import by, column, having
+from attsvm_paper.judging.statistics import mean_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm_paper.plots.experiments import draw_curve, value_axis
+from attsvm_paper.published.instances import draw
+from attsvm_paper.published.numerics import descent
 
 NAME = "sparse-selectors"
 DIMENSIONS = (4, 6, 10, 20)
@@ -65,9 +78,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def attentions(config: Config) -> dict[str, Any]:
     """Return the maps from logits to attention of the three selectors that :func:`attsvm.train` does not have."""
-    import torch
-
-    from attsvm.functional import exact_softmax, sparsemax
 
     def entropy(logits: Any, noise: Any) -> Any:
         weights = exact_softmax(logits)
@@ -86,17 +96,6 @@ def attentions(config: Config) -> dict[str, Any]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train with every selector; compare its tokens with softmax's, and its margin with the SVM of its tokens."""
-    import numpy as np
-    import torch
-
-    from attsvm.functional import sparsemax
-    from attsvm.theory.tokens import Trial, compare_with_neighbours
-    from attsvm.training import train
-    from attsvm_paper.beyond.descent import descend
-    from attsvm_paper.beyond.measures import finite_or_none, margin_share
-    from attsvm_paper.published.instances import draw
-    from attsvm_paper.published.numerics import descent
-
     instances = draw(seeds, config.n, config.T, config.d)
     trained = {"softmax": train(instances.data, instances.v, steps=config.steps, **descent("exact", "W")).W[:, -1]}
     for name, attend in attentions(config).items():
@@ -131,10 +130,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report agreement with softmax and margin shares, and which selector has the largest margin."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column, having
-    from attsvm_paper.judging.statistics import mean_interval
-
     results = []
     for (d, selector), cell in by(rows, "d", "selector").items():
         infeasible = sum(row["infeasible"] for row in cell)
@@ -180,11 +175,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw agreement, margin share and tokens kept against dimension."""
-    from attsvm.plots.style import house_style, legend_below, panels
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve, value_axis
-
     with house_style():
         result, axes = panels(width, 2.9, 3)
         dimensions = sorted({row["d"] for row in rows})
@@ -208,20 +198,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             value_axis(ax, dimensions, "dimension d")
         legend_below(result, axes, 3)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Sparse selectors on the same instances",
-    source="Which tokens stay",
-    claim="Sparsemax and straight-through Gumbel keep softmax's tokens; an entropy penalty keeps others.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # The quick time is from its rate on a busy machine, the full time from the same rate.
-    minutes={"quick": 0.2, "full": 1.0},
-    batch=30,
-)

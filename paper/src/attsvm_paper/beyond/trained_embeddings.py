@@ -17,15 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm.core.problem import SelectionProblem
+from attsvm.data.token_data import TokenData
+from attsvm.plots.style import QUIET, house_style
+from attsvm.solvers.solving import solve
+from attsvm.training import Vocabulary, train
+from attsvm_paper.beyond.measures import curve_of, finite_or_none, margin_share
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.grouping import by, column
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm_paper.plots.experiments import draw_curve, grid, short
 
 NAME = "trained-embeddings"
 # Numbers of words per class, and of neutral words.
@@ -70,12 +78,6 @@ def sentences(rng: np.random.Generator, n: int, T: int) -> tuple[np.ndarray, np.
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Take the first step on the embeddings, then train p; one row per seed."""
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.data.token_data import TokenData
-    from attsvm.solvers.solving import solve
-    from attsvm.training import Vocabulary, train
-    from attsvm_paper.beyond.measures import finite_or_none, margin_share
-
     words_count = 2 * TELLING + NEUTRAL
     rows: list[Row] = []
     for seed in seeds:
@@ -115,10 +117,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report the alignment after one step, the top words, and the margin's share."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-
     results = []
     for (start, n, T, d), cell in by(rows, "start", "n", "T", "d").items():
         for field, what, name in (
@@ -138,11 +136,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the three measures over the size of the start."""
-    from attsvm.plots.style import QUIET, house_style
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.plots.experiments import draw_curve, grid, short
-
     panels = (
         ("first", "after one step", "correlation of E v with frequency"),
         ("telling", "after training p", "share selecting a telling word"),
@@ -163,20 +156,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.axhline(1, color=QUIET, lw=0.6)
             ax.set_ylim(0, 1.08)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Trained embeddings",
-    source="arXiv 2505.17282",
-    claim="One step writes signed frequencies into embeddings; then the query maximises the margin of words that tell.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # Processor time divided by two; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.06, "full": 1.3},
-    batch=5,
-)

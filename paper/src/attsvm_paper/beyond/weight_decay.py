@@ -17,17 +17,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
+from scipy.optimize import minimize
+from scipy.special import expit, softmax
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm.core.problem import SelectionProblem
+from attsvm.plots.style import QUIET, house_style
+from attsvm.solvers.solving import solve
+from attsvm.training import train
+from attsvm_paper.beyond.measures import curve_of
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.beyond.shrinkage import regularised_solution
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.grouping import by, column, having
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.published.instances import Instances
+from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
+from attsvm_paper.published.instances import Instances, draw, start_seeds
 
 NAME = "weight-decay"
 FIELDS = ("excess", "balance", "stationarity", "rank", "reference_rank", "rate")
@@ -68,8 +77,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Run the setting."""
-    from attsvm_paper.published.instances import draw
-
     instances = draw(seeds, config.n, config.T, config.d)
     run = {"margin": margins, "attention": attention, "descent": descent}[config.setting]
     empty = dict.fromkeys(FIELDS)
@@ -90,7 +97,6 @@ def minimum_on_factors(
         Number of rows, columns and width.
     seed : int
     """
-    from scipy.optimize import minimize
 
     def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
         K, Q = flat.reshape(2, d, d)
@@ -118,10 +124,6 @@ def rank_of(W: np.ndarray) -> int:
 
 def margins(config: Config, instances: Instances, seeds: Any) -> list[Row]:
     """Compare a minimum on the factors with the certified minimum of the convex problem in W."""
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.solvers.solving import solve
-    from attsvm_paper.published.instances import start_seeds
-
     rows: list[Row] = []
     for b, seed in enumerate(start_seeds(seeds)):
         problem = SelectionProblem(instances.data.tokens[b], instances.data.queries[b], instances.optimal[b])
@@ -149,11 +151,6 @@ def margins(config: Config, instances: Instances, seeds: Any) -> list[Row]:
 
 def attention(config: Config, instances: Instances, seeds: Any) -> list[Row]:
     """Check stationarity for the nuclear penalty, and compare the rank with the rank under a penalty on W itself."""
-    from scipy.special import expit, softmax
-
-    from attsvm_paper.beyond.shrinkage import regularised_solution
-    from attsvm_paper.published.instances import start_seeds
-
     rows: list[Row] = []
     data, decay = instances.data, config.strength
     for b, seed in enumerate(start_seeds(seeds)):
@@ -185,9 +182,6 @@ def attention(config: Config, instances: Instances, seeds: Any) -> list[Row]:
 
 def descent(config: Config, instances: Instances, seeds: Any) -> list[Row]:
     """Measure the rate at which K^T K - Q^T Q shrinks under gradient descent with decay."""
-    from attsvm.training import train
-    from attsvm_paper.published.instances import start_seeds
-
     # Until the imbalance has shrunk by e^-6; below that, the finite steps show.
     steps = min(config.steps, round(3 / (config.strength * STEP)))
     trace = train(
@@ -201,10 +195,6 @@ def descent(config: Config, instances: Instances, seeds: Any) -> list[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report excess, balance, stationarity, ranks and rates, each with its prediction."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-
     results = []
     for (setting, strength, n, T, d), cell in by(rows, "setting", "strength", "n", "T", "d").items():
         word = {"margin": "C", "attention": "decay", "descent": "decay"}[setting]
@@ -237,11 +227,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the excess over the certified minimum, ranks under the two penalties, and the rates."""
-    from attsvm.plots.style import QUIET, house_style
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
-
     cells = {setting: by(having(rows, setting=setting), "strength") for setting in ("margin", "attention", "descent")}
     with house_style():
         result, axes = grid(1, 3, 2.5, "Weight decay on K, Q: a nuclear penalty on W", width)
@@ -271,20 +256,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         rate.set_ylabel("rate over twice the decay")
         rate.set_xlabel("weight decay")
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Weight decay on K and Q is a nuclear penalty",
-    source="arXiv 2410.23819",
-    claim="A local minimum with weight decay on K and Q is one of the nuclear penalty, certified where that is convex.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # Processor time divided by two.
-    minutes={"quick": 0.05, "full": 0.2},
-    batch=8,
-)

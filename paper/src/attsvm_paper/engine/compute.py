@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from attsvm.core.kernels import compiled_first
+from attsvm.core.threads import one_thread
 from attsvm_paper.engine.experiment import Experiment
 from attsvm_paper.engine.seeds import trial_seeds
 from attsvm_paper.judging.verdict import Row
@@ -79,9 +81,6 @@ def compute(task: Task, budget: float, stop: Callable[[int], object] | None = No
     ValueError
         If the rows of the experiment are malformed.
     """
-    from attsvm.core.kernels import compiled_first
-    from attsvm.core.threads import one_thread
-
     rows: list[Row] = []
     batches = trials = 0
     with one_thread(), compiled_first():

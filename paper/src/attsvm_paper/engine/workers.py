@@ -12,9 +12,7 @@ import math
 import queue
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
-
-from distributed import Client, Future
+from typing import TYPE_CHECKING, Any
 
 from attsvm.core.cluster import (
     POLL_SECONDS,
@@ -28,7 +26,11 @@ from attsvm.core.cluster import (
 from attsvm.core.meter import Meter
 from attsvm_paper.engine.compute import Batch, Result, compute, task_of
 from attsvm_paper.engine.experiment import Experiment
+from attsvm_paper.engine.own_file import send_by_value
 from attsvm_paper.engine.runner import SHARD_SECONDS, Keep, Ranges
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 LEAST_SECONDS = 0.1
 
@@ -54,6 +56,7 @@ class DaskCrew:
         ClusterLost
             If the cluster or its last worker is gone, or one range killed several workers.
         """
+        send_by_value(experiment)
         results: queue.SimpleQueue[Future] = queue.SimpleQueue()
         under_way: dict[Future, tuple[int, int]] = {}
         share, watch = _Share(), ClusterWatch(self._client)

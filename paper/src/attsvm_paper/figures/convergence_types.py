@@ -12,18 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+from matplotlib.figure import Figure
+
+from attsvm.core.correlation import correlation
+from attsvm.plots.style import house_style
+from attsvm.solvers.batching import solve_batch
+from attsvm.theory.tokens import Trial, compare_with_neighbours
+from attsvm.training import train
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import correction, share_verdict
+from attsvm_paper.judging.grouping import by, having
+from attsvm_paper.judging.joint import JointTest, joint_test
+from attsvm_paper.judging.points import Point, by_key, curve_points, notches, swap
+from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.statistics import wilson_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.judging.joint import JointTest
-    from attsvm_paper.judging.points import Point
-    from attsvm_paper.judging.readings import Reading
-    from attsvm_paper.published.ledger import LedgerNumber
+from attsvm_paper.plots.experiments import Curve, draw_curve, grid, legend, value_axis
+from attsvm_paper.published.instances import draw, start_seeds
+from attsvm_paper.published.ledger import LedgerNumber, curve
+from attsvm_paper.published.numerics import descent
 
 NAME = "convergence-types"
 FIGURE = "Figs 2 and 5"
@@ -89,15 +99,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, classify the selection, and check B.1 for the optimal tokens."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.solvers.batching import solve_batch
-    from attsvm.theory.tokens import Trial, compare_with_neighbours
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw, start_seeds
-    from attsvm_paper.published.numerics import descent
-
     instances = draw(seeds, config.n, config.T, config.d, GAP)
     stop = min(STOP_STEP, config.steps)
     trace = train(
@@ -145,8 +146,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _reference_curve(parameterization: str, what: str) -> Any:
     """Return the printed curve of a share."""
-    from attsvm_paper.published.ledger import curve
-
     panel = "a" if parameterization == "W" else "b"
     return curve(f"Fig. 5{panel}: {parameterization}, {CURVES[what]}")
 
@@ -176,9 +175,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
     If the rows contain no exact training, the published arithmetic is compared.
     """
-    from attsvm_paper.judging.comparison import correction, share_verdict
-    from attsvm_paper.judging.grouping import by
-
     results = []
     groups = by(rows, "parameterization", "d", "n", "T", "numerics")
     for (p, d, n, T, numerics), cell in groups.items():
@@ -223,9 +219,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def points(rows: Sequence[Row], has_ended: Callable[[Row], bool]) -> list[Point]:
     """Pair the printed shares of outcomes with our trials; a run that has not `has_ended` counts as not local."""
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.judging.points import curve_points
-
     values: dict[str, Callable[[Row], bool]] = {
         "not local": lambda row: not (row["local"] and has_ended(row)),
         "global": lambda row: row["global"] and has_ended(row),
@@ -242,10 +235,6 @@ def points(rows: Sequence[Row], has_ended: Callable[[Row], bool]) -> list[Point]
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the shares of outcomes, as published and in exact training, and the shares of assumption B.1."""
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.judging.joint import joint_test
-    from attsvm_paper.judging.points import by_key, notches, swap
-
     main = points(having(rows, numerics="published"), lambda row: row["saturated"])
     exact = points(having(rows, numerics="exact"), lambda row: True)
     partner = {one.place[0]: _swap(one.place[0]) for one in main}
@@ -272,9 +261,6 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
 
 
 def _slack_points(rows: Sequence[Row]) -> list[Point]:
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.judging.points import curve_points
-
     entries = []
     for (p,), cell in by(having(rows, n=PUBLISHED_SIZE[0], T=PUBLISHED_SIZE[1]), "parameterization").items():
         cells = {d: own for (d,), own in by(cell, "d").items()}
@@ -288,8 +274,6 @@ def _swap(key: str) -> str:
 
 def readings() -> list[Reading]:
     """Return the stopping rules tried: number of steps, and mean top probability at which a run has ended."""
-    from attsvm_paper.judging.readings import Reading
-
     candidates = []
     for stop in STOPS:
         cells = tuple(Config(d, p, "published", steps=stop, trials=100) for p in ("W", "KQ") for d in (2, 3, 4, 5))
@@ -318,10 +302,6 @@ def _remaining(cell: Sequence[Row]) -> str:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw shares against dimension, W next to (K, Q); outcomes above, assumption B.1 below."""
-    from attsvm.plots.style import house_style
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.judging.statistics import wilson_interval
-    from attsvm_paper.plots.experiments import Curve, draw_curve, grid, legend, value_axis
 
     def curve(cells: dict[Any, list[Row]], label: str, count: Any, look: int, **extra: Any) -> Curve:
         hits = [(count(cell), len(cell)) for cell in cells.values()]
@@ -371,22 +351,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 ax.set_ylabel("share of trials (%)")
         legend(result, list(axes.ravel()), 3, "published arithmetic and stopping")
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Global, local, neither: what training selects",
-    source=FIGURE,
-    claim="With growing dimension training turns from locally optimal selections to the global one, and B.1 sets in.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # Quick: measured with two workers. Full: half of four minutes of one core.
-    minutes={"quick": 1.2, "full": 2.0},
-    batch=50,
-    joint=joint,
-    readings=readings,
-)

@@ -8,17 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+from matplotlib.figure import Figure
+
+from attsvm.plots.style import house_style
+from attsvm.solvers.batching import solve_batch
+from attsvm.training import train
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import share_verdict
+from attsvm_paper.judging.grouping import by, having, panels_of
+from attsvm_paper.judging.joint import JointTest, joint_test
+from attsvm_paper.judging.points import Point, by_key, curve_points, notches, swap
+from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.statistics import wilson_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.judging.joint import JointTest
-    from attsvm_paper.judging.points import Point
-    from attsvm_paper.judging.readings import Reading
+from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, legend, value_axis
+from attsvm_paper.published.instances import draw, start_seeds
+from attsvm_paper.published.ledger import curve
+from attsvm_paper.published.numerics import descent
 
 NAME = "global-probability"
 FIGURE = "Fig. 6"
@@ -67,13 +76,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and compare the tokens of highest attention with the optimal ones."""
-    import numpy as np
-
-    from attsvm.solvers.batching import solve_batch
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw, start_seeds
-    from attsvm_paper.published.numerics import descent
-
     instances = draw(seeds, config.n, config.T, config.d, config.gap)
     trace = train(
         instances.data,
@@ -98,16 +100,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _curves(rows: Sequence[Row]) -> dict[tuple[str, int, int], dict[int, list[Row]]]:
     """Group rows by curve and dimension."""
-    from attsvm_paper.judging.grouping import by
-
     groups = by(rows, "parameterization", "n", "T")
     return {curve: {d: cell for (d,), cell in by(cells, "d").items()} for curve, cells in groups.items()}
 
 
 def _reference_curve(parameterization: str, n: int, T: int) -> Any:
     """Return the printed curve of a size, or None."""
-    from attsvm_paper.published.ledger import curve
-
     if (n, T) not in SIZES:
         return None
     return curve(f"Fig. 6a: {parameterization}, n={n}" if T == 5 else f"Fig. 6b: {parameterization}, T={T}")
@@ -120,9 +118,6 @@ def _main_rows(rows: Sequence[Row]) -> Sequence[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Compare every probability with the published one."""
-    from attsvm_paper.judging.comparison import share_verdict
-    from attsvm_paper.judging.grouping import by
-
     results = []
     for (p, n, T, numerics, gap, d), cell in by(
         _main_rows(rows), "parameterization", "n", "T", "numerics", "gap", "d"
@@ -145,7 +140,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None, beside: int = 0) -> list[Point]:
     """Pair every printed probability with our trials at d + `beside`; `counts` selects trials."""
-    from attsvm_paper.judging.points import curve_points
 
     def value(row: Row) -> float | None:
         return float(row["global"]) if counts is None or counts(row) else None
@@ -161,10 +155,6 @@ def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None, bes
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the whole figure, and state the power of the test."""
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.judging.joint import joint_test
-    from attsvm_paper.judging.points import by_key, notches, swap
-
     gap_rows = having(rows, gap=GAP, numerics="published")
     main = points(gap_rows)
     partner = {one.place[0]: _swap(one.place[0]) for one in main}
@@ -183,8 +173,6 @@ def _swap(key: str) -> str:
 
 def readings() -> list[Reading]:
     """Return the protocols tried: score gap, arithmetic with its step rule, and counted trials."""
-    from attsvm_paper.judging.readings import Reading
-
     filters: dict[str, Callable[[Row], bool] | None] = {
         "none": None,
         "optimal tokens have an SVM": lambda row: row["feasible"],
@@ -207,10 +195,6 @@ def readings() -> list[Reading]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw probabilities against dimension: n varies in the left column, T in the right; W above, (K, Q) below."""
-    from attsvm.plots.style import house_style
-    from attsvm_paper.judging.grouping import by, having, panels_of
-    from attsvm_paper.judging.statistics import wilson_interval
-    from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, legend, value_axis
 
     def shares(cells: dict[Any, list[Row]], label: str, look: int, **extra: Any) -> Curve:
         hits = [(sum(row["global"] for row in cell), len(cell)) for cell in cells.values()]
@@ -240,23 +224,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 ax.set_ylabel("probability")
         legend(result, list(axes[0]), 4)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Global convergence against size",
-    source=FIGURE,
-    claim="Global convergence becomes certain as d grows, the later the larger n and T are.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d", "gap"),
-    # Quick: processor seconds of a part, divided by two cores. Full: estimated from rates, 33,000 trials, 57 per second
-    # at first, 25 later.
-    minutes={"quick": 0.7, "full": 20},
-    batch=50,
-    joint=joint,
-    readings=readings,
-)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attsvm_paper.figures.lambda_head import (
     EARLY,
@@ -22,11 +22,9 @@ from attsvm_paper.judging.comparison import SHARE_MARGIN, correction, count_devi
 from attsvm_paper.judging.grouping import by, column, having
 from attsvm_paper.judging.joint import JointTest, joint_test
 from attsvm_paper.judging.points import Point, by_key, curve_points, notches
+from attsvm_paper.judging.readings import Reading
 from attsvm_paper.judging.verdict import Row, Verdict
 from attsvm_paper.published.ledger import PrintedCurve, curve
-
-if TYPE_CHECKING:
-    from attsvm_paper.judging.readings import Reading
 
 NINE_A = "Fig. 9a: selected tokens"
 # Largest masked output at which an instance is accepted; --explain tries others.
@@ -311,8 +309,6 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
 
 def readings() -> list[Reading]:
     """Return the protocols tried: filter and edge, time of counting, sparsemax, and bounds of lambda."""
-    from attsvm_paper.judging.readings import Reading
-
     cells = tuple(Config(lam, trials=200) for lam in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.2, 2.5))
     candidates = []
     for edge in EDGES:

@@ -17,17 +17,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+from matplotlib.figure import Figure
+
+from attsvm.core.correlation import correlation
+from attsvm.plots.curves import nines
+from attsvm.plots.style import NORM_TITLES, QUIET, house_style, step_axis
+from attsvm.training import train
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import correction, mean_verdict
+from attsvm_paper.judging.grouping import by, having
+from attsvm_paper.judging.joint import JointTest, joint_test
+from attsvm_paper.judging.points import Point, by_key, curve_points, notches, swap
+from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.statistics import mean_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.judging.joint import JointTest
-    from attsvm_paper.judging.points import Point
-    from attsvm_paper.judging.readings import Reading
+from attsvm_paper.plots.experiments import Curve, draw_curve, grid, legend
+from attsvm_paper.published.instances import draw, start_seeds
+from attsvm_paper.published.ledger import curve
+from attsvm_paper.published.numerics import descent
 
 NAME = "local-convergence"
 FIGURE = "Fig. 7"
@@ -85,13 +95,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and compare all records with both SVMs of the tokens selected at the end."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw, start_seeds
-    from attsvm_paper.published.numerics import descent
-
     instances = draw(seeds, config.n, config.T, config.d, config.gap)
     start = {"init": "torch"} if config.start == "torch" else {}
     trace = train(
@@ -126,8 +129,6 @@ def _size(row: Row) -> tuple[int, int, int]:
 
 def _reference_curve(parameterization: str, what: str, notebook: bool = True) -> Any:
     """Return the printed curve of a field of the rows, labelled as in the notebook or as in the caption."""
-    from attsvm_paper.published.ledger import curve
-
     if notebook and (parameterization, what) in SWAP:
         parameterization, what = SWAP[parameterization, what]
     names = {"frobenius": "Fig. 7b: {}, Frobenius SVM", "nuclear": "Fig. 7c: {}, nuclear SVM"}
@@ -148,17 +149,12 @@ def _is_reference(row: Row) -> bool:
 
 
 def _compare(cell: Sequence[Row], what: str, mark: int, name: str, **options: Any) -> Verdict:
-    from attsvm_paper.judging.comparison import mean_verdict
-
     values = [value for row in cell if (value := _at(row, what, mark)) is not None]
     return mean_verdict(NAME, name, values, **options)
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Compare published arithmetic and a score gap with every printed number; other settings are only measured."""
-    from attsvm_paper.judging.comparison import correction, mean_verdict
-    from attsvm_paper.judging.grouping import by
-
     results = []
     groups = by(rows, "parameterization", "numerics", "gap", "start", "d")
     for (p, numerics, gap, start, d), cell in groups.items():
@@ -203,9 +199,6 @@ def points(rows: Sequence[Row], late: int = 1, notebook: bool = True) -> list[Po
     `late` is the number of steps before iteration 0; `notebook` labels curves as in the notebook, otherwise as in the
     caption.
     """
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.points import curve_points
-
     entries = []
     for (p,), cell in by(rows, "parameterization").items():
         for what in (*NORMS, "attention"):
@@ -224,10 +217,6 @@ def points(rows: Sequence[Row], late: int = 1, notebook: bool = True) -> list[Po
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test all six curves with and without the score gap, and state the power of the test."""
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.judging.joint import joint_test
-    from attsvm_paper.judging.points import by_key, notches, swap
-
     plain = having(rows, numerics="published", start="torch", n=SIZE[0], T=SIZE[1])
     gap_rows, open_ = (having(plain, gap=gap, d=SIZE[2]) for gap in (GAP, 0.0))
     main, without = points(gap_rows), points(open_)
@@ -256,8 +245,6 @@ def _swap(key: str) -> str:
 
 def readings() -> list[Reading]:
     """Return the protocols tried: score gap, arithmetic with its step rule, start, and the numbering of iterations."""
-    from attsvm_paper.judging.readings import Reading
-
     candidates = []
     for gap in (0.0, GAP):
         for numerics in ("published", "exact"):
@@ -281,28 +268,17 @@ def readings() -> list[Reading]:
 
 
 def _median(values: Sequence[float]) -> float:
-    import numpy as np
-
     return float(np.median(values)) if len(values) else float("nan")
 
 
 def _table(rows: Sequence[Row], name: str) -> Any:
     """Return a listed field of all rows that have one, (trials, records)."""
-    import numpy as np
-
     values = [row[name] for row in rows if row[name] is not None]
     return np.array(values, dtype=float).reshape(len(values), -1 if values else len(rows[0]["step"]))
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw -log10(1 - correlation) against steps, and the softmax probability below."""
-    import numpy as np
-
-    from attsvm.plots.curves import nines
-    from attsvm.plots.style import NORM_TITLES, QUIET, house_style, step_axis
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.judging.statistics import mean_interval
-    from attsvm_paper.plots.experiments import Curve, draw_curve, grid, legend
 
     def plain(value: Any) -> Any:
         return np.asarray(value)
@@ -375,22 +351,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             )  # fmt: skip
         legend(result, [axes[0, 0], axes[1, 0]], 3, "ours, published arithmetic", band=True)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Convergence to the SVM of the selected tokens",
-    source=FIGURE,
-    claim="Whatever tokens it selects, training W ends at their Frobenius SVM and training (K, Q) at the nuclear one.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d", "gap"),
-    # As measured with two workers.
-    minutes={"quick": 0.6, "full": 0.6},
-    batch=25,
-    joint=joint,
-    readings=readings,
-)

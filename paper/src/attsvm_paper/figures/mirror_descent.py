@@ -8,13 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+from matplotlib.figure import Figure
+
+from attsvm.core.correlation import correlation
+from attsvm.plots.curves import nines
+from attsvm.plots.style import house_style, legend_below, step_axis
+from attsvm.training import train
+from attsvm.training.steepest import MirrorDescent
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, share_verdict, value_verdict
+from attsvm_paper.judging.grouping import by
+from attsvm_paper.judging.statistics import bootstrap_interval, mean_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm_paper.plots.experiments import Curve, draw_curve, grid
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "mirror-descent"
 EXPONENTS = (1.75, 2.0, 3.0)
@@ -46,13 +56,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train with the potential of p and compare with the SVM in each norm."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.training import train
-    from attsvm.training.steepest import MirrorDescent
-    from attsvm_paper.published.instances import draw, start_seeds
-
     instances = draw(seeds, config.n, config.T, config.d)
     trace = train(
         instances.data, instances.v, steps=config.steps, optimizer=MirrorDescent(lr=config.lr, p=config.p),
@@ -75,20 +78,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _ends(cell: Sequence[Row]) -> Any:
     """Return the last correlation with the SVM of each norm, (trials, norms)."""
-    import numpy as np
-
     ends = [[row[f"l{q:g}"][-1] for q in EXPONENTS] for row in cell if row["feasible"]]
     return np.array(ends, dtype=float).reshape(-1, len(EXPONENTS))
 
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Rank the norms by mean correlation: the claim is that the descent's norm comes first."""
-    import numpy as np
-
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict, value_verdict
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.statistics import bootstrap_interval
-
     results = []
     for (p,), cell in by(rows, "p").items():
         own = EXPONENTS.index(p)
@@ -138,14 +133,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw correlation with each SVM against steps, one panel per descent."""
-    import numpy as np
-
-    from attsvm.plots.curves import nines
-    from attsvm.plots.style import house_style, legend_below, step_axis
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.statistics import mean_interval
-    from attsvm_paper.plots.experiments import Curve, draw_curve, grid
-
     ticks = (0, 0.9, 0.99, 0.999, 0.9999, 0.99999)
     with house_style():
         n, T, d = (rows[0][name] for name in ("n", "T", "d"))
@@ -167,19 +154,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_ylabel("mean correlation")
         legend_below(result, list(axes[0]), 3)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Mirror descent and the norm of its SVM",
-    source="arXiv 2410.14581",
-    claim="Descent with the potential of the l_p norm correlates best with the l_p SVM.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    minutes={"quick": 0.4, "full": 0.4},
-    batch=25,
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +25,9 @@ from attsvm_paper.judging.comparison import SHARE_MARGIN, mean_verdict, share_ve
 from attsvm_paper.judging.grouping import by, having
 from attsvm_paper.judging.joint import JointTest, joint_test
 from attsvm_paper.judging.points import Point, curve_points, notches, swap
+from attsvm_paper.judging.readings import Reading
 from attsvm_paper.judging.verdict import Row, Verdict
 from attsvm_paper.published.ledger import curve
-
-if TYPE_CHECKING:
-    from attsvm_paper.judging.readings import Reading
 
 
 def printed_curve(d: int, what: str) -> Any:
@@ -215,8 +213,6 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
 
 def readings() -> list[Reading]:
     """Return the protocols tried: arithmetic, which undecided draws are omitted, and queries with no gradient."""
-    from attsvm_paper.judging.readings import Reading
-
     candidates = []
     for numerics in NUMERICS:
         cells = tuple(Config(d, numerics, trials=count) for d, count in ((4, 400), (6, 600)))

@@ -8,17 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+from matplotlib.figure import Figure
+
+from attsvm.core.correlation import correlation
+from attsvm.plots.style import house_style
+from attsvm.training import train
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, value_verdict
+from attsvm_paper.judging.grouping import by, column, having, panels_of
+from attsvm_paper.judging.joint import JointTest, joint_test
+from attsvm_paper.judging.points import Point, by_key, curve_points, notches, swap
+from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.statistics import bootstrap_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.judging.joint import JointTest
-    from attsvm_paper.judging.points import Point
-    from attsvm_paper.judging.readings import Reading
+from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, value_axis
+from attsvm_paper.published.instances import draw, start_seeds
+from attsvm_paper.published.ledger import curve
+from attsvm_paper.published.numerics import descent
 
 NAME = "rank-budget"
 FIGURE = "Fig. 10"
@@ -62,13 +71,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train K and Q of the given width and compare with the nuclear SVM of the selected tokens."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw, start_seeds
-    from attsvm_paper.published.numerics import descent
-
     instances = draw(seeds, config.n, config.T, config.d, config.gap)
     trace = train(
         instances.data, instances.v, rank=config.m, steps=config.steps, init="torch", seed=start_seeds(seeds),
@@ -92,16 +94,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def first_enough(errors: Any, widths: Sequence[int]) -> float:
     """Return the smallest width whose mean error is below one per cent; errors (widths, trials)."""
-    import numpy as np
-
     below = np.flatnonzero(np.asarray(errors).mean(-1) < DOWN)
     return float(widths[below[0]]) if len(below) else float("nan")
 
 
 def _reference_curve(n: int, T: int, d: int) -> Any:
     """Return the printed curve of a size, or None."""
-    from attsvm_paper.published.ledger import curve
-
     if (n, T) not in SIZES or d != DIMENSION:
         return None
     return curve(f"Fig. 10 lower: n={n}" if T == 5 else f"Fig. 10 upper: T={T}")
@@ -109,12 +107,6 @@ def _reference_curve(n: int, T: int, d: int) -> Any:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Compare errors of the published arithmetic with the printed ones, and measure the sufficient width."""
-    import numpy as np
-
-    from attsvm_paper.judging.comparison import mean_verdict, value_verdict
-    from attsvm_paper.judging.grouping import by, column
-    from attsvm_paper.judging.statistics import bootstrap_interval
-
     results = []
     for (numerics, n, T, d, gap), cells in by(rows, "numerics", "n", "T", "d", "gap").items():
         widths = by(cells, "m")
@@ -159,9 +151,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def points(rows: Sequence[Row]) -> list[Point]:
     """Pair every printed number with our trials."""
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.points import curve_points
-
     entries = []
     for (n, T, d), cells in by(rows, "n", "T", "d").items():
         line = _reference_curve(n, T, d)
@@ -173,10 +162,6 @@ def points(rows: Sequence[Row]) -> list[Point]:
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the whole figure, and state the power of the test."""
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.judging.joint import joint_test
-    from attsvm_paper.judging.points import by_key, notches, swap
-
     main = points(having(rows, numerics="published", gap=GAP))
     other = {"Fig. 10 lower: n=10": "Fig. 10 lower: n=15", "Fig. 10 lower: n=15": "Fig. 10 lower: n=10"}
     exact = points(having(rows, numerics="exact", gap=GAP))
@@ -192,8 +177,6 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
 
 def readings() -> list[Reading]:
     """Return the protocols tried: score gap, arithmetic with its step rule, and training steps."""
-    from attsvm_paper.judging.readings import Reading
-
     candidates = []
     for gap in (0.0, GAP):
         for numerics in NUMERICS:
@@ -210,11 +193,6 @@ def readings() -> list[Reading]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw mean errors against the width, on a logarithmic axis."""
-    from attsvm.plots.style import house_style
-    from attsvm_paper.judging.grouping import by, column, having, panels_of
-    from attsvm_paper.judging.statistics import bootstrap_interval
-    from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, value_axis
-
     with house_style():
         d, panels = rows[0]["d"], panels_of(rows, PANELS)
         title = f"Width of K and Q against distance from the nuclear SVM, d = {d}, score gap at least {GAP}"
@@ -242,22 +220,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_title(panel)
         legend(result, list(axes[0]), 4, "ours, exact arithmetic")
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="How wide K and Q must be",
-    source=FIGURE,
-    claim="K and Q of a few columns already reach the nuclear SVM; the width needed grows with n and hardly with T.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d", "gap"),
-    # Processor seconds of a part of the sweep, in proportion to trials, divided by two cores.
-    minutes={"quick": 0.8, "full": 3.8},
-    batch=30,
-    joint=joint,
-    readings=readings,
-)

@@ -18,17 +18,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from attsvm.core.status import Status
+from attsvm.plots.style import NORM_TITLES, house_style
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import correction, count_deviation, mean_verdict
+from attsvm_paper.judging.grouping import by, column, having, panels_of
+from attsvm_paper.judging.joint import JointTest, joint_test
+from attsvm_paper.judging.points import Point, by_key, curve_points, notches
+from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.statistics import mean_interval, wilson_interval
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.judging.joint import JointTest
-    from attsvm_paper.judging.points import Point
-    from attsvm_paper.judging.readings import Reading
+from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, legend, value_axis
+from attsvm_paper.published.instances import draw
+from attsvm_paper.published.ledger import curve
+from attsvm_paper.published.solver import splitting_solution
 
 NAME = "svm-rank"
 FIGURE = "Fig. 4"
@@ -76,12 +85,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Solve for the optimal tokens in both norms, and count ranks both ways."""
-    import numpy as np
-
-    from attsvm.core.status import Status
-    from attsvm_paper.published.instances import draw
-    from attsvm_paper.published.solver import splitting_solution
-
     instances = draw(seeds, config.n, config.T, config.d, config.gap)
     rows: list[Row] = [{"seed": int(seed)} for seed in seeds]
     for norm in NORMS:
@@ -102,8 +105,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _reference_curve(norm: str, n: int, T: int) -> Any:
     """Return the printed curve of a norm and size, or None."""
-    from attsvm_paper.published.ledger import curve
-
     if (n, T) not in SIZES:
         return None
     word = "Frobenius" if norm == "frobenius" else "nuclear"
@@ -117,9 +118,6 @@ def _main_rows(rows: Sequence[Row]) -> Sequence[Row]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Compare certified ranks with the published means; "corrected" if the published count restores these."""
-    from attsvm_paper.judging.comparison import correction, count_deviation, mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-
     results = []
     for (n, T, d, gap), cell in by(_main_rows(rows), "n", "T", "d", "gap").items():
         infeasible = sum(row["infeasible"] for row in cell)
@@ -177,9 +175,6 @@ def points(
 
     `infeasible` replaces the rank of an infeasible instance.
     """
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.points import curve_points
-
     entries = []
     for (n, T), cells in by(rows, "n", "T").items():
         for norm in NORMS:
@@ -197,10 +192,6 @@ def points(
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the figure with published and certified counts, and the Frobenius ranks with and without a gap."""
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.judging.joint import joint_test
-    from attsvm_paper.judging.points import by_key, notches
-
     gap_rows, open_ = having(rows, gap=GAP), having(rows, gap=0.0)
     main = points(gap_rows)
     certified = points(gap_rows, "{}_rank")
@@ -237,8 +228,6 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
 
 def readings() -> list[Reading]:
     """Return the protocols tried: score gap, count of an infeasible instance, and counting of ranks."""
-    from attsvm_paper.judging.readings import Reading
-
     candidates = []
     for gap in (0.0, GAP):
         cells = tuple(Config(n, 5, d, gap=gap, trials=50) for n in (5, 15) for d in (2, 3, 4, 5, 10))
@@ -254,12 +243,6 @@ def readings() -> list[Reading]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw mean ranks against dimension, Frobenius above and nuclear below, and the infeasible share."""
-    from matplotlib.ticker import MaxNLocator
-
-    from attsvm.plots.style import NORM_TITLES, house_style
-    from attsvm_paper.judging.grouping import by, column, having, panels_of
-    from attsvm_paper.judging.statistics import mean_interval, wilson_interval
-    from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, legend, value_axis
 
     def curve(cells: dict[Any, list[Row]], name: str, label: str, look: int, **extra: Any) -> Curve:
         points = [(d, column(cell, name)) for (d,), cell in cells.items()]
@@ -317,22 +300,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 value_axis(ax, sorted({row["d"] for row in rows}), "dimension d")
         legend(result, list(axes[0]), 3, "ours, published way of counting")
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Ranks of the SVM solutions",
-    source=FIGURE,
-    claim="Solutions have rank at most min(n, d), those of the nuclear norm far less.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d", "gap"),
-    # Processor seconds of a part of the sweep, in proportion to trials, divided by two cores.
-    minutes={"quick": 0.6, "full": 2.0},
-    batch=10,
-    joint=joint,
-    readings=readings,
-)

@@ -28,6 +28,8 @@ import math
 from dataclasses import replace
 from typing import Any, Literal
 
+from scipy.special import ndtr
+
 from attsvm_paper.judging.statistics import (
     bootstrap_interval,
     check_share,
@@ -318,6 +320,4 @@ def correction(truth: Verdict, restoration: Verdict, artefact: str) -> Verdict:
 
 
 def _exceeds(z: float) -> float:
-    from scipy.special import ndtr
-
     return float(ndtr(z))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri, stdtrit
 
 _AT_ONCE = 1 << 16  # numbers resampled in one call
 
@@ -100,15 +101,11 @@ def bootstrap_interval(
 
 def normal_quantile(level: float) -> float:
     """Return z with probability `level` between -z and z."""
-    from scipy.special import ndtri
-
     return float(ndtri((1 + level) / 2))
 
 
 def student_quantile(level: float, freedom: int) -> float:
     """Return Student's t with probability `level` between -t and t."""
-    from scipy.special import stdtrit
-
     return float(stdtrit(freedom, (1 + level) / 2))
 
 
