@@ -22,14 +22,7 @@ import numpy as np
 from attsvm.core.norms import get_norm
 from attsvm.core.summary import counted
 from attsvm.training import train
-from attsvm_paper.beyond.atlas_cells import (
-    MODELS,
-    NORMS,
-    OPTIMISERS,
-    expectations,
-    optimizer_of,
-    parameterization_of,
-)
+from attsvm_paper.beyond.atlas_cells import MODELS, NORMS, OPTIMISERS, expectations, optimizer_of, parameterization_of
 from attsvm_paper.beyond.atlas_models import Sizes, margin, problem_of, smallest_norms, training_set
 from attsvm_paper.beyond.extrapolation import limit_interval
 from attsvm_paper.engine.experiment import Effort

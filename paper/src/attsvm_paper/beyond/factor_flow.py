@@ -15,7 +15,7 @@ two per decade, as in the atlas (:mod:`attsvm_paper.beyond.extrapolation`). The 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,13 +28,13 @@ from attsvm.plots.style import QUIET, house_style
 from attsvm.theory.alignment import condition_alignment, off_diagonal, singular_spaces
 from attsvm.training import train
 from attsvm_paper.beyond.extrapolation import limit_interval
-from attsvm_paper.beyond.measures import curve_of
 from attsvm_paper.beyond.predictions import with_outcome
 from attsvm_paper.engine.experiment import Effort
-from attsvm_paper.judging.comparison import mean_verdict, value_verdict
-from attsvm_paper.judging.grouping import by, column, having
-from attsvm_paper.judging.verdict import Row, Verdict
-from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
+from attsvm_paper.judging.comparison import estimate_verdict, value_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import by, column
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, log_axis, own_legend, value_axis
 from attsvm_paper.published.instances import Instances, draw, draw_with, start_seeds
 
 NAME = "factor-flow"
@@ -132,9 +132,21 @@ def shares(rows: Sequence[Row], norm: str) -> np.ndarray:
     return np.array([line for line in table if None not in line], dtype=float)
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+MEASURES = {
+    "turned": Measure("share of W off the diagonal in the data's bases", "turned"),
+    "drift": Measure("change of the imbalance over the squared norm of K", "drift"),
+    "nuclear_share": Measure("share of the largest nuclear margin", "nuclear_share", "mean"),
+    "frobenius_share": Measure("share of the largest frobenius margin", "frobenius_share", "mean"),
+}
+
+
+estimates = estimates_by(("case", "n", "T", "d", "horizon_step"), MEASURES)
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report the limits of both shares, the alignment, and the error of the integration."""
-    results = []
+    measured = estimates(rows)
     for (case, n, T, d), cell in by(rows, "case", "n", "T", "d").items():
         where = f"{case} start, n={n}, T={T}, d={d}"
         data = case.split(", ")[0]
@@ -150,36 +162,31 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     NAME, f"limit of the share of the largest {norm} margin, {where}", (low + high) / 2, low, high,
                     trials=count, infeasible=count - len(table), note=f"Shares at the horizons: {course}.",
                 )  # fmt: skip
-                results.append(with_outcome(verdict, data) if norm == "nuclear" else verdict)
+                yield with_outcome(verdict, data) if norm == "nuclear" else verdict
         note = f"Of a constraint matrix up to {column(end, 'condition').max():.2g}; the hypothesis asks for none."
-        verdict = mean_verdict(
-            NAME, f"share of W off the diagonal in the data's bases, {where}", column(end, "turned"),
-            interval="bootstrap", trials=count, note=note,
+        turned, drift = (measured.of((case, n, T, d, last), name) for name in ("turned", "drift"))
+        verdict = estimate_verdict(NAME, f"{MEASURES['turned'].words}, {where}", turned, trials=count, note=note)
+        yield with_outcome(verdict, f"alignment-{data}")
+        yield estimate_verdict(
+            NAME, f"{MEASURES['drift'].words}, {where}", drift, trials=count,
+            note="The flow keeps it; this is the error of the integration.",
         )  # fmt: skip
-        results.append(with_outcome(verdict, f"alignment-{data}"))
-        results.append(
-            mean_verdict(
-                NAME, f"change of the imbalance over the squared norm of K, {where}", column(end, "drift"),
-                interval="bootstrap", trials=count, note="The flow keeps it; this is the error of the integration.",
-            )
-        )  # fmt: skip
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the shortfall of both shares over log time, one panel per norm, and the share of W off the diagonal."""
-    points = [row | {"tau": STEP * row["horizon_step"]} for row in rows]
     with house_style():
         result, axes = grid(1, 3, 2.5, "Gradient flow on K and Q", width)
         titles = ("nuclear margin", "Frobenius margin", "alignment lost")
         fields = ("nuclear_share", "frobenius_share", "turned")
         for ax, field, title in zip(axes.ravel(), fields, titles, strict=True):
             for look, case in enumerate(CASES):
-                cells = by(having(points, case=case), "tau")
-                if any(row[field] is not None for cell in cells.values() for row in cell):
-                    draw_curve(ax, curve_of(cells, field, case, look), shift=0.02 * (look - 1))
+                series = estimates(rows).along("horizon_step", field, case=case)
+                if series:
+                    taus = {STEP * step: one for step, one in series.items()}
+                    draw_curve(ax, curve_of(taus, case, look), shift=0.02 * (look - 1))
             log_axis(ax, "x")
-            value_axis(ax, sorted({round(row["tau"], 1) for row in points}), "log time")
+            value_axis(ax, sorted({round(STEP * row["horizon_step"], 1) for row in rows}), "log time")
             ax.set_title(title)
             ax.set_ylabel("off the diagonal" if field == "turned" else "share of the largest")
             if field != "turned":

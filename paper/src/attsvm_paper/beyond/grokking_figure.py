@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from attsvm.plots.style import QUIET, WIDE, house_style, is_wide
 from attsvm_paper.beyond.modular_addition import LOSSES, PRECISIONS
+from attsvm_paper.judging.estimates import estimate
 from attsvm_paper.judging.grouping import by, column, having
-from attsvm_paper.judging.statistics import bootstrap_interval
 from attsvm_paper.judging.verdict import Row
 from attsvm_paper.plots.experiments import SERIES, grid, short
 
@@ -116,10 +116,10 @@ def controls(ax: Axes, rows: Sequence[Row]) -> None:
 def ends(ax: Axes, cells: Cells) -> None:
     """Draw the best held-out accuracy of every loss and precision, with its 95 % interval."""
     for (loss, precision), cell in cells.items():
-        values = column(cell, "best")
+        best = estimate(column(cell, "best"), "bootstrap")
         place = LOSSES.index(loss) + 0.22 * (PRECISIONS.index(precision) - 1)
-        low, high = bootstrap_interval(values) if len(values) > 1 else (values[0], values[0])
-        middle = float(values.mean())
+        middle = best.value
+        low, high = (best.low, best.high) if best.count > 1 else (middle, middle)
         color, marker = SERIES[PRECISIONS.index(precision)]
         ax.errorbar(place, middle, [[max(middle - low, 0)], [max(high - middle, 0)]], fmt=marker, color=color, ms=3.5,
                     elinewidth=0.9, capsize=1.6, label=precision)  # fmt: skip

@@ -15,7 +15,7 @@ to. The share of sequences in which it does is *hops found*.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,13 +30,14 @@ from attsvm.solvers.solving import solve
 from attsvm.study.controls import direction_of, hebbian, shuffle
 from attsvm.study.watch import Watch
 from attsvm_paper.beyond.layered import Layers, chain_task, digits_task, fit
-from attsvm_paper.beyond.measures import curve_of, finite_or_none, margin_share
+from attsvm_paper.beyond.measures import finite_or_none, margin_share
 from attsvm_paper.engine.experiment import Effort
 from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.estimates import Measure, along
 from attsvm_paper.judging.grouping import by, column, having
 from attsvm_paper.judging.statistics import mean_interval
-from attsvm_paper.judging.verdict import Row, Verdict
-from attsvm_paper.plots.experiments import draw_curve
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve
 
 NAME = "layers"
 FLOOR = 0.9
@@ -178,9 +179,20 @@ def comparison(
     }
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+DRAWN = {
+    field: Measure(words, field, "median")
+    for field, words in (
+        ("svm", "correlation of W with the SVM of its top tokens"),
+        ("control", "correlation of W with the SVM of shuffled selections"),
+        ("spread", "tokens that attention is spread over"),
+        ("hop", "hops found"),
+    )
+}
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report each layer's correlation with its SVM next to the controls, and how attention composes."""
-    results = []
     for (task, layers, between, layer), cell in by(rows, "task", "layers", "between", "layer").items():
         where = f"layer {layer} of {layers}, {between}, {task}"
         own, control, gen = (column(cell, name) for name in ("svm", "control", "gen"))
@@ -194,14 +206,12 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         note += f"{100 * column(cell, 'oneself').mean():.0f} % of the cases."
         note += f" The Gen-SVM of the kept sets is feasible in {len(gen)} of {len(cell)} trials"
         note += f", correlation {gen.mean():.2f}." if len(gen) else "."
-        results.append(
-            mean_verdict(
-                NAME,
-                f"correlation of W with the SVM of its top tokens, {where}",
-                own,
-                infeasible=infeasible,
-                note=note.strip(),
-            )
+        yield mean_verdict(
+            NAME,
+            f"correlation of W with the SVM of its top tokens, {where}",
+            own,
+            infeasible=infeasible,
+            note=note.strip(),
         )
         hops = column(cell, "hop")
         if len(hops) and layers > 1:
@@ -209,33 +219,28 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             chance = 1 / cell[0]["T"]
             if mean_interval(hops)[0] <= chance:
                 note = f"{len(hops)} trials do not distinguish it from chance, {chance:.2f}. {note}"
-            results.append(mean_verdict(NAME, f"hop {layer} found by {where}", hops, note=note))
+            yield mean_verdict(NAME, f"hop {layer} found by {where}", hops, note=note)
     for (task, layers, between), cell in by(rows, "task", "layers", "between").items():
         cell = [row for row in cell if row["layer"] == 1]
-        results.append(
-            mean_verdict(
-                NAME,
-                f"accuracy on fresh sequences, {layers} layers, {between}, {task}",
-                column(cell, "accuracy"),
-                note=f"{column(cell, 'learned').mean():.2f} on those trained on.",
-            )
+        yield mean_verdict(
+            NAME,
+            f"accuracy on fresh sequences, {layers} layers, {between}, {task}",
+            column(cell, "accuracy"),
+            note=f"{column(cell, 'learned').mean():.2f} on those trained on.",
         )
     for (task,), cell in by([row for row in rows if row["layers"] > 1], "task").items():
-        results.append(against_hebbian(task, cell))
+        yield against_hebbian(task, cell)
         first, last = ([row for row in cell if row["layer"] == (1 if side else row["layers"])] for side in (1, 0))
         change = column(last, "spread") - column(first, "spread")
         low, high = mean_interval(change)
         phrase = "narrower" if high < 0 else "wider" if low > 0 else "as wide as far as these trials tell"
-        results.append(
-            mean_verdict(
-                NAME,
-                f"tokens that attention is spread over, last layer less the first, {task}",
-                change,
-                note=f"The last layer is {phrase}: {column(first, 'spread').mean():.2f} tokens in the first layer, "
-                f"{column(last, 'spread').mean():.2f} in the last.",
-            )
+        yield mean_verdict(
+            NAME,
+            f"tokens that attention is spread over, last layer less the first, {task}",
+            change,
+            note=f"The last layer is {phrase}: {column(first, 'spread').mean():.2f} tokens in the first layer, "
+            f"{column(last, 'spread').mean():.2f} in the last.",
         )
-    return results
 
 
 def against_hebbian(task: str, rows: Sequence[Row]) -> Verdict:
@@ -271,9 +276,9 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 look, style = (3, "-") if layers == 1 else (LOOKS.index(between), "-" if layers == 2 else ":")
                 shift = 0.02 * (at - len(own) / 2)
                 if any(row[field] is not None for row in cells):
-                    draw_curve(ax, curve_of(by(cells, "layer"), field, label, look, "median", style=style), shift)
+                    draw_curve(ax, curve_of(along(by(cells, "layer"), DRAWN[field]), label, look, style=style), shift)
                 if field == "svm":
-                    control = curve_of(by(cells, "layer"), "control", "", 5, "median")
+                    control = curve_of(along(by(cells, "layer"), DRAWN["control"]), "", 5)
                     x = np.asarray(control.x) * (1 + shift)
                     ax.plot(x, control.y, "_", color=QUIET, ms=9, mew=1.6, label="shuffled")
             if field == "svm":

@@ -10,7 +10,7 @@ they are an experiment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +24,10 @@ from attsvm.plots.style import SECOND, house_style, is_wide
 from attsvm.training import train
 from attsvm_paper.beyond.optimisers import RULES, rule_of, shortfall
 from attsvm_paper.engine.experiment import Effort
-from attsvm_paper.judging.comparison import mean_verdict, share_verdict
+from attsvm_paper.judging.comparison import estimate_verdict, share_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
 from attsvm_paper.judging.grouping import having
-from attsvm_paper.judging.verdict import Row, Verdict
+from attsvm_paper.judging.verdict import Row, Verdict, listed
 from attsvm_paper.plots.experiments import grid
 from attsvm_paper.plots.heat_maps import annotate, draw_map
 from attsvm_paper.published.instances import draw, start_seeds
@@ -98,31 +99,39 @@ def by_rule(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {name: group for name, group in groups.items() if group}
 
 
-def means(groups: dict[str, list[Row]], key: str) -> Any:
+MEASURES = {
+    f"{norm}_{key}": Measure(f"{key} in the {norm} norm", f"{norm}_{key}")
+    for norm in NORMS
+    for key in ("efficiency", "correlation")
+}
+estimates = estimates_by(("rule",), MEASURES, lambda rows: [row for row in rows if row["feasible"]])
+
+
+def means(rows: Sequence[Row], key: str) -> np.ndarray:
     """Return means over trials, (rules, norms)."""
-    return np.array([[np.mean([row[f"{norm}_{key}"] for row in g]) for norm in NORMS] for g in groups.values()])
+    table = estimates(rows)
+    return np.array([[table.of((rule,), f"{norm}_{key}").value for norm in NORMS] for rule in by_rule(rows)])
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report each optimiser's share in its norm, its best norm, and each norm's best optimiser."""
     groups = by_rule(rows)
-    results = []
     for name, group in groups.items():
         own = own_norm(name)
         label = ", experimental" if RULES[name].experimental else ""
         asked = having(rows, rule=name)
-        table = {key: np.array([[row[f"{norm}_{key}"] for norm in NORMS] for row in group]) for key in
-                 ("efficiency", "correlation")}  # fmt: skip
-        for key, values in table.items():
+        for key in ("efficiency", "correlation"):
             order = list(NORMS)
-            best = order[int(values.mean(0).argmax())]
-            hits = int((values.argmax(1) == order.index(own)).sum())
-            mean = values.mean(0)
+            ours = [estimates(rows).of((name,), f"{norm}_{key}") for norm in NORMS]
+            mean = [one.value for one in ours]
+            best = order[int(np.argmax(mean))]
+            hits = int((np.argmax([one.values for one in ours], axis=0) == order.index(own)).sum())
             word = "its own" if best == own else f"not its own, {own},"
-            results += [
-                mean_verdict(
-                    NAME, f"{key} in its norm ({own}), {name}{label}", values[:, order.index(own)],
-                    interval="bootstrap", trials=len(asked), infeasible=len(asked) - len(group),
+            yield from [
+                estimate_verdict(
+                    NAME, f"{key} in its norm ({own}), {name}{label}", ours[order.index(own)], trials=len(asked),
+                    infeasible=len(asked) - len(group),
                     note=f"{name} is nearest to the largest {best} margin, {word} by mean {key}: "
                     + ", ".join(f"{norm} {value:.4f}" for norm, value in zip(order, mean, strict=True)) + ".",
                 ),
@@ -132,21 +141,18 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 ),
             ]  # fmt: skip
     if groups:
-        table = means(groups, "efficiency")
+        table = means(rows, "efficiency")
         for at, norm in enumerate(NORMS):
             order = np.argsort(-table[:, at])
             names = list(groups)
             winner = names[order[0]]
             text = f"The {norm} margin is largest under {winner}, efficiency {table[order[0], at]:.5f}"
             text += f"; then {names[order[1]]}, {table[order[1], at]:.5f}." if len(names) > 1 else "."
-            values = np.array([row[f"{norm}_efficiency"] for row in groups[winner]])
-            results.append(
-                mean_verdict(
-                    NAME, f"highest mean efficiency in the {norm} norm", values, interval="bootstrap", note=text,
-                    trials=len(rows), infeasible=len(rows) - sum(len(group) for group in groups.values()),
-                )
+            yield estimate_verdict(
+                NAME, f"highest mean efficiency in the {norm} norm",
+                estimates(rows).of((winner,), f"{norm}_efficiency"), note=text,
+                trials=len(rows), infeasible=len(rows) - sum(len(group) for group in groups.values()),
             )  # fmt: skip
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
@@ -160,7 +166,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_title("margin efficiency" if key == "efficiency" else "correlation with the SVM")
             if not names:
                 continue
-            table = means(groups, key)[::-1]
+            table = means(rows, key)[::-1]
             cells = {(x, y): table[y, x] for y in range(len(names)) for x in range(len(norms))}
             draw_map(ax, cells, range(len(norms)), range(len(names)))
             annotate(ax, table, lambda value: f"{value:.3f}" if value < 0.9995 else "1.000")

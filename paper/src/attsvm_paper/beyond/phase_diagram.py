@@ -15,7 +15,7 @@ Two planes of random instances, d against n and d against T. Every cell measures
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ from attsvm_paper.beyond.power_law import crossing, exponents
 from attsvm_paper.engine.experiment import Effort
 from attsvm_paper.judging.comparison import share_verdict, value_verdict
 from attsvm_paper.judging.grouping import by, having
-from attsvm_paper.judging.verdict import Row, Verdict
+from attsvm_paper.judging.verdict import Row, Verdict, listed
 from attsvm_paper.plots.experiments import grid
 from attsvm_paper.plots.heat_maps import draw_line, draw_map
 from attsvm_paper.published.instances import Instances, draw, start_seeds
@@ -210,9 +210,9 @@ def half_way(
     return crossings
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Compare both theoretical lines with the outcomes above and below, and fit where each share passes one half."""
-    results = []
     panels = [(LINES[0], PANELS[at]) for at in (1, 0)] + [(LINES[1], PANELS[at]) for at in (3, 4, 5, 7)]
     for (name, _, line), (part, key, what) in panels:
         own = [row for row in having(rows, part=part) if row[key] is not None]
@@ -227,27 +227,22 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 share = sum(bool(row[key]) for row in other) / len(other)
                 note = f"{what}: {share:.1%} of instances at or above the line {name}, {hits / len(side):.1%} below it."
             infeasible = sum(row["infeasible"] for row in side)
-            results.append(
-                share_verdict(NAME, f"{what}, {word} {name}", hits, len(side), infeasible=infeasible, note=note)
-            )
+            yield share_verdict(NAME, f"{what}, {word} {name}", hits, len(side), infeasible=infeasible, note=note)
     for part in ("W", "KQ"):
         own = having(rows, part=part)
         if own:
-            results.append(
-                share_verdict(
-                    NAME, f"neither global nor local, {part}", sum(row["neither"] for row in own), len(own),
-                    infeasible=sum(row["infeasible"] for row in own),
-                    note=f"After {own[0]['steps']} steps, all cells together.",
-                )
+            yield share_verdict(
+                NAME, f"neither global nor local, {part}", sum(row["neither"] for row in own), len(own),
+                infeasible=sum(row["infeasible"] for row in own),
+                note=f"After {own[0]['steps']} steps, all cells together.",
             )  # fmt: skip
     for plane in planes(rows):
-        results += _thresholds(*plane)
-    return results
+        yield from _thresholds(*plane)
 
 
-def _thresholds(variable: str, fixed: str, value: int, rows: list[Row]) -> list[Verdict]:
+@listed
+def _thresholds(variable: str, fixed: str, value: int, rows: list[Row]) -> Iterator[Verdict]:
     """Fit the dimension at which each share passes one half as a power of the varied size."""
-    results = []
     for part, key, what in PANELS:
         counts = shares(rows, part, key, variable)
         at = half_way(counts)
@@ -261,15 +256,12 @@ def _thresholds(variable: str, fixed: str, value: int, rows: list[Row]) -> list[
         name, _, line = LINES[0] if "feasible" in key else LINES[1]
         ratios = [d / (line(v, value) if variable == "n" else line(value, v)) for v, d in at.items()]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        results.append(
-            value_verdict(
-                NAME, f"{what}: exponent of the half-way d in {variable}, {fixed}={value}",
-                float(exponents(list(at.values()), list(at))[0]), float(low), float(high),
-                trials=sum(m for _, m in counts.values()),
-                note=f"Half of the instances at d: {text}; {spread} times {name[4:]}.",
-            )
+        yield value_verdict(
+            NAME, f"{what}: exponent of the half-way d in {variable}, {fixed}={value}",
+            float(exponents(list(at.values()), list(at))[0]), float(low), float(high),
+            trials=sum(m for _, m in counts.values()),
+            note=f"Half of the instances at d: {text}; {spread} times {name[4:]}.",
         )  # fmt: skip
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

@@ -13,7 +13,7 @@ individual queries' attention. Two questions are measured:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,13 +24,13 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.plots.style import house_style
 from attsvm.solution.unsolved import UnsolvedError
 from attsvm.theory.temperature import temperature_saving
-from attsvm_paper.beyond.measures import curve_of
 from attsvm_paper.beyond.predictions import with_outcome
 from attsvm_paper.engine.experiment import Effort
-from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.comparison import estimate_verdict, mean_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
 from attsvm_paper.judging.grouping import by, column, having
-from attsvm_paper.judging.verdict import Row, Verdict
-from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, log_axis, own_legend, value_axis
 from attsvm_paper.published.instances import draw
 
 NAME = "query-temperature"
@@ -116,20 +116,42 @@ def slopes(rows: Sequence[Row], field: str) -> list[float]:
     return fits
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+def _of_both(row: Row, combine: Callable[[float, float], float], *fields: str) -> float | None:
+    first, second = (row[field] for field in fields)
+    return None if first is None or second is None else combine(first, second)
+
+
+MEASURES = {
+    "saving": Measure(
+        "share of the norm saved by temperatures of mean one",
+        lambda row: _of_both(row, lambda low, high: (low + high) / 2, "saving_low", "saving_high"),
+    ),
+    "ratio": Measure(
+        "norm without temperatures over the norm with them",
+        lambda row: _of_both(row, lambda plain, own: plain / own, "plain", "own"),
+    ),
+    "plain": Measure("norm for one temperature", "plain", "mean"),
+    "own": Measure("norm for a temperature of each query", "own", "mean"),
+}
+savings = estimates_by(("norm", "n", "T", "d"), MEASURES, lambda rows: having(rows, setting="budget"))
+norms = estimates_by(("angle", "n", "T", "d"), MEASURES, lambda rows: having(rows, setting="specificity"))
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report the certified saving and the growth of both norms as the angle shrinks."""
-    results = []
-    for (norm, n, T, d), cell in by(having(rows, setting="budget"), "norm", "n", "T", "d").items():
-        low, high = column(cell, "saving_low"), column(cell, "saving_high")
-        if not len(low):
+    for key, cell in savings(rows).cells.items():
+        norm, n, T, d = key
+        saving = savings(rows).of(key, "saving")
+        if not saving.count:
             continue
-        note = f"Certified to {(high - low).max():.1g}. The largest temperature is {column(cell, 'spread').mean():.2f} "
-        verdict = mean_verdict(
-            NAME, f"share of the norm saved by temperatures of mean one, {norm} norm, n={n}, T={T}, d={d}",
-            (low + high) / 2, interval="bootstrap", trials=len(cell), infeasible=len(cell) - len(low),
-            note=note + "times the smallest.",
+        widest = (column(cell, "saving_high") - column(cell, "saving_low")).max()
+        note = f"Certified to {widest:.1g}. The largest temperature is {column(cell, 'spread').mean():.2f} "
+        verdict = estimate_verdict(
+            NAME, f"{MEASURES['saving'].words}, {norm} norm, n={n}, T={T}, d={d}", saving, trials=len(cell),
+            infeasible=len(cell) - saving.count, note=note + "times the smallest.",
         )  # fmt: skip
-        results.append(with_outcome(verdict, "saving"))
+        yield with_outcome(verdict, "saving")
     pairs = having(rows, setting="specificity")
     for field, what, name in (
         ("plain", "one temperature for both queries", "slope-plain"),
@@ -140,16 +162,11 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             verdict = mean_verdict(
                 NAME, f"slope of log norm over log angle of two queries, {what}", fits, interval="bootstrap"
             )
-            results.append(with_outcome(verdict, name))
-    for (angle, n, T, d), cell in by(pairs, "angle", "n", "T", "d").items():
-        ratio = column(cell, "plain") / column(cell, "own")
-        results.append(
-            mean_verdict(
-                NAME, f"norm without temperatures over the norm with them, angle={angle:g}, n={n}, T={T}, d={d}", ratio,
-                interval="bootstrap",
-            )
-        )  # fmt: skip
-    return results
+            yield with_outcome(verdict, name)
+    for key in norms(rows).cells:
+        angle, n, T, d = key
+        quantity = f"{MEASURES['ratio'].words}, angle={angle:g}, n={n}, T={T}, d={d}"
+        yield estimate_verdict(NAME, quantity, norms(rows).of(key, "ratio"))
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
@@ -159,9 +176,9 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         saving, near = axes.ravel()
         budget = having(rows, setting="budget")
         for look, norm in enumerate(NORMS):
-            cells = by(having(budget, norm=norm), "n")
-            if cells:
-                draw_curve(saving, curve_of(cells, "saving_low", f"{norm} norm", look), shift=0.02 * look)
+            series = savings(rows).along("n", "saving", norm=norm)
+            if having(budget, norm=norm):
+                draw_curve(saving, curve_of(series, f"{norm} norm", look), shift=0.02 * look)
         if budget:
             value_axis(saving, sorted({row["n"] for row in budget}), "queries n")
             saving.set_ylim(bottom=0)
@@ -169,12 +186,13 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         saving.set_title("mean temperature one")
         saving.set_ylabel("share of the norm saved")
         saving.set_xlabel("queries n")
-        cells = by(having(rows, setting="specificity"), "angle")
-        if cells:
-            draw_curve(near, curve_of(cells, "plain", "one temperature", 1))
-            draw_curve(near, curve_of(cells, "own", "one for each query", 0))
+        pairs = having(rows, setting="specificity")
+        if pairs:
+            for field, label, look in (("plain", "one temperature", 1), ("own", "one for each query", 0)):
+                series = norms(rows).along("angle", field)
+                draw_curve(near, curve_of(series, label, look))
             log_axis(near, "y")
-            value_axis(near, [x for (x,) in cells], "angle")
+            value_axis(near, sorted({row["angle"] for row in pairs}), "angle")
             own_legend(near)
         near.set_title(f"two queries, one {SHARPER:g} times as sharp")
         near.set_ylabel("least norm of W")

@@ -15,7 +15,7 @@ norm grows like log k, so its direction is still far from the limit. The other s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,12 +33,12 @@ from attsvm.study.controls import shuffle
 from attsvm.theory.finite_part import finite_part
 from attsvm.theory.graph import graph_svm
 from attsvm.training import train
-from attsvm_paper.beyond.measures import curve_of
 from attsvm_paper.engine.experiment import Effort
 from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.estimates import Measure, along
 from attsvm_paper.judging.grouping import by, column, having
-from attsvm_paper.judging.verdict import Row, Verdict
-from attsvm_paper.plots.experiments import draw_curve, log_axis
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, log_axis
 from attsvm_paper.published.instances import start_seeds
 from attsvm_paper.published.numerics import STEP
 
@@ -192,9 +192,9 @@ def next_token(config: Config, seeds: Any) -> list[Row]:
     return rows
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report the distance of W from the SVM of its setting, next to its controls."""
-    results = []
     for (setting, d, n, T), cell in by(rows, "setting", "d", "n", "T").items():
         where = f"{setting}, d={d}, n={n}, T={T}"
         near = column(cell, "correlation")
@@ -205,16 +205,14 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             if len(control):
                 note = f"Shuffled selections: {control.mean():.2f}. {note}"
             note += f" {100 * column(cell, 'optimal').mean():.0f} % of the queries select their best token."
-            results.append(
-                mean_verdict(
-                    NAME,
-                    f"correlation of W with its SAtt-SVM, {where}",
-                    near,
-                    trials=len(cell),
-                    infeasible=infeasible,
-                    interval="bootstrap",
-                    note=note,
-                )
+            yield mean_verdict(
+                NAME,
+                f"correlation of W with its SAtt-SVM, {where}",
+                near,
+                trials=len(cell),
+                infeasible=infeasible,
+                interval="bootstrap",
+                note=note,
             )
             continue
         acyclic = sum(row["acyclic"] for row in cell)
@@ -222,31 +220,26 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         note = f"The graphs have no cycle in {acyclic} of {len(cell)} trials."
         if len(whole):
             note += f" W as a whole, finite part included: {whole.mean():.3f}."
-        results.append(
-            mean_verdict(
-                NAME,
-                f"correlation with the Graph-SVM outside the span of ties, {where}",
-                near,
-                trials=len(cell),
-                infeasible=infeasible,
-                interval="bootstrap",
-                note=note,
-            )
+        yield mean_verdict(
+            NAME,
+            f"correlation with the Graph-SVM outside the span of ties, {where}",
+            near,
+            trials=len(cell),
+            infeasible=infeasible,
+            interval="bootstrap",
+            note=note,
         )
         finite = column(cell, "finite")
         if len(finite):
-            results.append(
-                mean_verdict(
-                    NAME,
-                    f"distance of W inside the span of ties from W^fin, relative to W^fin, {where}",
-                    finite,
-                    trials=len(cell),
-                    interval="bootstrap",
-                    note=f"{column(cell, 'finite_early').mean():.2f} after a tenth of the steps. W^fin is "
-                    f"{column(cell, 'finite_share').mean():.2f} of the length of W; none would be at distance 1.",
-                )
+            yield mean_verdict(
+                NAME,
+                f"distance of W inside the span of ties from W^fin, relative to W^fin, {where}",
+                finite,
+                trials=len(cell),
+                interval="bootstrap",
+                note=f"{column(cell, 'finite_early').mean():.2f} after a tenth of the steps. W^fin is "
+                f"{column(cell, 'finite_share').mean():.2f} of the length of W; none would be at distance 1.",
             )
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
@@ -273,8 +266,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                     for step, value in zip(row["step"], row["curve"] or (), strict=False):
                         if step:
                             points.setdefault(step, []).append({"error": 1 - value})
-                curve = curve_of(points, "error", f"d = {d}", looks[d] % 6, "median")
-                draw_curve(ax, curve)
+                error = along(points, Measure("1 - correlation with the SVM", "error", "median"))
+                draw_curve(ax, curve_of(error, f"d = {d}", looks[d] % 6))
                 control = [1 - row["control"] for row in cell if row["control"] is not None]
                 if control:
                     ax.axhline(float(np.median(control)), color="#8a8a8a", lw=0.8, ls=":", label="shuffled selections")

@@ -15,7 +15,7 @@ the nearest other one, and with their smallest score gap.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,13 +37,14 @@ from attsvm.study.results import Settings, Setup
 from attsvm.study.run import prepare
 from attsvm.theory.tokens import Trial
 from attsvm.training import train
-from attsvm_paper.beyond.measures import curve_of, finite_or_none, margin_share
+from attsvm_paper.beyond.measures import finite_or_none, margin_share
 from attsvm_paper.engine.experiment import Effort
 from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.estimates import Measure, along
 from attsvm_paper.judging.grouping import by, column, having
 from attsvm_paper.judging.statistics import bootstrap_interval, mean_interval
-from attsvm_paper.judging.verdict import Row, Verdict
-from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, value_axis
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, log_axis, value_axis
 
 NAME = "token-similarity"
 CLASSES = ("3-8", "numpy-scipy")
@@ -164,6 +165,17 @@ def by_sequence(trial: Trial, W: np.ndarray, selected: np.ndarray) -> Row:
     return {"by_distance": rank(distance), "by_gap": rank(score)}
 
 
+DRAWN = {
+    field: Measure(words, field, "median")
+    for field, words in (
+        ("error", "1 - correlation of W with the SVM of its tokens"),
+        ("control", "correlation of W with the SVM of shuffled selections"),
+        ("optimal", "share of sequences that select their best token"),
+        ("early", "1 - correlation at an early step"),
+    )
+}
+
+
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report the correlation at every distance and gap, and its relation to similarity and gap."""
     # If there are no rivals, their gap is meaningless: cells that differ only in it are the same runs.
@@ -181,9 +193,9 @@ def nouns_of(classes: str) -> tuple[str, str]:
     return ("text", "text") if is_text(classes) else ("digits", "image")
 
 
-def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
+@listed
+def correlations(rows: Sequence[Row], data: str, one: str) -> Iterator[Verdict]:
     """Report the distance of W from its SVM for every rival, and which sequences get larger margins."""
-    results = []
     for (distance, share), cell in by(rows, "distance", "share").items():
         infeasible = sum(row["infeasible"] for row in cell)
         where = "no rivals" if distance == 0 else f"rivals at distance {distance:g}, gap {share * distance:.2g}"
@@ -195,16 +207,14 @@ def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
         note += f" Attention to the selected token is {column(cell, 'attention').mean():.2f}."
         if len(control):
             note += f" Shuffled selections: {control.mean():.2f}."
-        results.append(
-            mean_verdict(
-                NAME,
-                f"correlation of W with the SVM of its tokens, {data}, {where}",
-                column(cell, "correlation"),
-                trials=len(cell),
-                infeasible=infeasible,
-                interval="bootstrap",
-                note=note,
-            )
+        yield mean_verdict(
+            NAME,
+            f"correlation of W with the SVM of its tokens, {data}, {where}",
+            column(cell, "correlation"),
+            trials=len(cell),
+            infeasible=infeasible,
+            interval="bootstrap",
+            note=note,
         )
     baseline = having(rows, distance=0.0)
     for what, field in (("distance to the nearest token", "by_distance"), ("smallest score gap", "by_gap")):
@@ -215,15 +225,14 @@ def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
             if low <= 0 <= high:
                 note = f"Between the margin of one {one} and its {what} there is no relation that these trials show."
             quantity = f"rank correlation of margin and {what}, {data}, no rivals"
-            results.append(mean_verdict(NAME, quantity, values, note=note))
-    return results
+            yield mean_verdict(NAME, quantity, values, note=note)
 
 
-def differences(rows: Sequence[Row], data: str) -> list[Verdict]:
+@listed
+def differences(rows: Sequence[Row], data: str) -> Iterator[Verdict]:
     """Report the factors by which distance and score gap change 1 - correlation on the same sequences."""
     rivals = [row for row in rows if row["distance"] > 0 and (row["error"] or 0) > 0]
     distances, shares = (sorted({row[name] for row in rivals}) for name in ("distance", "share"))
-    results = []
     for name, ends, other in (("distance", distances, "share"), ("share", shares, "distance")):
         if len(ends) < 2:
             continue
@@ -237,16 +246,13 @@ def differences(rows: Sequence[Row], data: str) -> list[Verdict]:
         what = "distance of rivals" if name == "distance" else "gap, as a share of the distance,"
         note = f"A {what} of {ends[0]:g} instead of {ends[-1]:g} {phrase} its SVM: 1 - correlation "
         note += f"is multiplied by {10 ** np.median(change):.2g} (median)."
-        results.append(
-            mean_verdict(
-                NAME,
-                f"log10 of the change of 1 - correlation, {data}, {what} from {ends[-1]:g} to {ends[0]:g}",
-                change,
-                interval="bootstrap",
-                note=note,
-            )
+        yield mean_verdict(
+            NAME,
+            f"log10 of the change of 1 - correlation, {data}, {what} from {ends[-1]:g} to {ends[0]:g}",
+            change,
+            interval="bootstrap",
+            note=note,
         )
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
@@ -266,10 +272,9 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 cells = by(some, "distance")
                 for ax, field in zip(line, panels, strict=True):
                     label = f"gap {share:g} of the distance"
-                    draw_curve(ax, curve_of(cells, field, label, look % 6, "median"), 0.03 * (look - 0.5))
-                early = curve_of(
-                    cells, "early", f"after {100 * EARLY:.0f} % of the steps", look % 6, "median", style=":"
-                )
+                    draw_curve(ax, curve_of(along(cells, DRAWN[field]), label, look % 6), 0.03 * (look - 0.5))
+                label = f"after {100 * EARLY:.0f} % of the steps"
+                early = curve_of(along(cells, DRAWN["early"]), label, look % 6, style=":")
                 draw_curve(line[0], early, 0.03 * (look - 0.5))
             for ax, (field, (title, label)) in zip(line, panels.items(), strict=True):
                 if len(column(baseline, field)):

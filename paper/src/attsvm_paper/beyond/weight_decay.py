@@ -15,7 +15,7 @@ and that the two penalties approach each other exponentially in time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,14 +28,14 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.plots.style import QUIET, house_style
 from attsvm.solvers.solving import solve
 from attsvm.training import train
-from attsvm_paper.beyond.measures import curve_of
 from attsvm_paper.beyond.predictions import with_outcome
 from attsvm_paper.beyond.shrinkage import regularised_solution
 from attsvm_paper.engine.experiment import Effort
-from attsvm_paper.judging.comparison import mean_verdict
-from attsvm_paper.judging.grouping import by, column, having
-from attsvm_paper.judging.verdict import Row, Verdict
-from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
+from attsvm_paper.judging.comparison import estimate_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import by, having
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, log_axis, own_legend, value_axis
 from attsvm_paper.published.instances import Instances, draw, start_seeds
 
 NAME = "weight-decay"
@@ -193,36 +193,47 @@ def descent(config: Config, instances: Instances, seeds: Any) -> list[Row]:
     return [{"rate": float(-np.polyfit(time, np.log(own), 1)[0] / (2 * config.strength))} for own in size]
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+def _rank_lost(row: Row) -> float | None:
+    return None if row["rank"] is None else row["reference_rank"] - row["rank"]
+
+
+MEASURES = {
+    "excess": Measure("objective on the factors over the certified minimum, less one", "excess"),
+    "balance": Measure("share by which the nuclear norm is below half the squared norms", "balance"),
+    "stationarity": Measure("residual of the nuclear-penalised problem", "stationarity"),
+    "rate": Measure("rate at which the imbalance shrinks, over twice the decay", "rate"),
+    "rank": Measure("rank on the factors", "rank", "mean"),
+    "reference_rank": Measure("rank under a penalty on W", "reference_rank", "mean"),
+    "lost": Measure("rank {} less that on the factors", _rank_lost),
+}
+
+
+estimates = estimates_by(("setting", "strength", "n", "T", "d"), MEASURES)
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report excess, balance, stationarity, ranks and rates, each with its prediction."""
-    results = []
-    for (setting, strength, n, T, d), cell in by(rows, "setting", "strength", "n", "T", "d").items():
+    table = estimates(rows)
+    for key, cell in table.cells.items():
+        setting, strength, n, T, d = key
         word = {"margin": "C", "attention": "decay", "descent": "decay"}[setting]
         where = f"{setting}, {word}={strength:g}, n={n}, T={T}, d={d}"
-        for field, what in (
-            ("excess", "objective on the factors over the certified minimum, less one"),
-            ("balance", "share by which the nuclear norm is below half the squared norms"),
-            ("stationarity", "residual of the nuclear-penalised problem"),
-            ("rate", "rate at which the imbalance shrinks, over twice the decay"),
-        ):
-            values = column(cell, field)
-            if len(values):
-                note = f"At most {values.max():.2g}." if field != "rate" else ""
-                verdict = mean_verdict(
-                    NAME, f"{what}, {where}", values, interval="bootstrap", trials=len(cell), note=note
-                )
-                results.append(with_outcome(verdict, field))
-        ranks = column(cell, "rank")
-        if len(ranks):
-            other = column(cell, "reference_rank")
+        for field in ("excess", "balance", "stationarity", "rate"):
+            ours = table.of(key, field)
+            if ours.count:
+                note = f"At most {ours.values.max():.2g}." if field != "rate" else ""
+                quantity = f"{MEASURES[field].words}, {where}"
+                yield with_outcome(estimate_verdict(NAME, quantity, ours, trials=len(cell), note=note), field)
+        ranks, other, lost = (table.of(key, field) for field in ("rank", "reference_rank", "lost"))
+        if ranks.count:
             same = setting == "margin"
             against = "of the certified nuclear solution" if same else "under a penalty on W itself"
-            verdict = mean_verdict(
-                NAME, f"rank {against} less that on the factors, {where}", other - ranks, interval="bootstrap",
-                trials=len(cell), note=f"{ranks.mean():.2f} on the factors, {other.mean():.2f} {against}.",
+            verdict = estimate_verdict(
+                NAME, f"{MEASURES['lost'].words.format(against)}, {where}", lost, trials=len(cell),
+                note=f"{ranks.value:.2f} on the factors, {other.value:.2f} {against}.",
             )  # fmt: skip
-            results.append(verdict if same else with_outcome(verdict, "rank"))
-    return results
+            yield verdict if same else with_outcome(verdict, "rank")
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
@@ -239,16 +250,17 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         least.set_title("over the certified minimum")
         least.set_ylabel("relative excess")
         least.set_xlabel("price C")
+        table = estimates(rows)
         if cells["attention"]:
-            draw_curve(ranks, curve_of(cells["attention"], "reference_rank", "penalty on W", 1))
-            draw_curve(ranks, curve_of(cells["attention"], "rank", "penalty on K, Q", 0))
+            for field, label, look in (("reference_rank", "penalty on W", 1), ("rank", "penalty on K, Q", 0)):
+                draw_curve(ranks, curve_of(table.along("strength", field, setting="attention"), label, look))
             value_axis(ranks, [x for (x,) in cells["attention"]], "weight decay")
             own_legend(ranks)
         ranks.set_title("attention: rank of W")
         ranks.set_ylabel("mean rank")
         ranks.set_xlabel("weight decay")
         if cells["descent"]:
-            draw_curve(rate, curve_of(cells["descent"], "rate", "measured", 0))
+            draw_curve(rate, curve_of(table.along("strength", "rate", setting="descent"), "measured", 0))
             value_axis(rate, [x for (x,) in cells["descent"]], "weight decay")
         rate.axhline(1, color=QUIET, lw=0.6)
         rate.set_ylim(0.8, 1.2)

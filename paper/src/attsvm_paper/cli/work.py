@@ -43,7 +43,7 @@ def reproduce(
         experiments = _experiments(names or registry.names())
         runs = []
         for one in experiments:
-            with _blaming_the_user(one, overrides):
+            with _blaming_the_user(one, {}):
                 runs.append(prepare(one, effort, out / one.name, seed, overrides, fresh))
     check_writable(out, directory=True)
     command = shlex.join(["attsvm", *sys.argv[1:]])
@@ -99,10 +99,12 @@ def _blaming_the_user(experiment: Experiment, overrides: Mapping[str, Any]) -> I
     except (BadInput, ClusterLost, Interruption, OSError):
         raise
     except Exception as error:
-        is_engine = isinstance(error, ArithmeticError | LookupError | TypeError | ValueError)
-        if experiment.file and (is_engine or line_of(error, experiment.file)):
+        is_known = isinstance(error, ArithmeticError | LookupError | TypeError | ValueError)
+        if experiment.file and line_of(error, experiment.file):
             raise BadInput(f"{experiment.file} cannot be run: {failure(error, experiment.file)}.") from error
-        if not (overrides and is_engine):
+        if experiment.file and is_known:
+            raise BadInput(str(error)) from error
+        if not (overrides and is_known):
             raise
         raise BadInput(f"{experiment.name} cannot be run with these --set: {error}") from error
 

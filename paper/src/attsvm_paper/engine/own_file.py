@@ -41,7 +41,7 @@ def read_experiment(name: str) -> Experiment:
         If it cannot be read.
     """
     path = Path(name).resolve()
-    path.read_bytes()
+    Path(name).read_bytes()
     module_name = f"attsvm_experiment_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
@@ -58,8 +58,8 @@ def read_experiment(name: str) -> Experiment:
 def _checked(module: ModuleType, name: str) -> Experiment:
     experiment = getattr(module, "EXPERIMENT", None)
     if not isinstance(experiment, Experiment):
-        what = "none" if experiment is None else f"a {type(experiment).__name__} of that name"
-        raise ValueError(f"{name} defines {what}; EXPERIMENT = Experiment(...) was expected in it.")
+        what = "no EXPERIMENT" if experiment is None else f"EXPERIMENT as a {type(experiment).__name__}"
+        raise ValueError(f"{name} defines {what}; EXPERIMENT = Experiment(...) was expected.")
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", experiment.name):
         raise ValueError(f"{name} names its experiment {experiment.name!r}; lower case and hyphens were expected.")
     if set(experiment.minutes) != {"quick", "full"}:

@@ -6,7 +6,7 @@ at zero and K at 0.1 N(0, 1). The seed of K is not published: we use several sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from attsvm_paper.engine.experiment import Effort
 from attsvm_paper.judging.comparison import value_verdict
 from attsvm_paper.judging.grouping import by, having
 from attsvm_paper.judging.statistics import bootstrap_interval
-from attsvm_paper.judging.verdict import Row, Verdict
+from attsvm_paper.judging.verdict import Row, Verdict, listed
 from attsvm_paper.plots.experiments import SERIES, grid, log_radius
 from attsvm_paper.published.instances import start_seeds
 from attsvm_paper.published.numerics import descent
@@ -115,9 +115,9 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     ]
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Measure the largest angle between path and ray; the paper prints no number."""
-    results = []
     for (T, parameterization, numerics), cell in by(rows, "T", "parameterization", "numerics").items():
         angles = np.array([max(map(abs, row["angles"])) for row in cell])
         middle = float(np.median(angles))
@@ -129,18 +129,15 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         ]
         if numerics == "published":
             notes.append("Published arithmetic stops turning when the gradient is rounded to zero.")
-        results.append(
-            value_verdict(
-                NAME,
-                f"largest angle to the SVM ray in degrees, {parameterization}, T={T}, {numerics} numerics",
-                middle,
-                low,
-                high,
-                trials=len(cell),
-                note=" ".join(notes),
-            )
+        yield value_verdict(
+            NAME,
+            f"largest angle to the SVM ray in degrees, {parameterization}, T={T}, {numerics} numerics",
+            middle,
+            low,
+            high,
+            trials=len(cell),
+            note=" ".join(notes),
         )
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:

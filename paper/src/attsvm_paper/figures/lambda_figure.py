@@ -19,10 +19,10 @@ from attsvm_paper.figures.lambda_verdicts import (
     number_curve,
     passes,
 )
+from attsvm_paper.judging.estimates import at_records, estimate, share_estimate
 from attsvm_paper.judging.grouping import by, column, having
-from attsvm_paper.judging.statistics import bootstrap_interval, mean_interval, wilson_interval
 from attsvm_paper.judging.verdict import Row
-from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, own_legend
+from attsvm_paper.plots.experiments import SERIES, curve_of, draw_curve, grid, legend, log_axis, own_legend
 from attsvm_paper.published.ledger import curve
 
 
@@ -30,11 +30,9 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw counts against lambda, distances of W against training, and counts under the constraint on tau."""
 
     def draw(ax: Any, cells: dict[Any, Any], label: str, look: int, line: Any = None, **extra: Any) -> None:
-        samples = {x: np.asarray(values, dtype=float) for x, values in cells.items() if len(values) > 1}
-        if samples:
-            low, high = zip(*(mean_interval(values) for values in samples.values()), strict=True)
-            mean = [float(values.mean()) for values in samples.values()]
-            draw_curve(ax, Curve(label, list(samples), mean, low, high, look, **extra), line=line)
+        series = {x: estimate(values, "mean") for x, values in cells.items() if len(values) > 1}
+        if series:
+            draw_curve(ax, curve_of(series, label, look, **extra), line=line)
 
     def banded(key: str) -> Any:
         reference = curve(key)
@@ -44,9 +42,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     def errors(ax: Any, cell: Sequence[Row], name: str, label: str, look: int, key: str, style: str) -> None:
         sample = [row for row in cell if row[name] is not None]
         if len(sample) > 1 and sample[0]["step"]:
-            table = np.array([row[name] for row in sample])
-            low, high = zip(*(bootstrap_interval(part, resamples=400) for part in table.T), strict=True)
-            draw_curve(ax, Curve(label, sample[0]["step"], table.mean(0).tolist(), low, high, look, None, style))
+            series = at_records(sample[0]["step"], [row[name] for row in sample], "bootstrap", 400)
+            draw_curve(ax, curve_of(series, label, look, style=style))
             if key:
                 x, y = (np.array(part, dtype=float) for part in curve(key).line_points)
                 keep = x > 0
@@ -101,11 +98,9 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_xlabel(r"$\tau$ of Lemma 6")
         for look, tau in enumerate(tau for tau in DISTRIBUTIONS if tau in by_tau):
             values = column(by_tau[tau], "lemma")
-            hits = [int((values == count).sum()) for count in TAUS]
-            low, high = zip(*(wilson_interval(hit, len(values)) for hit in hits), strict=True)
+            series = {count: share_estimate(int((values == count).sum()), len(values)) for count in TAUS}
             line = curve(f"Fig. 12c: tau={tau}").line_points if has_reference else None
-            share = [hit / max(len(values), 1) for hit in hits]
-            draw_curve(shares, Curve(rf"$\tau$ = {tau}", list(TAUS), share, low, high, look, line))
+            draw_curve(shares, curve_of(series, rf"$\tau$ = {tau}", look, published=line))
         lambdas.set_ylabel(r"mean $\lambda$")
         lambdas.set_title(r"$\lambda$ under the constraint on $\tau$")
         taus.set_ylabel("mean number of tokens")

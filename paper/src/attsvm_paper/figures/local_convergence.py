@@ -15,7 +15,7 @@ norm plus 2.2e-16, and consists only of rounding. Exact training continues to co
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,13 +28,13 @@ from attsvm.plots.style import NORM_TITLES, QUIET, house_style, step_axis
 from attsvm.training import train
 from attsvm_paper.engine.experiment import Effort
 from attsvm_paper.judging.comparison import correction, mean_verdict
+from attsvm_paper.judging.estimates import at_records
 from attsvm_paper.judging.grouping import by, having
 from attsvm_paper.judging.joint import JointTest, joint_test
 from attsvm_paper.judging.points import Point, by_key, curve_points, notches, swap
 from attsvm_paper.judging.readings import Reading
-from attsvm_paper.judging.statistics import mean_interval
-from attsvm_paper.judging.verdict import Row, Verdict
-from attsvm_paper.plots.experiments import Curve, draw_curve, grid, legend
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import Curve, curve_of, draw_curve, grid, legend
 from attsvm_paper.published.instances import draw, start_seeds
 from attsvm_paper.published.ledger import curve
 from attsvm_paper.published.numerics import descent
@@ -153,9 +153,9 @@ def _compare(cell: Sequence[Row], what: str, mark: int, name: str, **options: An
     return mean_verdict(NAME, name, values, **options)
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Compare published arithmetic and a score gap with every printed number; other settings are only measured."""
-    results = []
     groups = by(rows, "parameterization", "numerics", "gap", "start", "d")
     for (p, numerics, gap, start, d), cell in groups.items():
         infeasible = sum(not row["feasible"] for row in cell)
@@ -177,42 +177,38 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     other, field = SWAP[p, what]
                     partner = groups.get((other, numerics, gap, start, d), [])
                     verdict = correction(verdict, _compare(partner, field, mark, **options), LABELS)
-                results.append(verdict)
+                yield verdict
         own, step = ("frobenius" if p == "W" else "nuclear"), cell[0]["step"]
         ends = [1 - row[own][-1] for row in cell if row[own] is not None]
-        results.append(
-            mean_verdict(
-                NAME,
-                f"1 - correlation of {p} with its SVM, step {step[-1]}, {', '.join(protocol)}",
-                ends,
-                infeasible=infeasible,
-                interval="bootstrap",
-                note=f"Median norm of W at the end {_median([row['norm'][-1] for row in cell]):.4g}.",
-            )
+        yield mean_verdict(
+            NAME,
+            f"1 - correlation of {p} with its SVM, step {step[-1]}, {', '.join(protocol)}",
+            ends,
+            infeasible=infeasible,
+            interval="bootstrap",
+            note=f"Median norm of W at the end {_median([row['norm'][-1] for row in cell]):.4g}.",
         )
-    return results
 
 
-def points(rows: Sequence[Row], late: int = 1, notebook: bool = True) -> list[Point]:
+@listed
+def points(rows: Sequence[Row], late: int = 1, notebook: bool = True) -> Iterator[Point]:
     """Pair every printed number with our trials.
 
     `late` is the number of steps before iteration 0; `notebook` labels curves as in the notebook, otherwise as in the
     caption.
     """
-    entries = []
     for (p,), cell in by(rows, "parameterization").items():
         for what in (*NORMS, "attention"):
             reference = _reference_curve(p, what, notebook)
             margin = TOP_MARGIN if what == "attention" else MARGIN
             for mark in MARKS:
-                entries += [
+                yield from [
                     one
                     for one in curve_points(
                         reference, {mark: cell}, lambda row, w=what, m=mark: _at(row, w, m, late), margin
                     )
                     if one.values
                 ]
-    return entries
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
@@ -243,9 +239,9 @@ def _swap(key: str) -> str:
     return key.replace(": KQ,", ": W,") if ": KQ," in key else key.replace(": W,", ": KQ,")
 
 
-def readings() -> list[Reading]:
+@listed
+def readings() -> Iterator[Reading]:
     """Return the protocols tried: score gap, arithmetic with its step rule, start, and the numbering of iterations."""
-    candidates = []
     for gap in (0.0, GAP):
         for numerics in ("published", "exact"):
             for start in ("torch", "small"):
@@ -263,8 +259,7 @@ def readings() -> list[Reading]:
                         def pair(rows: Sequence[Row], late: int = late, notebook: bool = notebook) -> list[Point]:
                             return points(rows, late, notebook)
 
-                        candidates.append(Reading(FIGURE, factors, cells, pair))
-    return candidates
+                        yield Reading(FIGURE, factors, cells, pair)
 
 
 def _median(values: Sequence[float]) -> float:
@@ -280,18 +275,11 @@ def _table(rows: Sequence[Row], name: str) -> Any:
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw -log10(1 - correlation) against steps, and the softmax probability below."""
 
-    def plain(value: Any) -> Any:
-        return np.asarray(value)
-
     def ours(cell: Sequence[Row], what: str, label: str, look: int, transform: Any, **extra: Any) -> Curve | None:
         values = _table(cell, what)
         if not len(values):
             return None
-        low, high = zip(*(mean_interval(part) for part in values.T), strict=True)
-        return Curve(
-            label, cell[0]["step"], transform(values.mean(0)), transform(np.array(low)), transform(np.array(high)),
-            look, **extra,
-        )  # fmt: skip
+        return curve_of(at_records(cell[0]["step"], values, "mean"), label, look, transform, **extra)
 
     def theirs(parameterization: str, what: str, transform: Any) -> Any:
         reference = _reference_curve(parameterization, what)
@@ -329,9 +317,9 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                     line = theirs(parameterization, norm, nines) if has_reference else None
                     draw_curve(ax, plot_line, line=line)
                 label = "top softmax probability" if style == "-" else ""
-                plot_line = ours(cell, "attention", label, 2, plain, style=style)
+                plot_line = ours(cell, "attention", label, 2, np.asarray, style=style)
                 if plot_line is not None:
-                    line = theirs(parameterization, "attention", plain) if has_reference else None
+                    line = theirs(parameterization, "attention", np.asarray) if has_reference else None
                     draw_curve(below, plot_line, line=line)
             marks = [tick for tick in ticks if nines(tick) <= top * 1.1]
             ax.set_yticks([float(nines(tick)) for tick in marks], [f"{tick:g}" for tick in marks])

@@ -6,7 +6,7 @@ the entrywise l_p norm. Each run is compared with the SVM of its norm and of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,11 @@ from attsvm.training import train
 from attsvm.training.steepest import MirrorDescent
 from attsvm_paper.engine.experiment import Effort
 from attsvm_paper.judging.comparison import mean_verdict, share_verdict, value_verdict
+from attsvm_paper.judging.estimates import at_records
 from attsvm_paper.judging.grouping import by
-from attsvm_paper.judging.statistics import bootstrap_interval, mean_interval
-from attsvm_paper.judging.verdict import Row, Verdict
-from attsvm_paper.plots.experiments import Curve, draw_curve, grid
+from attsvm_paper.judging.statistics import bootstrap_interval
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid
 from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "mirror-descent"
@@ -82,9 +83,9 @@ def _ends(cell: Sequence[Row]) -> Any:
     return np.array(ends, dtype=float).reshape(-1, len(EXPONENTS))
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Rank the norms by mean correlation: the claim is that the descent's norm comes first."""
-    results = []
     for (p,), cell in by(rows, "p").items():
         own = EXPONENTS.index(p)
         ends = _ends(cell)
@@ -98,7 +99,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
         low, high = bootstrap_interval(ends, rank)
         first = int((np.argmax(ends, axis=1) == own).sum())
-        results += [
+        yield from [
             value_verdict(
                 NAME,
                 f"place of the l{p:g} SVM among three by mean correlation, l{p:g} descent",
@@ -117,7 +118,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 trials=len(cell),
             ),
         ]
-        results += [
+        yield from [
             mean_verdict(
                 NAME,
                 f"1 - correlation with the l{q:g} SVM, l{p:g} descent",
@@ -128,7 +129,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             )
             for at, q in enumerate(EXPONENTS)
         ]
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
@@ -142,11 +142,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         for ax, ((p,), cell) in zip(axes[0], cells.items(), strict=True):
             feasible = [row for row in cell if row["feasible"]]
             for look, q in enumerate(EXPONENTS if feasible else ()):
-                values = np.array([row[f"l{q:g}"] for row in feasible])
-                low, high = (np.array(part) for part in zip(*(mean_interval(v) for v in values.T), strict=True))
-                label = rf"$\ell_{{{q:g}}}$ SVM"
-                middle, below, above = (nines(part).tolist() for part in (values.mean(0), low, high))
-                draw_curve(ax, Curve(label, feasible[0]["step"], middle, below, above, look))
+                series = at_records(feasible[0]["step"], [row[f"l{q:g}"] for row in feasible], "mean")
+                draw_curve(ax, curve_of(series, rf"$\ell_{{{q:g}}}$ SVM", look, nines))
             step_axis(ax, cell[0]["step"][-1] * 1.2)
             ax.set_yticks([float(nines(tick)) for tick in ticks], [f"{tick:g}" for tick in ticks])
             ax.set_ylim(-0.05, 5.6)

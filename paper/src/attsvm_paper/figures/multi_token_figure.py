@@ -11,17 +11,22 @@ from matplotlib.figure import Figure
 
 from attsvm.plots.style import house_style
 from attsvm_paper.figures.multi_token import DIMENSIONS, ITERATIONS, SIZE, STATES, THRESHOLDS, TINY, TITLES, WORDS
-from attsvm_paper.figures.multi_token_verdicts import (
-    below,
-    end,
-    printed_curve,
-    printed_scatter,
-)
+from attsvm_paper.figures.multi_token_verdicts import below, end, printed_curve, printed_scatter
+from attsvm_paper.judging.estimates import Measure, at_records, estimate
 from attsvm_paper.judging.grouping import by, having
 from attsvm_paper.judging.points import FEWEST
-from attsvm_paper.judging.statistics import bootstrap_interval, wilson_interval
 from attsvm_paper.judging.verdict import Row
-from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, own_legend, value_axis
+from attsvm_paper.plots.experiments import (
+    SERIES,
+    curve_of,
+    draw_curve,
+    grid,
+    legend,
+    log_axis,
+    own_legend,
+    percent,
+    value_axis,
+)
 from attsvm_paper.published.ledger import curve
 
 
@@ -30,10 +35,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
 
     def along(ax: Any, sample: Sequence[Row], d: int, style: str, has_reference: bool) -> None:
         for look, what in enumerate(WORDS):
-            table = np.array([row[what] for row in sample])
-            low, high = zip(*(bootstrap_interval(part, resamples=400) for part in table.T), strict=True)
-            label = TITLES[what] if style == "-" else ""
-            ours = Curve(label, sample[0]["step"], table.mean(0).tolist(), low, high, look, None, style)
+            series = at_records(sample[0]["step"], [row[what] for row in sample], "bootstrap", 400)
+            ours = curve_of(series, TITLES[what] if style == "-" else "", look, style=style)
             line = printed_curve(d, what)
             if has_reference and line is not None:
                 x, y = (np.array(part, dtype=float) for part in line.line_points)
@@ -87,10 +90,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.remove()
         fates, masked = axes[2 * down]
         for look, state in enumerate(STATES[:3], start=3):
-            pairs = [(len(having(cell, state=state)), len(cell)) for cell in cells.values()]
-            low, high = zip(*(wilson_interval(*pair) for pair in pairs), strict=True)
-            share, low, high = ([100 * part for part in parts] for parts in ([a / b for a, b in pairs], low, high))
-            draw_curve(fates, Curve(state, list(cells), share, low, high, look))
+            shares = along(cells, Measure(state, lambda row, state=state: row["state"] == state, "share"))
+            draw_curve(fates, curve_of(shares, state, look, percent))
         fates.set_ylabel("share of draws (%)")
         fates.set_ylim(-3, 103)
         fates.set_title("what becomes of a draw")
@@ -100,10 +101,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ends = {t: [end(row) for row in cell if below(row, t) is not None] for t in THRESHOLDS}
             ends = {t: np.array(values, dtype=float) for t, values in ends.items() if len(values) >= FEWEST}
             line = curve(f"Fig. 11b: d={d}").line_points if d in DIMENSIONS and (n, T) == SIZE else None
-            bounds = [bootstrap_interval(values) for values in ends.values()]
-            mean = [float(values.mean()) for values in ends.values()]
-            low, high = [low for low, _ in bounds], [high for _, high in bounds]
-            draw_curve(masked, Curve(f"d = {d}", list(ends), mean, low, high, look, line))
+            series = {t: estimate(values, "bootstrap") for t, values in ends.items()}
+            draw_curve(masked, curve_of(series, f"d = {d}", look, published=line))
         log_axis(masked, "y")
         masked.set_xlabel("log10 of the masking threshold")
         masked.set_ylabel("mean 1 - correlation")

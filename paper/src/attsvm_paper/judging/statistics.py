@@ -60,11 +60,7 @@ def mean_interval(values: Any, level: float = 0.95) -> tuple[float, float]:
 
 
 def bootstrap_interval(
-    values: Any,
-    statistic: Callable[..., Any] = np.mean,
-    level: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
+    values: Any, statistic: Callable[..., Any] = np.mean, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile bootstrap of any statistic; the same values give the same interval.
 
