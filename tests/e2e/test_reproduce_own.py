@@ -33,7 +33,8 @@ def folder(tmp_path: Path) -> Path:
 
 def reproduce(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     code = "import sys; from attsvm.cli import main; sys.argv[0] = 'attsvm'; sys.exit(main())"
-    command = [sys.executable, "-c", code, "reproduce", *arguments, "--out", "out"]
+    out = [] if "--out" in arguments else ["--out", "out"]
+    command = [sys.executable, "-c", code, "reproduce", *arguments, *out]
     return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
 
 
@@ -60,6 +61,14 @@ def test_the_file_of_the_walk_through_runs_is_read_again_and_redrawn(folder: Pat
     other = reproduce(folder, "./own.py", "--set", "trials=3")
     assert other.returncode == 2
     assert other.stderr.startswith("attsvm: out/feasible holds another run: its code of the experiment differs")
+
+
+def test_workers_compute_the_same_rows(folder: Path) -> None:
+    for out, *workers in (("alone",), ("crew", "--workers", "2")):
+        process = reproduce(folder, "own.py", "--set", "trials=3", *workers, "--out", out)
+        assert process.returncode == 0, process.stderr
+    alone, crew = (folder / out / "feasible" / "rows.parquet" for out in ("alone", "crew"))
+    assert alone.read_bytes() == crew.read_bytes()
 
 
 @pytest.mark.parametrize(

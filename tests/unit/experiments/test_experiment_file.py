@@ -9,9 +9,9 @@ import pytest
 
 from attsvm_paper import registry
 from attsvm_paper.engine import runner
-from attsvm_paper.engine.compute import compute, cut, task_of
+from attsvm_paper.engine.compute import compute, compute_packed, cut, pack, task_of
 from attsvm_paper.engine.fingerprint import code_hash
-from attsvm_paper.engine.own_file import failure, send_by_value
+from attsvm_paper.engine.own_file import failure
 from attsvm_paper.report.finished import finished_in
 
 TINY = Path(__file__).parents[2] / "tiny_experiment.py"
@@ -86,15 +86,10 @@ def test_it_resumes_and_is_shown_where_its_file_is_named(own: Path, tmp_path: Pa
 
 
 def test_a_worker_without_the_file_computes_the_same_rows(own: Path) -> None:
-    cloudpickle = pytest.importorskip("cloudpickle")
     experiment = registry.get(str(own))
     task = task_of(experiment, 3, cut(experiment.sweep("quick"), experiment.batch))
     rows = compute(task, 60.0).rows
-    send_by_value(experiment)
-    packed = cloudpickle.dumps(task)
-    module = sys.modules.pop(experiment.trials.__module__)
+    packed = pack(task)
+    del sys.modules[experiment.trials.__module__]
     own.unlink()
-    try:
-        assert repr(compute(cloudpickle.loads(packed), 60.0).rows) == repr(rows)
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
+    assert repr(compute_packed(packed, 60.0).rows) == repr(rows)

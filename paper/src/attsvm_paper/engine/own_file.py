@@ -12,7 +12,6 @@ import re
 import sys
 import traceback
 from dataclasses import replace
-from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -79,9 +78,3 @@ def failure(error: BaseException, file: str | Path) -> str:
     line, text = line_of(error, file), error.msg if isinstance(error, SyntaxError) else str(error)
     place = "" if line is None else f"line {line}: "
     return f"{place}{type(error).__name__}{text and ': '}{text}".rstrip(".")
-
-
-def send_by_value(experiment: Experiment) -> None:
-    """Make the tasks of a file's experiment carry its code: workers cannot import the file."""
-    if experiment.file:
-        import_module("cloudpickle").register_pickle_by_value(sys.modules[experiment.trials.__module__])

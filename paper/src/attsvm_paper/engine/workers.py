@@ -24,9 +24,8 @@ from attsvm.core.cluster import (
     wait_for_result,
 )
 from attsvm.core.meter import Meter
-from attsvm_paper.engine.compute import Batch, Result, compute, task_of
+from attsvm_paper.engine.compute import Batch, Result, compute, compute_packed, pack, task_of
 from attsvm_paper.engine.experiment import Experiment
-from attsvm_paper.engine.own_file import send_by_value
 from attsvm_paper.engine.runner import SHARD_SECONDS, Keep, Ranges
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ class DaskCrew:
         ClusterLost
             If the cluster or its last worker is gone, or one range killed several workers.
         """
-        send_by_value(experiment)
         results: queue.SimpleQueue[Future] = queue.SimpleQueue()
         under_way: dict[Future, tuple[int, int]] = {}
         share, watch = _Share(), ClusterWatch(self._client)
@@ -66,7 +64,8 @@ class DaskCrew:
                 while ranges and len(under_way) < slots:
                     start, stop = _take(ranges, share.size(sum(b - a for a, b in ranges), slots))
                     task = task_of(experiment, seed, batches[start:stop])
-                    future = self._client.submit(compute, task, 2 * SHARD_SECONDS, pure=False)
+                    work = (compute_packed, pack(task)) if experiment.file else (compute, task)
+                    future = self._client.submit(*work, 2 * SHARD_SECONDS, pure=False)
                     under_way[future] = start, stop
                     future.add_done_callback(results.put)
                 try:

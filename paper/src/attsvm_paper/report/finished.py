@@ -107,9 +107,11 @@ class FinishedRun:
             file = self.experiment.file
             if not (self.overrides or file):
                 raise
-            settings = " ".join(f"{name}={value}" for name, value in self.overrides.items())
-            what = f"{file or self.experiment.name} has no verdicts or figure{settings and ' for '}{settings}"
-            raise ValueError(f"{what} ({failure(error, file) if file else error}); its rows are complete.") from error
+            settings = "".join(f" {name}={value}" for name, value in self.overrides.items())
+            cause = f"{settings and f' for{settings}'} ({failure(error, file) if file else error})"
+            raise ValueError(
+                f"{file or self.experiment.name} has no verdicts or figure{cause}; its rows are complete."
+            ) from error
 
     @property
     def published(self) -> bool:
