@@ -14,6 +14,7 @@ from attsvm.data.synthetic import random_data
 from attsvm.functional import sparsemax
 from attsvm.solution.problem_batch import ProblemBatch
 from attsvm.solvers.batching import solve_batch
+from attsvm_paper import registry
 from attsvm_paper.engine.seeds import trial_seeds
 from attsvm_paper.figures import convergence_types, lambda_head, lambda_verdicts, multi_token
 from attsvm_paper.published.ledger import curve
@@ -185,7 +186,7 @@ def test_runs_called_not_local_had_not_ended_and_some_stay_so() -> None:
     config = convergence_types.Config(int(d))
     assert (config.steps, config.trials, convergence_types.STOP_STEP, same_rest) == (steps, total, stop, rest)
     assert printed("Fig. 5a: W, not local", int(d), 3) == share / 100
-    instance = {name: getattr(config, name) for name in convergence_types.EXPERIMENT.instance}
+    instance = {name: getattr(config, name) for name in registry.get("convergence-types").instance}
     rows = convergence_types.trials(config, trial_seeds(0, convergence_types.NAME, instance, range(int(total))))
     unsaturated = np.mean([not row["saturated"] for row in rows])
     assert abs(unsaturated - share / 100) <= 3 * np.sqrt(2) * binomial_error(share / 100, int(total))
