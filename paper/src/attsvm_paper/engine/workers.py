@@ -121,6 +121,9 @@ def local_crew(workers: int) -> Iterator[DaskCrew]:
 
 @contextmanager
 def cluster_crew(address: str) -> Iterator[DaskCrew]:
-    """Use the workers of a running scheduler and leave them running; see :func:`attsvm.platform.cluster.remote_client`."""
+    """Use the workers of a running scheduler and leave them running.
+
+    See :func:`attsvm.platform.cluster.remote_client`.
+    """
     with remote_client(address) as client:
         yield DaskCrew(client)
