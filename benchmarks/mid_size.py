@@ -33,7 +33,7 @@ import numpy as np  # noqa: E402
 import problems  # noqa: E402
 from attsvm import SelectionProblem, Status, solve  # noqa: E402
 from attsvm.core.norms import get_norm  # noqa: E402
-from attsvm.solvers.solving import METHODS  # noqa: E402
+from attsvm.solvers.options import METHODS  # noqa: E402
 
 NORMS = ("frobenius", "nuclear", "spectral", "1", "1.5", "3", "max")
 SIZES = ((100, 32, 24), (200, 32, 24))

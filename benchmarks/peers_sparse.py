@@ -26,6 +26,7 @@ from attsvm import SelectionProblem
 from attsvm.core.norms import get_norm
 from attsvm.proofs.certified import Certified, certify
 from attsvm.proofs.objective import HARD_MARGIN, Regularisation
+from attsvm.proofs.program import Program
 
 TOL = 1e-6
 EPSILONS = (1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
@@ -64,7 +65,7 @@ class Task:
 
     def certify(self, W: np.ndarray, dual: np.ndarray) -> Certified:
         """What an answer proves."""
-        return certify(self.problem, get_norm(self.norm), W, dual, self.regularisation)
+        return certify(Program(self.problem, get_norm(self.norm), self.regularisation), W, dual)
 
     @cached_property
     def coordinates(self) -> Coordinates:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from attsvm import norms as norms
     from attsvm import plots as plots
     from attsvm import theory as theory
+    from attsvm.attention_classifier import AttentionClassifier as AttentionClassifier
     from attsvm.core.correlation import correlation as correlation
     from attsvm.core.problem import SelectionProblem as SelectionProblem
     from attsvm.core.status import Status as Status
@@ -43,6 +44,7 @@ else:
         __name__,
         {
             "attsvm": ("functional", "norms", "plots", "theory"),
+            "attsvm.attention_classifier": ("AttentionClassifier",),
             "attsvm.core.correlation": ("correlation",),
             "attsvm.core.problem": ("SelectionProblem",),
             "attsvm.core.status": ("Status",),

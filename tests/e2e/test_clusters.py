@@ -22,6 +22,7 @@ from attsvm.solvers.working_sets import rounds
 from attsvm_paper import registry
 from attsvm_paper.engine.store import Store
 from problems import FAMILIES
+from tiny_experiment import EXPERIMENT
 
 TESTS = Path(__file__).parents[1]
 
@@ -97,7 +98,7 @@ def test_workers_come_and_go_in_a_solve_and_a_run_of_an_experiment(
     assert solution.objective == pytest.approx(answer.objective, rel=1e-9)
     assert solution.verify()
 
-    monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
+    monkeypatch.setitem(registry.FIGURES, "tiny", EXPERIMENT)
     settings = ["--set", "trials=20", "--set", "pause=0.01"]
     assert main(["reproduce", "tiny", "--out", str(tmp_path / "alone"), *settings]) == 0
     add, kills = Store.add, []

@@ -282,7 +282,7 @@ def test_the_table_stays_a_table_to_a_screen_reader(page) -> None:
     assert widths == {14}
     assert len(below(tables[-1], "row")) == 25
     names = [nodes[key]["name"]["value"].strip() for key in below(tables[-1], "columnheader")]
-    assert names[-2:] == ["type", "what most queries do"]
+    assert names[-2:] == ["type", "most beyond the null"]
 
 
 @pytest.mark.slow

@@ -309,7 +309,7 @@ def nested(column: Any, array: FileArray, first: int, expected: tuple[int, ...] 
     sizes = [len(column)]
     while types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
         _refuse_missing(column, array, first, sizes)
-        lengths = compute.list_value_length(column).to_numpy(zero_copy_only=False)
+        lengths = compute.call_function("list_value_length", [column]).to_numpy(zero_copy_only=False)
         depth = len(sizes) - 1
         if expected is not None and depth < len(expected):
             length = expected[depth]
@@ -346,4 +346,5 @@ class ZarrArray(FileArray):
     def _read(self, start: int, stop: int) -> np.ndarray:
         import zarr
 
-        return np.asarray(zarr.open_group(self.path, mode="r")[self.name][start:stop])
+        group: Any = zarr.open_group(self.path, mode="r")
+        return np.asarray(group[self.name][start:stop])

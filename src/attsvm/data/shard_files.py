@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -181,7 +182,7 @@ def _describe_parquet(path: Path, stamp: Stamp) -> Contents:
 def _describe_zarr(path: Path, stamp: Stamp) -> Contents:
     import zarr
 
-    group = zarr.open_group(str(path), mode="r")
+    group: Any = zarr.open_group(str(path), mode="r")
     names = sorted(group.array_keys())
     arrays = {
         name: ZarrArray(str(path), name, tuple(group[name].shape), group[name].dtype, stamp)

@@ -14,13 +14,14 @@ import numpy as np
 
 from attsvm.core.correlation import correlation
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.types import NormName, OptimizerName
+from attsvm.core.types import NormName
 from attsvm.data.token_data import TokenData
 from attsvm.playground.plane import DRAFT_STEPS, PageMemory, Supersession, interruptible, plain
 from attsvm.playground.state import CLASS_COUNT, Classes
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.training import train
+from attsvm.training.optimisers.registry import OptimizerName
 from attsvm.training.run.compiled import W_RULES
 
 # The three optimisers, and the norm whose largest margin each is known or conjectured to reach.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.types import AnyNorm, OptimizerName
+from attsvm.core.types import AnyNorm
 from attsvm.data.token_data import TokenData
 from attsvm.playground.runs import PlaygroundRun, attention_of, correlations
 from attsvm.playground.state import Plane
@@ -25,6 +25,7 @@ from attsvm.theory.basins import map_basins
 from attsvm.theory.equivalence import SELECTED_SHARE, EquivalenceStatus, svm_equivalent
 from attsvm.theory.tokens import Trial
 from attsvm.training import Trace, train
+from attsvm.training.optimisers.registry import OptimizerName
 from attsvm.training.run.compiled import W_RULES
 
 # Number of records: each costs the same as a hundred compiled steps, and so does each check for a newer state.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm.core.types import AnyNorm, OptimizerName
+from attsvm.core.types import AnyNorm
+
+if TYPE_CHECKING:
+    from attsvm.training.optimisers.registry import OptimizerName
 
 MOST_SEQUENCES = 3
 TOKEN_LIMIT = 8

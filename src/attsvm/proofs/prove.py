@@ -125,4 +125,4 @@ def _compared(claim: Claim, low: Fraction, high: Fraction) -> Proof:
     fault = claim.fault(low, high)
     if fault is not None:
         return unproven(fault, PROOF_METHOD, low=low, high=high)
-    return Proof(True, low, high, interval_words(claim.norm, claim.regularisation, low, high), PROOF_METHOD)
+    return Proof(True, low, high, interval_words(claim.program, low, high), PROOF_METHOD)

@@ -92,6 +92,10 @@ COMPILED_CONSTRAINTS = 250
 """Constraints; above this number Newton on the face runs in NumPy instead of compiled loops."""
 FEW_PRODUCTS = 4000
 """Multiplications of a matrix product; above this number compiled steps call BLAS for it."""
+SMALL_SET = 100
+"""Constraints; above this number the active set's first passive set is factored by LAPACK, not one at a time."""
+ROTATION_ROWS = 24
+"""Rows of a matrix; up to this number singular vectors come from rotations of a nearby basis, not from LAPACK."""
 MOST_UNKNOWNS = 2000
 """Unknowns of a singular system on the face; above this number no least squares is tried."""
 PATIENCE = 6000

@@ -262,6 +262,34 @@ def test_the_readme_says_of_ablations_what_their_page_measures() -> None:
     assert list(shares) == [rows[f"{side}, norm live"][1] for side in ("query", "keys")]
 
 
+# What the README concedes, and the page with the reason.
+LIMITS = [
+    ("few of them select, and none is near its SVM. That is one model", "pretrained", "median cosine inside the span"),
+    (
+        "The settings of grokking and of trained embeddings were chosen after earlier runs",
+        "grokking",
+        "were chosen on runs",
+    ),
+    ("The settings of grokking and of trained embeddings were chosen after earlier runs", "known", "a second choice"),
+    ("The control of gradient flow on aligned data cannot win", "known", "which cannot tell the norms apart"),
+]
+
+
+@pytest.mark.parametrize(("sentence", "page", "reason"), LIMITS)
+def test_the_readme_says_what_limits_its_claims(sentence: str, page: str, reason: str) -> None:
+    assert sentence in text(ROOT / "README.md")
+    assert reason in text(DOCS / f"{page}.md")
+
+
+def test_the_readme_counts_where_real_data_are_behind() -> None:
+    (counts,) = re.findall(
+        r"(\d+) instances, `attsvm bench --real`\) `solve` is behind the fastest peer on (\d+)",
+        text(ROOT / "README.md"),
+    )
+    (row,) = (row for row in table(ROOT / "benchmarks" / "REAL.md", "| part | instances") if row[0] == "all")
+    assert list(counts) == [row[1], row[3]]
+
+
 # Where docs/grokking.md quotes the table below it: the sentence with its numbers left open, then each number's cell,
 # (optimiser, loss, precision), and column: accuracy, margin or share of zero gradients (in per cent).
 FAST, ADAM, ORTHOGONAL = "normalised, 0.01", "Adam, 0.01", "perpendicular, 0.005"

@@ -25,6 +25,7 @@ ROOT = {
     "compile": "platform",
     "functional": "core",
     "norms": "core",
+    "attention_classifier": "study",
     "estimator": "study",
     "margin_classifier": "study",
     "experiments": "cli",
@@ -137,3 +138,39 @@ def test_the_map_names_every_folder_once(number: int) -> None:
     named = [name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
     modules = {path.name for path in PACKAGES[number].glob("*.py")} - {"__init__.py"}
     assert sorted(named) == sorted(_folders(PACKAGES[number]) | modules)
+
+
+def _graph(package: Path) -> dict[str, set[str]]:
+    """Modules of a package and those that each imports; imports for types and inside functions count."""
+    root = package.parent
+    names = {".".join(path.relative_to(root).with_suffix("").parts): path for path in FILES if package in path.parents}
+    graph: dict[str, set[str]] = {}
+    for name, path in names.items():
+        found: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                found.update({str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)})
+            elif isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+        graph[name] = found & names.keys()
+    return graph
+
+
+def test_no_modules_of_the_reproduction_import_each_other_in_a_circle() -> None:
+    graph = _graph(PACKAGES[1])
+    while leaves := {name for name, found in graph.items() if not found}:
+        graph = {name: found - leaves for name, found in graph.items() if name not in leaves}
+    assert not graph
+
+
+def test_modules_of_the_reproduction_import_at_their_top() -> None:
+    inside = {
+        place(path)
+        for path in FILES
+        if PACKAGES[1] in path.parents
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef)
+        and any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(function))
+    }
+    # The command waits for what draws only when it runs.
+    assert inside == {"attsvm_paper/cli/reproduce.py"}

@@ -10,7 +10,7 @@ from threadpoolctl import ThreadpoolController
 
 import problems
 from attsvm import solve
-from attsvm.solvers import solving
+from attsvm.solvers import options
 from attsvm.solvers.common.control import IterationState
 
 
@@ -31,7 +31,7 @@ def two_threads() -> Iterator[set[int]]:
 def test_small_problems_are_solved_on_one_thread(
     two_threads: set[int], monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr(solving, "ONE_THREAD", limit)
+    monkeypatch.setattr(options, "ONE_THREAD", limit)
     notes: list[set[int]] = []
 
     def note(state: IterationState) -> None:

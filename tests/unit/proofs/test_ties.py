@@ -17,6 +17,7 @@ from attsvm.core.reduction import independent_ties, reduce
 from attsvm.proofs import linear, surjective, tie_moves, ties
 from attsvm.proofs.certified import certify
 from attsvm.proofs.dyadic import Dyadic
+from attsvm.proofs.program import Program
 from attsvm.proofs.surjective import SURE_DEFECT, right_inverse
 from attsvm.proofs.tie_moves import Move, TieEquations, common, exact_move
 from attsvm.proofs.ties import onto_ties, tie_move
@@ -556,7 +557,7 @@ def test_upper_bounds_with_ties_hold_for_a_w_that_ties_exactly() -> None:
         if not np.isfinite(solution.objective) or not problem.tied.any():
             continue
         W = solution.certified.W + 1e-7 * rng.standard_normal(problem.shape[2:])
-        pair = certify(problem, FROBENIUS, W, solution.certified.dual)
+        pair = certify(Program(problem, FROBENIUS), W, solution.certified.dual)
         # Certification moves W onto the ties first; then the remaining miss is rounding.
         assert pair.tie_residual == 0.0
         exact, reason = upper_bound(problem, FROBENIUS, pair.W)

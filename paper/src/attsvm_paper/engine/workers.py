@@ -12,9 +12,7 @@ import math
 import queue
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
-
-from distributed import Client, Future
+from typing import TYPE_CHECKING, Any
 
 from attsvm.platform.cluster import (
     POLL_SECONDS,
@@ -26,9 +24,12 @@ from attsvm.platform.cluster import (
     wait_for_result,
 )
 from attsvm.platform.meter import Meter
-from attsvm_paper.engine.compute import Batch, Result, compute, task_of
+from attsvm_paper.engine.compute import Batch, Result, compute, compute_packed, pack, task_of
 from attsvm_paper.engine.experiment import Experiment
 from attsvm_paper.engine.runner import SHARD_SECONDS, Keep, Ranges
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 LEAST_SECONDS = 0.1
 
@@ -63,7 +64,8 @@ class DaskCrew:
                 while ranges and len(under_way) < slots:
                     start, stop = _take(ranges, share.size(sum(b - a for a, b in ranges), slots))
                     task = task_of(experiment, seed, batches[start:stop])
-                    future = self._client.submit(compute, task, 2 * SHARD_SECONDS, pure=False)
+                    work = (compute_packed, pack(task)) if experiment.file else (compute, task)
+                    future = self._client.submit(*work, 2 * SHARD_SECONDS, pure=False)
                     under_way[future] = start, stop
                     future.add_done_callback(results.put)
                 try:
@@ -119,6 +121,9 @@ def local_crew(workers: int) -> Iterator[DaskCrew]:
 
 @contextmanager
 def cluster_crew(address: str) -> Iterator[DaskCrew]:
-    """Use the workers of a running scheduler (:func:`attsvm.platform.cluster.remote_client`) and leave them running."""
+    """Use the workers of a running scheduler and leave them running.
+
+    See :func:`attsvm.platform.cluster.remote_client`.
+    """
     with remote_client(address) as client:
         yield DaskCrew(client)

@@ -116,10 +116,7 @@ def _shared() -> dict[str, Any]:
 
 
 def write_reproduction(
-    runs: Sequence[FinishedRun],
-    directory: str | os.PathLike[str],
-    command: str,
-    missing: Sequence[str] = (),
+    runs: Sequence[FinishedRun], directory: str | os.PathLike[str], command: str, missing: Sequence[str] = ()
 ) -> Path:
     """Write the report to a temporary folder, then move it into the directory.
 

@@ -61,13 +61,7 @@ class HeadReader:
     def in_float64(self) -> Iterator[HeadReader]:
         """Read the same call repeated in float64 on the same hidden states; nothing where that does not run."""
         for call in in_float64(self.call):
-            calls = tuple(replace(one, path=self._path_in_model(one.path)) for one in call.calls)
-            yield HeadReader(replace(call, calls=calls), self.layer, self._model, self._streams, self._tokenizer)
-
-    def _path_in_model(self, path: str) -> str:
-        """Return the path of a module in the model, from that in the module that was repeated."""
-        own = (one.path for one in self.call.calls)
-        return next((one for one in own if one == path or one.endswith(f".{path}")), path)
+            yield HeadReader(call, self.layer, self._model, self._streams, self._tokenizer)
 
     def rounding(self, head: AttentionHead) -> float:
         """Largest difference of the model's own probabilities from a head's."""

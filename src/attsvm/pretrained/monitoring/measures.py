@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import torch
 
 from attsvm.pretrained.activations.maps import Place
 from attsvm.pretrained.activations.recording import AttentionCall
+from attsvm.pretrained.activations.repetition import in_float64, too_coarse
 from attsvm.pretrained.activations.sources import explain
 
 # Number of sequences examined, and approximate number of query rows in each.
@@ -20,56 +22,127 @@ SQUARINGS = 5
 Factors = list[tuple[Place, Place, float]]
 
 
+def asking(mask: torch.Tensor | None, query: torch.Tensor, keys: int) -> torch.Tensor | None:
+    """Tell which queries of self-attention are no padding: a token that does not see itself is.
+
+    Parameters
+    ----------
+    mask : Tensor or None
+        As the attention function gets it: (B or 1, H or 1, Tq, Tk), or (B, Tk) of tokens that are no padding.
+    query : Tensor, shape (B, H, Tq, dh)
+    keys : int
+        Number of tokens; queries are the last ones.
+
+    Returns
+    -------
+    Tensor of bool, shape (B, Tq), or None
+        None if the mask says nothing about it.
+    """
+    length = query.shape[2]
+    if mask is None or keys < length:
+        return None
+    if mask.ndim == 2:
+        return mask[:, keys - length : keys].bool()
+    if mask.shape[2] != length:
+        return None
+    own = _visible(mask[..., :keys]).any(dim=1).diagonal(keys - length, dim1=1, dim2=2)
+    return own.expand(len(query), length)
+
+
 def measure(
-    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, scaling: float, *, causal: bool
+    query: torch.Tensor,
+    key: torch.Tensor,
+    mask: torch.Tensor | None,
+    scaling: float,
+    *,
+    causal: bool,
+    asks: torch.Tensor | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Measure some rows of a layer's scores; (H,) each."""
-    count, length = min(SEQUENCES, len(query)), query.shape[2]
-    rows = torch.arange(0, length, max(1, length // ROWS), device=query.device)
-    q, k = query[:count, :, rows].float(), key[:count].float()
-    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+    """Measure some rows of a layer's scores; (H,) each, nan without a row that chooses.
+
+    `asks` marks the queries that are no padding, bool (B, Tq).
+    """
+    count, keys = min(SEQUENCES, len(query)), key.shape[2]
+    rows, real = _rows(query[:count], None if asks is None else asks[:count])
+    q = query[:count].take_along_dim(rows[:, None, :, None], dim=2).float()
+    k = key[:count].float().repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     scores = scaling * (q @ k.mT)  # (b, H, R, Tk)
-    if mask is not None:
-        own = mask[:count, :, :, : k.shape[2]]
-        own = own[:, :, rows] if own.shape[2] == length else own
-        scores = scores.masked_fill(~own, -torch.inf) if own.dtype == torch.bool else scores + own
-        hidden = scores <= torch.finfo(own.dtype).min / 2 if own.dtype.is_floating_point else ~own
-        scores = scores.masked_fill(hidden, -torch.inf)
-    elif causal and length > 1:
-        places = torch.arange(k.shape[2], device=query.device)
-        scores = scores.masked_fill(places > rows[:, None] + (k.shape[2] - length), -torch.inf)
-    scores = scores.transpose(0, 1).flatten(1, 2)  # (H, rows, Tk)
-    has_choice = torch.isfinite(scores).sum(dim=-1) > 1  # rows that choose
-    top = scores.topk(min(2, scores.shape[-1]), dim=-1)
-    highest = top.values[..., :1]
-    others = (scores - highest).exp().scatter(-1, top.indices[..., :1], 0.0).sum(dim=-1)
-    others = torch.where(has_choice, others, 0.0)
-    p = 1.0 / (1.0 + others)
-    rounded = p.to(query.dtype)
-    exact, single = p * (others * p), (rounded * (1.0 - rounded)).float()
-    probability = torch.softmax(scores.masked_fill(~has_choice[..., None], 0.0), dim=-1)
-    total = has_choice.sum(dim=-1).clamp_min(1)
-    loss = ((exact - single).abs() / exact.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(1.0)
-    margin = torch.where(has_choice, top.values[..., 0] - top.values[..., -1], torch.nan)
+    visible = real[:, None, :, None].expand_as(scores)
+    if mask is not None and mask.ndim == 4:
+        own = mask[:count, :, :, :keys].expand(count, -1, -1, -1)
+        own = own.take_along_dim(rows[:, None, :, None], dim=2) if own.shape[2] == query.shape[2] else own
+        visible = visible & _visible(own)
+        scores = scores if own.dtype == torch.bool else scores + own
+    else:
+        if mask is not None:
+            visible = visible & mask[:count, None, None, :keys].bool()
+        if causal and query.shape[2] > 1:
+            last = rows + (keys - query.shape[2])
+            visible = visible & (torch.arange(keys, device=query.device) <= last[..., None])[:, None]
+    scores, visible = (one.transpose(0, 1).flatten(1, 2) for one in (scores, visible))  # (H, rows, Tk)
+    beyond = visible & ~(scores.abs() <= torch.finfo(query.dtype).max)
+    finite = ~beyond.any(dim=-1)
+    scores = scores.masked_fill(~visible, -torch.inf)
+    chooses = finite & (visible.sum(dim=-1) > 1)
+    numbers = _numbers(torch.where(chooses[..., None], scores, 0.0), query.dtype)
+    total = chooses.sum(dim=-1)
+    means = {name: torch.where(chooses, values, 0.0).sum(dim=-1) / total for name, values in numbers.items()}
+    seen = visible.any(dim=-1)
+    largest = scores.flatten(1).amax(dim=1)
     return {
-        "max_logit": torch.where(torch.isfinite(scores), scores, -torch.inf).amax(dim=(1, 2)),
-        "margin": margin.nanmedian(dim=-1).values,
-        "entropy": torch.where(has_choice, torch.special.entr(probability).sum(dim=-1), 0.0).sum(dim=-1) / total,
-        "saturated": (has_choice & (rounded == 1)).sum(dim=-1) / total,
-        "lost": torch.where(has_choice & (exact > 0), loss, 0.0).sum(dim=-1) / total,
+        "non_finite": (seen & ~finite).sum(dim=-1) / seen.sum(dim=-1).clamp_min(1),
+        "max_logit": torch.where(visible.flatten(1).any(dim=1), largest, torch.nan),
+        **means,
+        "margin": torch.where(chooses, numbers["margin"], torch.nan).nanmedian(dim=-1).values,
+    }
+
+
+def _rows(query: torch.Tensor, asks: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Spread at most ROWS rows evenly over the queries that ask, (b, R), and tell which of them are such queries."""
+    length = query.shape[2]
+    count = min(ROWS, length)
+    asks = query.new_ones(len(query), length, dtype=torch.bool) if asks is None else asks
+    order = torch.argsort((~asks).to(torch.uint8), dim=1, stable=True)
+    total, number = asks.sum(dim=1, keepdim=True), torch.arange(count, device=query.device)
+    places = torch.where(total > count, number * total // count, number)
+    return order.gather(1, places), number < total
+
+
+def _visible(mask: torch.Tensor) -> torch.Tensor:
+    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+
+
+def _numbers(scores: torch.Tensor, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Compute the numbers of each row of scores (H, R, Tk) for queries of a dtype: (H, R) each."""
+    top = scores.topk(min(2, scores.shape[-1]), dim=-1)
+    relative = (scores - top.values[..., :1]).exp()
+    others = relative.scatter(-1, top.indices[..., :1], 0.0).sum(dim=-1)
+    p = 1.0 / (1.0 + others)
+    rounded = p.to(dtype)
+    exact, single = p * (others * p), (rounded * (1.0 - rounded)).float()
+    loss = ((exact - single).abs() / exact.clamp_min(torch.finfo(torch.float32).tiny)).clamp_max(1.0)
+    return {
+        "margin": top.values[..., 0] - top.values[..., -1],
+        "entropy": torch.special.entr(torch.softmax(scores, dim=-1)).sum(dim=-1),
+        "saturated": (rounded == 1).float(),
+        "lost": torch.where(exact > 0, loss, 0.0),
     }
 
 
 def factors_of(call: AttentionCall) -> Factors:
-    """Locate each head's key and query maps; empty if a head has no separate linear maps."""
-    places: Factors = []
-    try:
-        for head in range(call.query.shape[1]):
-            query, key, _ = explain(call, head)
-            places.append((key.place, query.place, call.scaling))
-    except ValueError:
-        return []
-    return places if all(one.kind == "linear" for pair in places for one in pair[:2]) else []
+    """Locate each head's key and query maps; empty if a head has no separate linear maps.
+
+    A call in a short dtype, or one that autocast made of short products, is repeated in float64.
+    """
+    for attempt in chain(() if too_coarse(call) else (call,), in_float64(call)):
+        try:
+            sides = [explain(attempt, head)[:2] for head in range(call.query.shape[1])]
+        except ValueError:
+            continue
+        if any(side.place.kind != "linear" for pair in sides for side in pair):
+            return []
+        return [(key.place, query.place, call.scaling) for query, key in sides]
+    return []
 
 
 def weights(model: Any, factors: Factors) -> dict[str, torch.Tensor]:

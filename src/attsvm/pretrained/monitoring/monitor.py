@@ -1,9 +1,12 @@
 r"""The effects of training on attention, head by head, while it runs.
 
 Every k steps, in the training forward pass itself, the monitor's function replaces transformers' attention function: it
-examines some query rows of a few sequences, then calls the model's own function. On other steps the model is unchanged.
-The numbers of every head, on those rows, are:
+examines some query rows of a few sequences, padding left out, then calls the model's own function. If a step has
+several forward passes, the first one counts. On other steps the model is unchanged. The numbers of every head, on those
+rows, are:
 
+* *non_finite*: the share of rows with a score that is no number or beyond the range of the queries' dtype. The other
+  numbers are about the other rows, and nan if there are none;
 * the largest logit, and the factor by which QK-clip (Kimi K2, arXiv 2507.20534) would shrink query-key products above
   its threshold;
 * the median margin of the top logit over the second, and the mean entropy in nats;
@@ -13,9 +16,9 @@ The numbers of every head, on those rows, are:
   exact :math:`p_\top\sum_{t\neq\top}p_t`. Cancellation removes this share of a top entry's gradient;
   :func:`attsvm.functional.exact_softmax` preserves it. Rows whose other probabilities underflow have nothing to lose.
 
-The numbers of its weights are the norm and the stable rank of :math:`W = s K Q^\top`, and
-:math:`\|K^\top K - Q^\top Q\|_F`, which gradient flow without weight decay does not change. Nothing of transformers is
-imported before a step is measured.
+The numbers of its weights, as the forward pass used them, are the norm and the stable rank of :math:`W = s K Q^\top`,
+and :math:`\|K^\top K - Q^\top Q\|_F`, which gradient flow without weight decay does not change. Nothing of transformers
+is imported before a step is measured.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import itertools
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,13 +35,16 @@ from typing import Any
 
 import torch
 
+from attsvm.platform.files import replacing_file
 from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.recording import Recorder, configurations, own_eager
 from attsvm.pretrained.heads.extract import extract_heads
-from attsvm.pretrained.monitoring.measures import Factors, factors_of, measure, weights
+from attsvm.pretrained.monitoring.measures import Factors, asking, factors_of, measure, weights
 from attsvm.pretrained.selection.audit import margin_audit
 
 _COUNTER = itertools.count()
+# Entries of a head's row that are no numbers of it.
+_NAMES = ("layer", "head", "name")
 
 
 class AttentionMonitor:
@@ -53,11 +60,12 @@ class AttentionMonitor:
     every : int
         Steps between measurements; step 0 is measured.
     path : path, optional
-        A file to which each record is appended as a line of JSON.
+        A file of one record per line, in JSON; nan becomes null. Of several processes the first one writes. A run
+        that goes on from an earlier one keeps the lines of the steps before it, and replaces the others.
     report : callable, optional
-        Called with a flat dict of every number, named "attention/L3H0/max_logit", and of the largest or the mean over
-        heads, "attention/max_logit"; ``trainer.log`` hands them to all of Trainer's reporters (TensorBoard, W&B,
-        Trackio). It can be set later: ``monitor.report = trainer.log``.
+        Called, in the first process, with a flat dict of every number, named "attention/L3H0/max_logit", and of the
+        largest or the mean over heads, "attention/max_logit"; ``trainer.log`` hands them to all of Trainer's reporters
+        (TensorBoard, W&B, Trackio). It can be set later: ``monitor.report = trainer.log``.
     clip : float
         Threshold of QK-clip.
     svm_inputs : mapping or sequence of str, optional
@@ -68,7 +76,8 @@ class AttentionMonitor:
     Attributes
     ----------
     records : list of dict
-        One record per measurement: "step", and "heads", a dict of numbers each.
+        One record per measurement: "step"; "non_finite", the number of heads with scores that are not finite; and
+        "heads", a dict of numbers each.
 
     Raises
     ------
@@ -107,8 +116,14 @@ class AttentionMonitor:
         self._svm_inputs = svm_inputs
         self._tokenizer = tokenizer
         self._factors: dict[str, Factors] = {}
+        self._crossing: dict[str, bool] = {}
         self._places_known = False
         self._numbers: dict[str, dict[str, torch.Tensor]] = {}
+        self._asking: torch.Tensor | None = None
+        self._svms: dict[tuple[int, int], dict[str, float | None]] = {}
+        self._due = False
+        self._written: int | None = None
+        self._warned = False
         self._undo: list[Callable[[], object]] = []
 
     @contextmanager
@@ -131,6 +146,7 @@ class AttentionMonitor:
             yield
         except BaseException:
             self._restore()
+            self._due = False
             raise
         self._end(number)
 
@@ -138,6 +154,10 @@ class AttentionMonitor:
         """Event of Trainer."""
         self.model = model if model is not None else self.model
         self._begin(state.global_step)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+        """Event of Trainer."""
+        self._finish()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
         """Event of Trainer, which has counted the step by then."""
@@ -169,7 +189,7 @@ class AttentionMonitor:
         >>> sorted(monitor.to_dict())
         ['clip', 'every', 'records']
         """
-        return {"every": self.every, "clip": self.clip, "records": self.records}
+        return {"every": self.every, "clip": self.clip, "records": [_valid(record) for record in self.records]}
 
     def to_json_lines(self) -> str:
         """Return a line of JSON a record.
@@ -185,10 +205,15 @@ class AttentionMonitor:
         >>> len(monitor.to_json_lines().splitlines())
         2
         """
-        return "".join(json.dumps(record) + "\n" for record in self.records)
+        return "".join(_line(record) for record in self.records)
 
     def series(self, number: str, layer: int, head: int) -> list[tuple[int, float]]:
-        """Return one number of one head over the steps measured: (step, value).
+        """Return one number of one head over the steps at which it was measured: (step, value).
+
+        Raises
+        ------
+        ValueError
+            If there is no such head or number.
 
         Examples
         --------
@@ -201,12 +226,18 @@ class AttentionMonitor:
         >>> [step for step, value in monitor.series("max_logit", 0, 1)]
         [0, 10]
         """
-        return [
-            (record["step"], one[number])
+        rows = [
+            (record["step"], one)
             for record in self.records
             for one in record["heads"]
             if (one["layer"], one["head"]) == (layer, head)
         ]
+        if rows and not any(number in one for _, one in rows):
+            known = ", ".join(name for name in rows[0][1] if name not in _NAMES)
+            raise ValueError(f"number is {number!r}; one of head {layer}.{head} was expected: {known}.")
+        if self.records and not rows:
+            raise ValueError(f"head is {layer}.{head}; one of the records was expected.")
+        return [(step, one[number]) for step, one in rows if number in one]
 
     def _begin(self, number: int) -> None:
         if number % self.every:
@@ -216,7 +247,7 @@ class AttentionMonitor:
         from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-        self._numbers = {}
+        self._numbers, self._svms, self._asking, self._due = {}, {}, None, True
         recorder = Recorder(self.model, lambda index, path: False)
         for config in configurations(self.model):
             original = config._attn_implementation_internal or "eager"
@@ -249,61 +280,118 @@ class AttentionMonitor:
                 scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
                 causal = keywords.get("is_causal")
                 causal = getattr(module, "is_causal", True) if causal is None else causal
-                with torch.no_grad():
-                    self._numbers[path] = measure(query, key, attention_mask, scale, causal=bool(causal))
+                with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
                     if not self._places_known:
+                        self._crossing[path] = recorder.crosses()
                         self._factors[path] = factors_of(recorder.call_of(module, query, key, scale))
+                    asks = self._asks(path, attention_mask, query, key.shape[2])
+                    numbers = measure(query, key, attention_mask, scale, causal=bool(causal), asks=asks)
+                    self._numbers[path] = numbers | weights(self.model, self._factors[path])
             function = own_eager(module) if original == "eager" else ALL_ATTENTION_FUNCTIONS[original]
             return function(module, query, key, value, attention_mask, scaling=scaling, **keywords)
 
         return attend
+
+    def _asks(self, path: str, mask: Any, query: torch.Tensor, keys: int) -> torch.Tensor | None:
+        """Tell which queries are no padding; cross-attention has the queries of the self-attention before it."""
+        if not self._crossing.get(path, False):
+            self._asking = asking(mask, query, keys)
+        asks = self._asking
+        return asks if asks is not None and tuple(asks.shape) == (len(query), query.shape[2]) else None
 
     def _restore(self) -> None:
         while self._undo:
             self._undo.pop()()
 
     def _end(self, number: int) -> None:
-        if not self._undo:
+        self._finish()
+        if not self._due:
             return
-        self._restore()
+        self._due = False
         self._places_known = bool(self._numbers)
         numbers = dict(zip(self._numbers, layer_numbers(list(self._numbers)), strict=True))
         heads = []
         for path, layer in self._numbers.items():
-            with torch.no_grad():
-                layer |= weights(self.model, self._factors.get(path, []))
             columns = {name: values.tolist() for name, values in layer.items()}
             for head in range(len(columns["max_logit"])):
                 row = {name: values[head] for name, values in columns.items()}
-                row["clip_factor"] = min(1.0, self.clip / row["max_logit"]) if row["max_logit"] > 0 else 1.0
+                largest = row["max_logit"]
+                row["clip_factor"] = 1.0 if largest <= self.clip else self.clip / largest
+                row |= self._svms.get((numbers[path], head), {})
                 heads.append({"layer": numbers[path], "head": head, "name": path, **row})
-        if self._svm_inputs is not None:
-            self._hold_against_svms(heads)
-        record = {"step": number, "heads": heads}
+        record = {"step": number, "non_finite": sum(row["non_finite"] != 0 for row in heads), "heads": heads}
+        self._warn(record)
+        self.records = [one for one in self.records if one["step"] < number]
         self.records.append(record)
+        if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_rank():
+            return
         if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
+            self._write(record)
         if self.report is not None:
             self.report(flat(record))
 
-    def _hold_against_svms(self, heads: list[dict[str, Any]]) -> None:
-        rows = {(row["layer"], row["head"]): row for row in heads}
+    def _warn(self, record: dict[str, Any]) -> None:
+        bad = [f"{row['layer']}.{row['head']}" for row in record["heads"] if row["non_finite"] != 0]
+        if bad and not self._warned:
+            self._warned = True
+            message = f"step {record['step']}: scores of {len(bad)} heads are not finite, of {bad[0]} first."
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+    def _write(self, record: dict[str, Any]) -> None:
+        """Append a record to the file, from which a resumed run first removes the steps that it repeats."""
+        assert self.path is not None
+        step = record["step"]
+        if self.path.exists() and (self._written is None or self._written >= step):
+            kept = [line for line in self.path.read_text(encoding="utf-8").splitlines() if _is_before(line, step)]
+            with replacing_file(self.path) as beside:
+                beside.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(_line(record))
+        self._written = step
+
+    def _finish(self) -> None:
+        """End the measurement before the weights of its forward pass change."""
+        if not self._undo:
+            return
+        self._restore()
+        if self._svm_inputs is None:
+            return
         for head in extract_heads(self.model, self._svm_inputs, tokenizer=self._tokenizer):
             audit = margin_audit(head, queries=32, norms=(), draws=0)
-            if (head.layer, head.head) in rows:
-                rows[head.layer, head.head] |= {"svm_cosine": audit.cosine, "svm_efficiency": audit.efficiency}
+            self._svms[head.layer, head.head] = {"svm_cosine": audit.cosine, "svm_efficiency": audit.efficiency}
+
+
+def _valid(value: Any) -> Any:
+    """Replace numbers that JSON lacks by None."""
+    if isinstance(value, dict):
+        return {name: _valid(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_valid(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(_valid(record), allow_nan=False) + "\n"
+
+
+def _is_before(line: str, step: int) -> bool:
+    """Tell whether a line is the whole record of an earlier step."""
+    try:
+        return json.loads(line)["step"] < step
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def flat(record: dict[str, Any]) -> dict[str, float]:
     """Name every number of a record for a reporter, and add the largest (of logits, norms) or mean over heads."""
-    result: dict[str, float] = {}
+    result: dict[str, float] = {"attention/non_finite": float(record["non_finite"])}
     totals: dict[str, list[float]] = {}
     for row in record["heads"]:
         for name, value in row.items():
-            if name not in ("layer", "head", "name") and value is not None and math.isfinite(value):
+            if name not in _NAMES and value is not None and math.isfinite(value):
                 result[f"attention/L{row['layer']}H{row['head']}/{name}"] = value
                 totals.setdefault(name, []).append(value)
+    totals.pop("non_finite", None)
     for name, values in totals.items():
         total = max(values) if name in ("max_logit", "norm", "imbalance") else sum(values) / len(values)
         result[f"attention/{name}"] = total

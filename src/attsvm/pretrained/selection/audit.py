@@ -60,7 +60,7 @@ class MarginAudit(Worded):
     >>> head = pretrained.example_head()
     >>> audit = pretrained.margin_audit(head, queries=8, norms=("frobenius",), draws=4)
     >>> len(audit.null["cosine"].draws), type(audit.better_than_null).__name__
-    (4, 'bool')
+    (2, 'bool')
     """
 
     queries: int
@@ -78,7 +78,7 @@ class MarginAudit(Worded):
 
     @property
     def better_than_null(self) -> bool:
-        """Whether the cosine exceeds every re-drawn head's, by more than these vary."""
+        """Whether the cosine exceeds every rotated head's, by more than these vary."""
         return self.null["cosine"].outstanding
 
     @property
@@ -97,7 +97,7 @@ class MarginAudit(Worded):
         standing = self.null["cosine"]
         if len(standing.draws) < 2:
             return f"{opening}Its cosine with the SVM of its selection is {own.cosine:.3f}; no null was drawn."
-        draws = f"{len(standing.draws)} heads with re-drawn weights"
+        draws = f"{len(standing.draws)} heads with rotated weights"
         hebbian = "nearer" if self.hebbian > own.cosine else "less near"
         if not self.better_than_null:
             return (
@@ -132,10 +132,12 @@ class MarginAudit(Worded):
         ['direction', 'cosine']
         """
         rows = [*self.directions.items(), *(("another head", one) for one in self.others)]
-        draws = self.null["cosine"].draws
+        null = self.null["cosine"]
+        redrawn_rows = [(f"{kind} weights", one) for kind in ("rotated", "permuted") for one in getattr(null, kind)]
+        names, cosines = zip(*((name, one.cosine) for name, one in rows), strict=True)
         columns = {
-            "direction": [*(name for name, _ in rows), "hebbian", *("re-drawn weights" for _ in draws)],
-            "cosine": [*(one.cosine for _, one in rows), self.hebbian, *draws],
+            "direction": [*names, "hebbian", *(name for name, _ in redrawn_rows)],
+            "cosine": [*cosines, self.hebbian, *(value for _, value in redrawn_rows)],
         }
         return frame("MarginAudit.to_frame", columns)
 

@@ -2,7 +2,8 @@ r"""Heads with re-drawn weights: the value of a number for an untrained head on 
 
 A head's W determines its attention, so any W, trained or not, points towards the SVM of its own selection;
 a permuted selection is no null for this. The null here is a *model*: the same tokens, mask and additive bias, with
-weights drawn anew, and each draw with its *own* selection. Two kinds of draws alternate.
+weights drawn anew, and each draw with its *own* selection. Two kinds of draws alternate. A head is judged by the first
+kind, which keeps the spectrum; the second kind is reported apart, since its numbers may lie elsewhere altogether.
 
 * **rotated**: :math:`K \to U K,\; Q \to V Q` with U and V Haar-distributed. The spectra and norms of K, Q and W are the
   trained ones (in a rotary head, also the product's for every distance); the directions are random.
@@ -17,16 +18,18 @@ null themselves, up to the law of their entries.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import stdtr
 
 from attsvm.platform.summary import Listed
 from attsvm.pretrained.heads.head import AttentionHead
 
-# Number of the draws' standard deviations by which a trained number must exceed their mean, in addition to exceeding
-# all draws: by luck alone a share 1/(draws + 1) of heads exceeds all draws.
+# Number of the rotated draws' standard deviations by which a trained number must exceed their mean, in addition to
+# exceeding all of them.
 OUTSTANDING = 3.0
 
 
@@ -55,32 +58,50 @@ class Standing(Listed):
 
     @property
     def draws(self) -> np.ndarray:
-        """Numbers of the draws of both kinds, without nan."""
-        both = np.concatenate([self.rotated, self.permuted])
-        return both[np.isfinite(both)]
+        """Numbers of the rotated draws, by which the head is judged, without nan."""
+        return self.rotated[np.isfinite(self.rotated)]
 
     @property
     def median(self) -> float:
-        """Median of the draws; nan without any."""
+        """Median of the rotated draws; nan without any."""
         return float(np.median(self.draws)) if len(self.draws) else float("nan")
 
     @property
+    def permuted_median(self) -> float:
+        """Median of the permuted draws; nan without any."""
+        finite = self.permuted[np.isfinite(self.permuted)]
+        return float(np.median(finite)) if len(finite) else float("nan")
+
+    @property
     def added(self) -> float:
-        """Difference of the trained number and the median of the draws."""
+        """Difference of the trained number and the median of the rotated draws."""
         return self.trained - self.median
 
     @property
     def share_below(self) -> float:
-        """Share of the draws that lie below the trained number; nan without any."""
+        """Share of the rotated draws that lie below the trained number; nan without any."""
         return float((self.draws < self.trained).mean()) if len(self.draws) else float("nan")
 
     @property
     def outstanding(self) -> bool:
-        """Whether the trained number exceeds all draws, and by more than they vary."""
+        """Whether the trained number exceeds all rotated draws, and by more than they vary."""
         draws = self.draws
         if len(draws) < 2:
             return False
         return bool(self.trained > max(draws.max(), draws.mean() + OUTSTANDING * draws.std(ddof=1)))
+
+    @property
+    def level(self) -> float:
+        """Probability that an untrained head is outstanding by chance; 0 if it cannot be.
+
+        With n draws from a normal distribution, (trained - mean) / sd is sqrt(1 + 1/n) times a number of Student's t
+        distribution with n - 1 degrees of freedom. Whatever the distribution, exceeding all draws has probability
+        1 / (n + 1).
+        """
+        n = len(self.draws)
+        if n < 2:
+            return 0.0
+        return min(1.0 / (n + 1), float(stdtr(n - 1, -OUTSTANDING / math.sqrt(1.0 + 1.0 / n))))
 
 
 def redrawn(head: AttentionHead, count: int, rng: np.random.Generator) -> Iterator[tuple[str, AttentionHead]]:

@@ -78,7 +78,7 @@ class TypeScore(Listed):
 
     @property
     def excess(self) -> float:
-        """Score minus the larger of uniform attention's and the median re-drawn head's score."""
+        """Score minus the larger of uniform attention's and the median rotated head's score."""
         return self.score - max(self.uniform, self.standing.median)
 
 
@@ -112,6 +112,11 @@ class HeadTypes(Worded):
     shows: np.ndarray
 
     @property
+    def foremost(self) -> str:
+        """The type whose score exceeds its null most, whether or not it names the head."""
+        return max(self.scores, key=lambda name: self.scores[name].excess)
+
+    @property
     def label(self) -> str:
         """The name in words; a dash without one."""
         return f"offset {self.offset:+d}" if self.name == "offset" else self.name or "–"
@@ -122,16 +127,16 @@ class HeadTypes(Worded):
         if self.name is None:
             return (
                 "No named type: no rule has a large share of the attention "
-                "and more than a head with re-drawn weights pays."
+                "and more than a head with rotated weights pays."
             )
         own = self.scores[self.name]
         draws = counted(len(own.standing.draws), "head")
-        null = f"uniform attention would pay {_percent(own.uniform)}, {draws} with re-drawn weights pay"
+        null = f"uniform attention would pay {_percent(own.uniform)}, {draws} with rotated weights pay"
         null += f" {_percent(own.standing.median)} (median), {_percent(float(own.standing.draws.max()))} at most"
         if self.name == "content":
             return (
                 f"Content head: {_percent(own.score)} of its attention is not where its mean by place would put it; of "
-                f"{draws} with re-drawn weights {_percent(own.standing.median)} (median)."
+                f"{draws} with rotated weights {_percent(own.standing.median)} (median)."
             )
         what = f"the token at {self.offset:+d}" if self.name == "offset" else _PHRASES[self.name]
         queries = counted(own.queries, "query", "queries")

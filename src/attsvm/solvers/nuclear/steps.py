@@ -28,8 +28,8 @@ from numba import boolean, float64, int64, types
 from attsvm.core.gap import relative_gap
 from attsvm.core.reduction import Reduced
 from attsvm.platform.kernels import FAST, interpreted, kernel
-from attsvm.solvers.nuclear.matrices import ROTATION_ROWS, in_basis, outer, products, rotate, singular_values
-from attsvm.solvers.schedule import FEW_PRODUCTS
+from attsvm.solvers.nuclear.matrices import in_basis, outer, products, rotate, singular_values
+from attsvm.solvers.schedule import FEW_PRODUCTS, ROTATION_ROWS
 
 RELAXATION = 1.9
 STEPS_PER_TEST = 10  # steps between tests of the gap

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -29,7 +28,7 @@ from attsvm.training.risk.objective import Gradient, Objective
 
 
 @dataclass(frozen=True)
-class Adam(Optimizer):
+class Adam(Optimizer, name="adam"):
     """Adam (arXiv 1412.6980) on exactly scaled gradients.
 
     Parameters
@@ -50,8 +49,6 @@ class Adam(Optimizer):
     lr: float = 0.02
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 0.0
-
-    name: ClassVar[str] = "adam"
 
     def __post_init__(self) -> None:
         if not all(0 <= beta < 1 for beta in self.betas) or self.eps < 0:
@@ -79,18 +76,16 @@ class Adam(Optimizer):
 
 
 @dataclass(frozen=True)
-class AdamW(Adam):
+class AdamW(Adam, name="adamw"):
     """Adam with decaying steps and decoupled weight decay."""
 
     lr: float = 0.2
     schedule: Schedule = "sqrt"
     weight_decay: float = 0.01
 
-    name: ClassVar[str] = "adamw"
-
 
 @dataclass(frozen=True)
-class PolyakGD(Optimizer):
+class PolyakGD(Optimizer, name="polyak"):
     """Gradient descent with Polyak steps; for linear heads.
 
     Parameters
@@ -105,8 +100,6 @@ class PolyakGD(Optimizer):
 
     lr: float = 1.0
     longest: float = 10.0
-
-    name: ClassVar[str] = "polyak"
 
     def start(self, params: list[Tensor], objective: Objective) -> State:
         """Store the objective, whose excess risk sets the step.

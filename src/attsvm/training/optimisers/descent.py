@@ -21,7 +21,10 @@ A zero gradient changes nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -51,6 +54,19 @@ def safe(norm: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """Constructors of an optimiser per parameterisation, or the reason why there is none."""
+
+    W: Callable[[], Optimizer] | str
+    KQ: Callable[[], Optimizer] | str
+
+
+# Optimisers by name; a class with a name adds itself.
+OPTIMIZERS: dict[str, Entry] = {}
+_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
 class Optimizer(ABC):
     """A descent rule.
 
@@ -74,6 +90,17 @@ class Optimizer(ABC):
     name: ClassVar[str]
     normalized: ClassVar[bool] = True  # whether steps ignore the size of the gradient
 
+    def __init_subclass__(
+        cls, *, name: str | None = None, W: Mapping[str, Any] | str = _DEFAULTS, KQ: Mapping[str, Any] | str = _DEFAULTS
+    ) -> None:
+        """Register a class under its name, with the options of each parameterisation or the reason for none."""
+        super().__init_subclass__()
+        if name is not None:
+            cls.name = name
+            OPTIMIZERS[name] = Entry(
+                *(choice if isinstance(choice, str) else partial(cls, **choice) for choice in (W, KQ))
+            )
+
     def start(self, params: list[Tensor], objective: Objective) -> State:
         """Return the state before the first step."""
         return {}
@@ -93,10 +120,9 @@ class Optimizer(ABC):
 
 
 @dataclass(frozen=True)
-class GradientDescent(Optimizer):
+class GradientDescent(Optimizer, name="gd", W={"lr": 1.0}, KQ={"lr": 1.0}):
     """Plain gradient descent on the risk 1/n sum_i l(u_i)."""
 
-    name: ClassVar[str] = "gd"
     normalized: ClassVar[bool] = False
 
     def step(
@@ -109,10 +135,10 @@ class GradientDescent(Optimizer):
 
 
 @dataclass(frozen=True)
-class NormalizedGD(Optimizer):
+class NormalizedGD(
+    Optimizer, name="normalized_gd", W={"lr": 0.1}, KQ={"lr": 0.5, "schedule": "sqrt", "relative": True}
+):
     """Steps along the gradient divided by its Frobenius norm over all parameters."""
-
-    name: ClassVar[str] = "normalized_gd"
 
     def step(
         self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
@@ -124,10 +150,13 @@ class NormalizedGD(Optimizer):
 
 
 @dataclass(frozen=True)
-class SeparatelyNormalizedGD(Optimizer):
+class SeparatelyNormalizedGD(
+    Optimizer,
+    name="separately_normalized_gd",
+    W="there is one matrix to normalise: take 'normalized_gd'",
+    KQ={"lr": 0.1},
+):
     """The published rule for (K, Q): each matrix normalised by its gradient norm; stalls near the nuclear SVM."""
-
-    name: ClassVar[str] = "separately_normalized_gd"
 
     def step(
         self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
@@ -138,10 +167,13 @@ class SeparatelyNormalizedGD(Optimizer):
 
 
 @dataclass(frozen=True)
-class DualMomentum(Optimizer):
+class DualMomentum(
+    Optimizer,
+    name="momentum",
+    W={"lr": 2.0},
+    KQ="it accelerates the dual of a problem that is linear in its variable, and K Q^T is not linear in K, Q",
+):
     """Momentum k/(k+1) on the dual; converges fast to the max-margin direction."""
-
-    name: ClassVar[str] = "momentum"
 
     def start(self, params: list[Tensor], objective: Objective) -> State:
         """Return zero momenta."""

@@ -36,7 +36,7 @@ _PARTS = 500
 
 
 @dataclass(frozen=True)
-class GradientFlow(Optimizer):
+class GradientFlow(Optimizer, name="flow"):
     """Runge-Kutta steps of gradient flow in tau = log(1 + t); after k steps tau is k * lr.
 
     Parameters
@@ -54,7 +54,6 @@ class GradientFlow(Optimizer):
 
     lr: float = 0.05
 
-    name: ClassVar[str] = "flow"
     normalized: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

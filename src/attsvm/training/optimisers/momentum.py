@@ -18,7 +18,6 @@ the norm. arXiv 2502.04664 proves it for Signum and Muon in linear multiclass mo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -42,7 +41,7 @@ def _check_share(name: str, share: float) -> None:
 
 
 @dataclass(frozen=True)
-class Signum(Optimizer):
+class Signum(Optimizer, name="signum"):
     """The sign of a running mean of the gradient.
 
     Parameters
@@ -62,8 +61,6 @@ class Signum(Optimizer):
     schedule: Schedule = "sqrt"
     momentum: float = 0.9
 
-    name: ClassVar[str] = "signum"
-
     def __post_init__(self) -> None:
         _check_share("momentum", self.momentum)
 
@@ -81,7 +78,7 @@ class Signum(Optimizer):
 
 
 @dataclass(frozen=True)
-class Lion(Optimizer):
+class Lion(Optimizer, name="lion"):
     """The sign of a mean of the gradient and of its running mean.
 
     Parameters
@@ -100,8 +97,6 @@ class Lion(Optimizer):
     lr: float = 0.2
     schedule: Schedule = "sqrt"
     betas: tuple[float, float] = (0.9, 0.99)
-
-    name: ClassVar[str] = "lion"
 
     def __post_init__(self) -> None:
         for beta in self.betas:
@@ -123,7 +118,7 @@ class Lion(Optimizer):
 
 
 @dataclass(frozen=True)
-class Muon(Optimizer):
+class Muon(Optimizer, name="muon"):
     """The polar factor of a running mean of the gradient.
 
     Parameters
@@ -149,8 +144,6 @@ class Muon(Optimizer):
     nesterov: bool = True
     orthogonalization: str = "polar"
 
-    name: ClassVar[str] = "muon"
-
     def __post_init__(self) -> None:
         _check_share("momentum", self.momentum)
         if self.orthogonalization not in ("polar", "newton-schulz"):
@@ -174,7 +167,7 @@ class Muon(Optimizer):
 
 
 @dataclass(frozen=True)
-class CompositionalMuon(Optimizer):
+class CompositionalMuon(Optimizer, name="compositional_muon", W="it moves K Q^T through K and Q: take 'muon'"):
     """Steps on K and Q with a bounded spectral norm of the change in K Q^T; needs parameterization="KQ".
 
     Parameters
@@ -196,8 +189,6 @@ class CompositionalMuon(Optimizer):
     schedule: Schedule = "sqrt"
     momentum: float = 0.95
     damping: float = 1e-8
-
-    name: ClassVar[str] = "compositional_muon"
 
     def __post_init__(self) -> None:
         _check_share("momentum", self.momentum)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -55,7 +54,7 @@ def _inverse_fourth_root(mean: ScaledMean) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Shampoo(Optimizer):
+class Shampoo(Optimizer, name="shampoo"):
     """Steps along L^(-1/4) G R^(-1/4).
 
     Parameters
@@ -74,8 +73,6 @@ class Shampoo(Optimizer):
     lr: float = 0.5
     schedule: Schedule = "sqrt"
     beta: float = 0.95
-
-    name: ClassVar[str] = "shampoo"
 
     def __post_init__(self) -> None:
         _check_beta(self.beta)
@@ -98,7 +95,7 @@ class Shampoo(Optimizer):
 
 
 @dataclass(frozen=True)
-class SOAP(Optimizer):
+class SOAP(Optimizer, name="soap"):
     """Adam in the eigenvectors of L and R.
 
     Parameters
@@ -126,8 +123,6 @@ class SOAP(Optimizer):
     beta: float = 0.95
     refresh: int = 10
     eps: float = 1e-8
-
-    name: ClassVar[str] = "soap"
 
     def __post_init__(self) -> None:
         _check_beta(self.beta)

@@ -1,67 +1,25 @@
-"""The optimisers by name, with their default step sizes."""
+"""The optimisers by name; importing their modules registers them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Real
+from typing import Literal, TypeAlias
 
-from attsvm.training.optimisers.adaptive import Adam, AdamW, PolyakGD
-from attsvm.training.optimisers.descent import (
-    DualMomentum,
-    GradientDescent,
-    NormalizedGD,
-    Optimizer,
-    SeparatelyNormalizedGD,
-)
-from attsvm.training.optimisers.flow import GradientFlow
-from attsvm.training.optimisers.momentum import CompositionalMuon, Lion, Muon, Signum
-from attsvm.training.optimisers.preconditioned import SOAP, Shampoo
+from attsvm.training import adaptive as adaptive
+from attsvm.training import flow as flow
+from attsvm.training import momentum as momentum
+from attsvm.training import preconditioned as preconditioned
+from attsvm.training import steepest as steepest
+from attsvm.training.optimisers.descent import OPTIMIZERS, Optimizer
 from attsvm.training.optimisers.schedule import Schedule
-from attsvm.training.optimisers.steepest import (
-    AxisDescent,
-    CoordinateDescent,
-    MirrorDescent,
-    SignDescent,
-    SpectralDescent,
-)
 
-
-@dataclass(frozen=True)
-class Entry:
-    """Constructors of an optimiser per parameterisation, or the reason why there is none."""
-
-    W: Callable[[], Optimizer] | str
-    KQ: Callable[[], Optimizer] | str
-
-
-MOMENTUM_IN_W = "it accelerates the dual of a problem that is linear in its variable, and K Q^T is not linear in K, Q"
-MIRROR_IN_W = "its potential is that of W, and no potential of K and Q apart makes the l_p norm of K Q^T small"
-
-OPTIMIZERS: dict[str, Entry] = {
-    "gd": Entry(lambda: GradientDescent(1.0), lambda: GradientDescent(1.0)),
-    "normalized_gd": Entry(lambda: NormalizedGD(0.1), lambda: NormalizedGD(0.5, "sqrt", relative=True)),
-    "separately_normalized_gd": Entry(
-        "there is one matrix to normalise: take 'normalized_gd'", lambda: SeparatelyNormalizedGD(0.1)
-    ),
-    "momentum": Entry(lambda: DualMomentum(2.0), MOMENTUM_IN_W),
-    "polyak": Entry(PolyakGD, PolyakGD),
-    "mirror": Entry(MirrorDescent, MIRROR_IN_W),
-    "sign": Entry(SignDescent, SignDescent),
-    "spectral": Entry(SpectralDescent, SpectralDescent),
-    "coordinate": Entry(CoordinateDescent, CoordinateDescent),
-    "rows": Entry(AxisDescent, AxisDescent),
-    "columns": Entry(lambda: AxisDescent(axis="columns"), lambda: AxisDescent(axis="columns")),
-    "adam": Entry(Adam, Adam),
-    "adamw": Entry(AdamW, AdamW),
-    "signum": Entry(Signum, Signum),
-    "lion": Entry(Lion, Lion),
-    "muon": Entry(Muon, Muon),
-    "compositional_muon": Entry("it moves K Q^T through K and Q: take 'muon'", CompositionalMuon),
-    "shampoo": Entry(Shampoo, Shampoo),
-    "soap": Entry(SOAP, SOAP),
-    "flow": Entry(GradientFlow, GradientFlow),
-}
+# What a type checker sees of the names in OPTIMIZERS (tests/unit/package/test_types.py compares them).
+OptimizerName: TypeAlias = Literal[
+    "gd", "normalized_gd", "separately_normalized_gd", "momentum", "polyak", "mirror", "sign", "spectral",
+    "coordinate", "rows", "columns", "adam", "adamw", "signum", "lion", "muon", "compositional_muon", "shampoo",
+    "soap", "flow",
+]  # fmt: skip
 
 
 def make_optimizer(

@@ -18,17 +18,21 @@ Steepest descent in a norm is biased towards the max-margin solution in that nor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from attsvm.training.optimisers.descent import Optimizer, State, global_norm, per_trial, safe
+from attsvm.training.optimisers.descent import OPTIMIZERS, Entry, Optimizer, State, global_norm, per_trial, safe
 from attsvm.training.risk.objective import Gradient, Objective
 
 
 @dataclass(frozen=True)
-class MirrorDescent(Optimizer):
+class MirrorDescent(
+    Optimizer,
+    name="mirror",
+    KQ="its potential is that of W, and no potential of K and Q apart makes the l_p norm of K Q^T small",
+):
     """Normalised mirror descent with potential (1/p) ||W||_p^p.
 
     Parameters
@@ -46,8 +50,6 @@ class MirrorDescent(Optimizer):
 
     lr: float = 0.1
     p: float = 3.0
-
-    name: ClassVar[str] = "mirror"
 
     def __post_init__(self) -> None:
         if not 1 < self.p < float("inf"):
@@ -71,12 +73,10 @@ class MirrorDescent(Optimizer):
 
 
 @dataclass(frozen=True)
-class SignDescent(Optimizer):
+class SignDescent(Optimizer, name="sign"):
     """Every entry moves by the step size, against the sign of its gradient."""
 
     lr: float = 0.02
-
-    name: ClassVar[str] = "sign"
 
     def step(
         self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
@@ -87,12 +87,10 @@ class SignDescent(Optimizer):
 
 
 @dataclass(frozen=True)
-class SpectralDescent(Optimizer):
+class SpectralDescent(Optimizer, name="spectral"):
     """Every singular direction of the gradient moves by the step size."""
 
     lr: float = 0.1
-
-    name: ClassVar[str] = "spectral"
 
     def step(
         self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
@@ -103,12 +101,10 @@ class SpectralDescent(Optimizer):
 
 
 @dataclass(frozen=True)
-class CoordinateDescent(Optimizer):
+class CoordinateDescent(Optimizer, name="coordinate"):
     """The entry with the largest gradient moves by the step size; the first of several equal ones."""
 
     lr: float = 0.1
-
-    name: ClassVar[str] = "coordinate"
 
     def step(
         self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
@@ -124,7 +120,7 @@ class CoordinateDescent(Optimizer):
 
 
 @dataclass(frozen=True)
-class AxisDescent(Optimizer):
+class AxisDescent(Optimizer, name="rows"):
     """Every row, or every column, of the gradient moves by the step size.
 
     Parameters
@@ -142,8 +138,6 @@ class AxisDescent(Optimizer):
     lr: float = 0.1
     axis: str = "rows"
 
-    name: ClassVar[str] = "rows"
-
     def __post_init__(self) -> None:
         if self.axis not in ("rows", "columns"):
             raise ValueError(f"axis is {self.axis!r}; 'rows' or 'columns' was expected.")
@@ -156,6 +150,9 @@ class AxisDescent(Optimizer):
         for param, grad in zip(params, grads, strict=True):
             lengths = torch.linalg.vector_norm(grad, dim=along, keepdim=True)
             param -= self._length([param], size) * grad / safe(lengths)
+
+
+OPTIMIZERS["columns"] = Entry(partial(AxisDescent, axis="columns"), partial(AxisDescent, axis="columns"))
 
 
 def polar_factor(matrix: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -117,27 +118,67 @@ def regularization_path(
     ((2, 2, 1), True)
     """
     _check(data, {"epsilon": (epsilon, 0), "tol": (tol, 0), "max_iter": (max_iter, 1)})
-    radii = _read_radii(radii)
-    measure = get_norm(norm)
-    ball = ball_of(measure, data.d, data.dz, rank)
     objective = Objective.from_data(data, head, loss)
-    targets = None if tokens is None else _read_targets(tokens, data)
-    like = objective.tokens
-    first = -objective.gradient(like.new_zeros((len(like), data.d, data.dz))).W
-    if init is not None:
+    like, measure = objective.tokens, get_norm(norm)
+    if init is None:
+        first = -objective.gradient(like.new_zeros((len(like), data.d, data.dz))).W
+    else:
         (first,) = initial_parameters(init, "W", None, data.batch_shape, data.d, data.dz, 0, like)
-    paths = []
-    for trial in range(len(like)):
-        alpha = None if targets is None else targets[trial][None]
-        path = _TrialPath(objective.trial(trial), ball, alpha, epsilon, tol, max_iter)
-        paths.append(path.follow(path.start(first[trial], radii[-1], given=init is not None), radii))
+    setup = PathSetup(
+        objective=objective,
+        ball=ball_of(measure, data.d, data.dz, rank),
+        radii=_read_radii(radii),
+        targets=None if tokens is None else _read_targets(tokens, data),
+        first=first,
+        given=init is not None,
+        epsilon=epsilon,
+        tol=tol,
+        max_iter=max_iter,
+    )
+    paths = [setup.follow(trial) for trial in range(len(like))]
 
     def in_shape(parts: list[Tensor]) -> Array:
         stacked = torch.stack(parts).reshape(*data.batch_shape, *parts[0].shape)
         return stacked.to(data.tokens.dtype) if is_tensor(data.tokens) else stacked.numpy().astype(data.tokens.dtype)
 
     W, risk, stationarity = (in_shape(list(parts)) for parts in zip(*paths, strict=True))
-    return RegularizationPath(radii, W, risk, stationarity, measure)
+    return RegularizationPath(setup.radii, W, risk, stationarity, measure)
+
+
+@dataclass(frozen=True, eq=False)
+class PathSetup:
+    """Risk, ball and start of every trial.
+
+    Attributes
+    ----------
+    objective : Objective
+    ball : Ball
+    radii : ndarray
+    targets : Tensor or None
+        Tokens of local paths, (B, n).
+    first : Tensor, shape (B, d, dz)
+        First directions.
+    given : bool
+        Whether the first directions are arguments.
+    epsilon, tol, max_iter
+        As for :func:`regularization_path`.
+    """
+
+    objective: Objective
+    ball: Ball
+    radii: np.ndarray
+    targets: Tensor | None
+    first: Tensor
+    given: bool
+    epsilon: float
+    tol: float
+    max_iter: int
+
+    def follow(self, trial: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return W (R, d, dz), risk (R,) and stationarity (R,) of a trial at every radius."""
+        alpha = None if self.targets is None else self.targets[trial][None]
+        path = _TrialPath(self.objective.trial(trial), self.ball, alpha, self.epsilon, self.tol, self.max_iter)
+        return path.follow(path.start(self.first[trial], self.radii[-1], given=self.given), self.radii)
 
 
 def _check(data: Any, numbers: dict[str, tuple[float, int]]) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from attsvm.core.types import Backend, LossName, Numerics, OptimizerName, Parameterization
+from attsvm.core.types import Backend, LossName, Numerics, Parameterization
 from attsvm.data.token_data import TokenData
 from attsvm.nn.losses import Loss
 from attsvm.platform.kernels import Stopwatch
 from attsvm.training.optimisers.descent import Optimizer
+from attsvm.training.optimisers.registry import OptimizerName
 from attsvm.training.optimisers.schedule import Schedule
 from attsvm.training.risk.embeddings import Vocabulary
 from attsvm.training.risk.objective import Objective

@@ -210,7 +210,7 @@ def test_a_folder_of_the_users_is_no_inspection(tmp_path: Path) -> None:
 _PEAK = """
 import resource, sys
 import torch, transformers as tf
-from attsvm.pretrained.inspection import inspection
+from attsvm.pretrained.inspection.inspection import inspection
 from attsvm.pretrained.inspection.finding import Reports
 from attsvm.pretrained.heads.extract import RefusedHead
 

@@ -27,21 +27,22 @@ def _language_model(**settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize("family", ["gpt2", "llama", "bert"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bert", "bart"])
 def test_numbers_are_those_of_the_heads(family: str, implementation: str) -> None:
-    """Sequences are short enough that every row is looked at; float32 scores, so 1e-4 of a logit."""
+    """Sequences are short enough that every row is looked at, padding left out; float32 scores, so 1e-4 of a logit."""
     model = tiny(family, spread=12.0).eval()
     for name, parameter in model.named_parameters():
-        if name.endswith(("c_attn.bias", "key.bias")):  # a number common to all tokens of a query; no part of a head
+        # The key bias adds a number common to all tokens of a query, which is no part of a head.
+        if name.endswith(("c_attn.bias", "key.bias", "k_proj.bias")):
             torch.nn.init.zeros_(parameter)
     model.set_attn_implementation(implementation)
-    inputs = {"input_ids": batch(family)["input_ids"]}
+    inputs = batch(family)
     monitor = AttentionMonitor(model, every=1)
     with monitor.step(0):
         model(**inputs)
-    rows = {(row["layer"], row["head"]): row for row in monitor.records[0]["heads"]}
+    rows = {(row["name"], row["head"]): row for row in monitor.records[0]["heads"]}
     for head in extract_heads(model, inputs):
-        row, scores = rows[head.layer, head.head], head.scores()
+        row, scores = rows[head.name, head.head], head.scores()
         choosing = head.mask.sum(axis=1) > 1
         order_statistics = np.sort(scores[choosing], axis=1)
         assert row["max_logit"] == pytest.approx(float(scores[head.mask].max()), rel=1e-4, abs=1e-4)

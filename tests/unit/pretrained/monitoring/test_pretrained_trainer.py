@@ -71,7 +71,7 @@ def test_every_reporter_gets_the_numbers(run: tuple[Path, AttentionMonitor, Repo
     assert sorted(reports) == [1, 3, 5]
     for record in monitor.records:
         numbers = flat(record)
-        assert len(numbers) == 5 * 9  # nine numbers of four heads and of all together
+        assert len(numbers) == 5 * 10  # ten numbers of four heads and of all together
         assert numbers.items() <= reports[record["step"] + 1].items()
     lines = (folder / "attention.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == monitor.records

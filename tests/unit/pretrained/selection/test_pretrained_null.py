@@ -89,3 +89,28 @@ def test_standing_needs_more_than_the_largest_draw() -> None:
     far = np.append(np.zeros(19), 1.0)  # three deviations above the mean end at 0.72, below the largest draw
     assert not Standing(0.9, far, np.zeros(0)).outstanding
     assert Standing(1.1, far, np.zeros(0)).outstanding
+
+
+def test_a_head_is_judged_by_the_null_that_keeps_the_spectrum() -> None:
+    """Rotated and permuted draws may be disjoint: between them a head is above all of the first kind only."""
+    low, high = np.linspace(0.045, 0.091, 10), np.linspace(0.099, 0.121, 10)
+    for rotated, permuted, above in ((low, high, 1.0), (high, low, 0.0)):
+        standing = Standing(0.095, rotated, permuted)
+        assert standing.share_below == above
+        assert standing.median == pytest.approx(np.median(rotated))
+        assert standing.permuted_median == pytest.approx(np.median(permuted))
+    assert Standing(0.13, low, high + 1.0).outstanding
+    assert not Standing(0.13, high, low).outstanding
+
+
+@pytest.mark.parametrize("n", [4, 15])
+def test_the_level_is_the_share_of_untrained_heads_that_stand_out(n: int) -> None:
+    """20,000 normal heads: the share deviates by 2 / sqrt(20,000 level) of the level with probability .05."""
+    rng = np.random.default_rng(5)
+    draws = rng.standard_normal((20_000, n + 1))
+    standings = [Standing(row[0], row[1:], np.zeros(0)) for row in draws]
+    level = standings[0].level
+    share = np.mean([standing.outstanding for standing in standings])
+    assert share <= level * (1 + 4 / np.sqrt(20_000 * level))
+    assert share >= 0.5 * level  # the largest draw decides of the rest
+    assert Standing(1.0, np.zeros(1), np.zeros(0)).level == 0.0
