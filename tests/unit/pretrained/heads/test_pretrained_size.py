@@ -20,19 +20,19 @@ from attsvm.pretrained import (
     extract_heads,
     fit_selection,
     margin_audit,
-    probe,
     rope_lift,
     selection_report,
-    unfinished,
 )
 from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.repetition import in_float64
 from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.heads.extract import examine_calls
 from attsvm.pretrained.heads.inputs import model_inputs
+from attsvm.pretrained.inspection import unfinished
 from attsvm.pretrained.inspection.inspection import inspect_model
 from attsvm.pretrained.inspection.survey import Survey
 from attsvm.pretrained.inspection.unfinished import HEADS_FILE, SURVEY_FILE, ResumeFile
+from attsvm.pretrained.selection import probe
 from attsvm.pretrained.selection.inner_products import Factored, TokenProducts
 from attsvm.pretrained.selection.kernel import solve_selection
 from attsvm.pretrained.selection.thinning import drawn_tokens, thin
