@@ -189,7 +189,7 @@ def test_pages_and_numbers(inspection_folder: Path) -> None:
     assert heads[0, 2]["verdict"] == "hard"
     assert heads[0, 2]["type"] == "previous"
     assert heads[0, 2]["better_than_null"]
-    assert heads[0, 2]["null"]["cosine"]["draws"] == 12
+    assert heads[0, 2]["null"]["cosine"]["draws"] == 6  # rotated ones; as many are permuted
     assert "token before" in (inspection_folder / "heads" / "L00H02.html").read_text(encoding="utf-8")
     assert len(list((inspection_folder / "heads").glob("*.html"))) == 24
     assert str(minilm_path().parent) not in (inspection_folder / "heads" / "L00H02.html").read_text(encoding="utf-8")

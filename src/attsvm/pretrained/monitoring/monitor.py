@@ -5,8 +5,8 @@ examines some query rows of a few sequences, padding left out, then calls the mo
 several forward passes, the first one counts. On other steps the model is unchanged. The numbers of every head, on those
 rows, are:
 
-* *non_finite*: the share of rows with a score that is no number or beyond the range of the queries' dtype. The other
-  numbers are about the other rows, and nan if there are none;
+* *non_finite*: the share of rows with a score that is no number or beyond the range of the queries' dtype. All but the
+  largest logit is about the other rows, and nan if there are none;
 * the largest logit, and the factor by which QK-clip (Kimi K2, arXiv 2507.20534) would shrink query-key products above
   its threshold;
 * the median margin of the top logit over the second, and the mean entropy in nats;

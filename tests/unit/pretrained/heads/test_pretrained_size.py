@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -20,19 +21,19 @@ from attsvm.pretrained import (
     extract_heads,
     fit_selection,
     margin_audit,
-    probe,
     rope_lift,
     selection_report,
-    unfinished,
 )
 from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.repetition import in_float64
 from attsvm.pretrained.activations.tracing import record
-from attsvm.pretrained.heads.extract import examine_calls
+from attsvm.pretrained.heads.extract import RefusedHead, examine_calls
 from attsvm.pretrained.heads.inputs import model_inputs
+from attsvm.pretrained.inspection import unfinished
 from attsvm.pretrained.inspection.inspection import inspect_model
 from attsvm.pretrained.inspection.survey import Survey
 from attsvm.pretrained.inspection.unfinished import HEADS_FILE, SURVEY_FILE, ResumeFile
+from attsvm.pretrained.selection import probe
 from attsvm.pretrained.selection.inner_products import Factored, TokenProducts
 from attsvm.pretrained.selection.kernel import solve_selection
 from attsvm.pretrained.selection.thinning import drawn_tokens, thin
@@ -185,6 +186,16 @@ def test_a_stopped_inspection_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not any(sentence.startswith("Inspecting heads: 1 of") for sentence in messages)
     other = inspect_model(model, tokenizer, SENTENCES[:8], progress=stopping("Reading texts: 0"), **options)
     assert other.heads == ()  # other texts: nothing of the folder counts
+
+
+def test_a_folder_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """Its lines name a class with the module that it lived in."""
+    file = ResumeFile(tmp_path, "one")
+    fields = {"layer": 1, "head": 2, "name": "attn", "reason": "none"}
+    with (tmp_path / HEADS_FILE).open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps({"of": "extract.RefusedHead", "fields": fields}) + "\n")
+    file.add(RefusedHead(**fields))
+    assert file.heads() == [RefusedHead(**fields)] * 2
 
 
 def test_a_folder_of_the_users_is_no_inspection(tmp_path: Path) -> None:
