@@ -63,9 +63,9 @@ def another(number: str) -> str:
     return f"{number[: first.start()]}{digit + 1 if digit < 9 else 8}{number[first.end() :]}"
 
 
-def twice(number: str) -> str:
-    """Return a whole number that is twice as large, for a share whose sampling error hides less."""
-    return str(2 * int(number))
+def fivefold(number: str) -> str:
+    """Return a whole number that is five times as large, for a share whose sampling error hides less."""
+    return str(5 * int(number))
 
 
 def falsified(
@@ -120,8 +120,9 @@ def _value(text: str) -> float:
     if text in WORDS:
         return float(WORDS.index(text))
     factor, _, power = text.replace(",", "").rpartition("·")
-    base, exponent = re.fullmatch(r"([\d.]+?)([⁻⁰¹²³⁴-⁹]*)", power).groups()
-    return float(factor or 1) * float(base) ** int(exponent.translate(SUPERSCRIPTS) or 1)
+    base = power.rstrip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    exponent = power[len(base) :].translate(SUPERSCRIPTS)
+    return float(factor or 1) * float(base) ** int(exponent or 1)
 
 
 def _kept(function: Callable[..., Any]) -> Callable[..., Any]:

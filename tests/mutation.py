@@ -1,6 +1,6 @@
 """Mutation testing: change one operator or constant at a time, and see whether the tests notice.
 
-    python tests/mutation.py [NAME ...] [--sample N [--whole]] [--seed S] [--out FILE] [--again FILE] [--list]
+    python tests/mutation.py [NAME ...] [--sample N] [--seed S] [--out FILE] [--again FILE] [--list]
 
 A name is a module, or a package with all its modules; by default it is attsvm. A mutant (tests/mutants.py) is one
 change inside a function, made in a forked child by exchanging the code objects of the functions, so that every
@@ -8,10 +8,9 @@ reference sees it; then those tests of the module that call the changed function
 until the first failure. A mutant that fails a test is killed, and so is one that takes half a minute and twenty times
 the tests' time. The tests of a module are listed in TESTS; those of any other module are the quick ones of its package.
 
-A sample is drawn over the functions in proportion to their mutants: of each module or, with --whole, of each name.
-Mutants that change nothing are listed with the reason in tests/equivalent_mutants.toml; they are run like all others
-and counted apart. With --out every mutant is a line of JSON as soon as it was run; --again runs those of such a file
-that survived.
+A sample is drawn over the functions in proportion to their mutants. Mutants that change nothing are listed with the
+reason in tests/equivalent_mutants.toml; they are run like all others and counted apart. With --out every mutant is a
+line of JSON as soon as it was run; --again runs those of such a file that survived.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -275,8 +274,10 @@ class Tally:
     killed: int = 0
     same: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+    def __iadd__(self, other: Tally) -> Tally:
+        self.made, self.drawn = self.made + other.made, self.drawn + other.drawn
+        self.killed, self.same = self.killed + other.killed, self.same + other.same
+        return self
 
     def row(self, name: str) -> str:
         shares = []
@@ -291,37 +292,31 @@ HEAD = """| module | mutants | drawn | killed | of all drawn | change nothing | 
 
 
 def run(
-    samples: dict[str, list[Mutant]],
+    names: list[str],
     tests: tuple[str, ...],
-    tallies: dict[str, Tally],
     options: argparse.Namespace,
     reasons: dict[tuple[str, str, int, str, str], str],
-) -> None:
-    """Run the tests that some modules share on their mutants, count these and print the survivors."""
-    draws = [
-        Draw(importlib.import_module(name), sample, partial(_tell, name, tallies[name], options, reasons))
-        for name, sample in samples.items()
-    ]
-    if any(samples.values()) and not options.list:
+) -> dict[str, Tally]:
+    """Draw mutants of modules that share their tests, run these, and print the survivors."""
+    tallies: dict[str, Tally] = {}
+    draws = []
+    for name in names:
+        module = importlib.import_module(name)
+        all_mutants = list(mutants(Path(module.__file__ or "").read_text(encoding="utf-8")))
+        tallies[name] = Tally(len(all_mutants))
+        survivors = _survivors(options.again, name) if options.again else None
+        sample = (
+            draw(all_mutants, options.sample, options.seed)
+            if survivors is None
+            else [one for one in all_mutants if one.key in survivors]
+        )
+        draws.append(Draw(module, sample, partial(_tell, name, tallies[name], options, reasons)))
+    if not options.list:
         with _silence():
             code = pytest.main([*tests, *QUIET], plugins=[Loop(draws)])
         if code != pytest.ExitCode.OK:
-            print(f"{', '.join(samples)}: not run", file=sys.stderr, flush=True)
-
-
-def sampled(given: str, options: argparse.Namespace) -> dict[str, tuple[int, list[Mutant]]]:
-    """Return the number of mutants of every module of a name, and those to run."""
-    made = {}
-    for name in modules_of(given):
-        file = importlib.import_module(name).__file__ or ""
-        made[name] = list(mutants(Path(file).read_text(encoding="utf-8")))
-    if options.whole:
-        chosen = {*draw([one for each in made.values() for one in each], options.sample, options.seed)}
-        return {name: (len(each), [one for one in each if one in chosen]) for name, each in made.items()}
-    if options.again:
-        survivors = {name: _survivors(options.again, name) for name in made}
-        return {name: (len(each), [one for one in each if one.key in survivors[name]]) for name, each in made.items()}
-    return {name: (len(each), draw(each, options.sample, options.seed)) for name, each in made.items()}
+            print(f"{', '.join(names)}: not run", file=sys.stderr, flush=True)
+    return tallies
 
 
 def _tell(
@@ -364,7 +359,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=["attsvm"], help="modules and packages")
     parser.add_argument("--sample", type=int, default=0, help="mutants a module; 0 for all")
-    parser.add_argument("--whole", action="store_true", help="mutants a name, not a module; one row a name")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="a file to which every mutant run adds a line of JSON")
     parser.add_argument("--again", type=Path, help="a file of --out: run what survived in it")
@@ -379,26 +373,16 @@ def main() -> None:
     sys.path[:0] = [str(ROOT / "tests")]
     if not options.list:
         _warm_up()
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name in dict.fromkeys(module for given in options.names for module in modules_of(given)):
+        groups.setdefault(tuple(arguments_of(name)), []).append(name)
     reasons = equivalent()
     print(HEAD, flush=True)
-    tallies: dict[str, Tally] = {}
-    members: dict[str, list[str]] = {}
-    groups: dict[tuple[str, ...], dict[str, list[Mutant]]] = {}
-    for given in options.names:
-        for name, (count, sample) in sampled(given, options).items():
-            if name not in tallies:
-                tallies[name] = Tally(count)
-                members.setdefault(given, []).append(name)
-                groups.setdefault(tuple(arguments_of(name)), {})[name] = sample
-    for tests, samples in groups.items():
-        run(samples, tests, tallies, options, reasons)
-        if not options.whole:
-            for name in samples:
-                print(tallies[name].row(name.removeprefix("attsvm.")), flush=True)
-    if options.whole:
-        for given, names in members.items():
-            print(sum((tallies[name] for name in names), Tally()).row(given.removeprefix("attsvm.")), flush=True)
-    total = sum(tallies.values(), Tally())
+    total = Tally()
+    for tests, modules in groups.items():
+        for name, tally in run(modules, tests, options, reasons).items():
+            total += tally
+            print(tally.row(name.removeprefix("attsvm.")), flush=True)
     print(total.row("all"))
 
 
