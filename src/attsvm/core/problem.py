@@ -91,7 +91,7 @@ class SelectionProblem(MarginMap, Summarised):
             self.mask = self.mask & (np.arange(T) < lengths[self.sequence, None])  # (n, T)
         self.selected = read_selected(selected, self.mask)
         self.reference = self.selected.argmax(axis=1)  # (n,)
-        selection = np.count_nonzero(self.selected)
+        selection = int(np.count_nonzero(self.selected))
         self.has_ties, self.has_rejected = selection > n, np.count_nonzero(self.mask) > selection
         for array in (self.queries, self.sequence, self.mask, self.selected, self.reference, self.tokens):
             array.setflags(write=False)

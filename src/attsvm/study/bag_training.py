@@ -16,6 +16,7 @@ The SVM of the selected instances is the hard margin. If no W selects them all, 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -205,7 +206,7 @@ def calibrated(outputs: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> 
     def loss(log_factor: float) -> float:
         return float(np.average(np.logaddexp(0.0, -np.exp(log_factor) * margins), weights=weights))
 
-    best = minimize_scalar(loss, bounds=LOG_FACTORS, method="bounded")
+    best: Any = minimize_scalar(loss, bounds=LOG_FACTORS, method="bounded")
     return float(np.exp(best.x)) / size, float(best.fun)
 
 

@@ -6,12 +6,13 @@ from dataclasses import replace
 from numbers import Real
 from typing import Literal, TypeAlias
 
-from attsvm.training import adaptive as adaptive
-from attsvm.training import flow as flow
-from attsvm.training import momentum as momentum
-from attsvm.training import preconditioned as preconditioned
-from attsvm.training import steepest as steepest
-from attsvm.training.optimisers.descent import OPTIMIZERS, Optimizer
+from attsvm.training.optimisers import adaptive as adaptive
+from attsvm.training.optimisers import flow as flow
+from attsvm.training.optimisers import momentum as momentum
+from attsvm.training.optimisers import preconditioned as preconditioned
+from attsvm.training.optimisers import steepest as steepest
+from attsvm.training.optimisers.descent import OPTIMIZERS as OPTIMIZERS
+from attsvm.training.optimisers.descent import Optimizer
 from attsvm.training.optimisers.schedule import Schedule
 
 # What a type checker sees of the names in OPTIMIZERS (tests/unit/package/test_types.py compares them).
