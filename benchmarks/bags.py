@@ -31,7 +31,7 @@ from sklearn.metrics import roc_auc_score  # noqa: E402
 from sklearn.model_selection import GridSearchCV, StratifiedKFold  # noqa: E402
 from sklearn.svm import SVC  # noqa: E402
 
-from attsvm.study.witness_svm import MOST_ROUNDS, PRICE, witness_svm  # noqa: E402
+from attsvm.study.witness_svm import MOST_ROUNDS, WITNESS_PRICE, witness_svm  # noqa: E402
 
 Bags = list[np.ndarray]
 Method = Callable[[Bags, np.ndarray, Bags], np.ndarray]
@@ -67,7 +67,7 @@ def mi_svm(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
     """Classify instances, labels of positive bags imputed in turn with the SVM; a bag scores as its best instance."""
     X, owner = np.concatenate(train), np.repeat(np.arange(len(train)), [len(bag) for bag in train])
     labels = y[owner]
-    model = SVC(C=PRICE, class_weight="balanced")
+    model = SVC(C=WITNESS_PRICE, class_weight="balanced")
     for _ in range(MOST_ROUNDS):
         scores = model.fit(X, labels).decision_function(X)
         imputed = np.where(y[owner] == 1, (scores > 0).astype(int), 0)

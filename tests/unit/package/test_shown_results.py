@@ -37,9 +37,9 @@ from pretrained_models import batch, tiny
 LARGEST_CARD = 20_000
 # Public classes that are no results: what is given to solve and train, estimators and layers, and single values.
 INSTANCES = {
-    "Status", "UnsolvedError", "AttentionSVM", "MarginClassifier", "AttentionClassifier", "Attention", "Entrywise", "Weighted",
-    "Schatten", "KyFan", "Mixed", "Mahalanobis", "Sum", "Largest", "Norm", "Smooth", "PredictionHead", "LinearHead", "ReLUHead",
-    "ShardedProblem", "LambdaHead", "Loss", "Outcome", "Playground", "AttentionMonitor",
+    "Status", "UnsolvedError", "AttentionSVM", "MarginClassifier", "AttentionClassifier", "Attention", "Entrywise",
+    "Weighted", "Schatten", "KyFan", "Mixed", "Mahalanobis", "Sum", "Largest", "Norm", "Smooth", "PredictionHead",
+    "LinearHead", "ReLUHead", "ShardedProblem", "LambdaHead", "Loss", "Outcome", "Playground", "AttentionMonitor",
 }  # fmt: skip
 
 
