@@ -21,6 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -140,7 +141,7 @@ def abmil(name: str) -> Method:
     return run
 
 
-def ours(final: str) -> Method:
+def ours(final: Literal["attention", "svm"]) -> Method:
     """Return the classifier under test."""
 
     def run(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:

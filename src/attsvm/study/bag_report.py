@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -10,7 +10,8 @@ from attsvm.data.dataset import Dataset
 from attsvm.study.results import Accuracy, BagReport, DecidingInstance, Settings, Setup
 from attsvm.study.witness_svm import witness_svm
 
-FINALS = {
+Final = Literal["attention", "svm"]
+FINALS: dict[Final, str] = {
     "attention": "attention and head trained together",
     "svm": "its certified SVM, hard selection",
 }
@@ -29,7 +30,7 @@ def report_bags(setup: Setup, settings: Settings) -> BagReport:
     from attsvm.attention_classifier import AttentionClassifier
 
     train, test = setup.train, setup.test
-    models: dict[str, Any] = {
+    models: dict[Final, Any] = {
         final: AttentionClassifier(final=final, time_limit=settings.time_limit, random_state=settings.seed)
         for final in FINALS
     }
