@@ -21,6 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -31,7 +32,7 @@ from sklearn.metrics import roc_auc_score  # noqa: E402
 from sklearn.model_selection import GridSearchCV, StratifiedKFold  # noqa: E402
 from sklearn.svm import SVC  # noqa: E402
 
-from attsvm.study.witness_svm import MOST_ROUNDS, PRICE, witness_svm  # noqa: E402
+from attsvm.study.witness_svm import MOST_ROUNDS, WITNESS_PRICE, witness_svm  # noqa: E402
 
 Bags = list[np.ndarray]
 Method = Callable[[Bags, np.ndarray, Bags], np.ndarray]
@@ -67,7 +68,7 @@ def mi_svm(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
     """Classify instances, labels of positive bags imputed in turn with the SVM; a bag scores as its best instance."""
     X, owner = np.concatenate(train), np.repeat(np.arange(len(train)), [len(bag) for bag in train])
     labels = y[owner]
-    model = SVC(C=PRICE, class_weight="balanced")
+    model = SVC(C=WITNESS_PRICE, class_weight="balanced")
     for _ in range(MOST_ROUNDS):
         scores = model.fit(X, labels).decision_function(X)
         imputed = np.where(y[owner] == 1, (scores > 0).astype(int), 0)
@@ -140,7 +141,7 @@ def abmil(name: str) -> Method:
     return run
 
 
-def ours(final: str) -> Method:
+def ours(final: Literal["attention", "svm"]) -> Method:
     """Return the classifier under test."""
 
     def run(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:

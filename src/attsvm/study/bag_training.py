@@ -184,9 +184,13 @@ def select(bags: TokenData, W: np.ndarray, norm: AnyNorm, price: float, time_lim
     same = mask & (tokens == tokens[np.arange(len(tokens)), selected][:, None]).all(axis=2)
     problem = SelectionProblem(tokens, bags.queries, same, mask=mask)
     hard = solve(problem, norm, time_limit=time_limit)
-    usable = np.isfinite(hard.objective)
-    solution = hard if usable else solve(problem, norm, C=price, time_limit=time_limit)
-    return BagSelection(selected, problem, solution.raise_for_status(), hard)
+    if np.isfinite(hard.objective):
+        return BagSelection(selected, problem, hard, hard)
+    solution = solve(problem, norm, C=price, time_limit=time_limit)
+    # Every W is feasible for a soft margin: the best one by the time limit is an answer, and its gap says how good.
+    return BagSelection(
+        selected, problem, solution if np.isfinite(solution.objective) else solution.raise_for_status(), hard
+    )
 
 
 def with_svm(model: BagModel, W: np.ndarray, bags: TokenData, weights: np.ndarray, decay: float) -> BagModel:

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.svm import SVC
 
 # Price of a unit of loss, and largest number of rounds.
-PRICE, MOST_ROUNDS = 10.0, 20
+WITNESS_PRICE, MOST_ROUNDS = 10.0, 20
 
 
 def witness_svm(bags: Sequence[np.ndarray], positive: np.ndarray) -> SVC:
@@ -26,7 +26,7 @@ def witness_svm(bags: Sequence[np.ndarray], positive: np.ndarray) -> SVC:
     others = [bag for bag, is_positive in zip(bags, positive, strict=True) if is_positive]
     witnesses = np.array([bag.mean(axis=0) for bag in others])
     labels = np.arange(len(witnesses) + len(negative)) < len(witnesses)
-    model, chosen = SVC(C=PRICE, class_weight="balanced"), []
+    model, chosen = SVC(C=WITNESS_PRICE, class_weight="balanced"), []
     for _ in range(MOST_ROUNDS):
         model.fit(np.concatenate([witnesses, negative]), labels)
         best = [int(model.decision_function(bag).argmax()) for bag in others]

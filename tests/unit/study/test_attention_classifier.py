@@ -177,6 +177,16 @@ def test_contradictory_bags_are_named() -> None:
     assert "The certified soft margin selects it in 2," in sentence
 
 
+def test_a_soft_margin_that_is_late_is_still_an_answer() -> None:
+    """Random bags in two dimensions contradict each other; nothing is solved within a microsecond."""
+    random = np.random.default_rng(7)
+    bags, y = list(random.normal(size=(80, 8, 2)) + 0.1 * random.normal(size=(80, 8, 2)) ** 3), np.arange(80) % 2
+    model = AttentionClassifier(cv=None, steps=10, time_limit=1e-6).fit(bags, y)
+    assert np.isfinite(model.solution_.objective)
+    assert len(model.predict(bags)) == 80
+    assert model.guarantee()
+
+
 def test_covered_bags_lead_by_the_margin_of_the_training_bags(model: AttentionClassifier) -> None:
     bags, _, _ = planted(120)
     assert model.covered(bags).all()
