@@ -208,10 +208,10 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 value_axis(ax, cells, "dimension d")
             lines = places[:3]
         for ax, row in zip(places[len(lines) :], pictures, strict=False):
-            table = np.array(row["plane"]).reshape(row["grid"], row["grid"])
+            plane = np.array(row["plane"]).reshape(row["grid"], row["grid"])
             color = np.array([_rgb("#e8e8e8"), _rgb(SERIES[0][0]), *(_rgb(c) for c, _ in SERIES[1:])])
             # The global direction is blue regardless of its index; starts that reach no direction are grey.
-            order = np.where(table < 0, 0, np.where(table == row["best"], 1, 2 + table % (len(SERIES) - 1)))
+            order = np.where(plane < 0, 0, np.where(plane == row["best"], 1, 2 + plane % (len(SERIES) - 1)))
             ax.imshow(color[order], origin="lower", extent=(-REACH, REACH, -REACH, REACH), interpolation="nearest")
             ax.set_title(f"trial {row['trial']}: {row['local']} directions", fontsize=8)
             ax.set_xlabel("W(0) along the shortest")

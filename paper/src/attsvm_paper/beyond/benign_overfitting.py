@@ -204,7 +204,7 @@ trained_estimates = estimates_by(("ratio", "n", "T", "d"), MEASURES, lambda rows
 pair_estimates = estimates_by(("ratio", "n", "d"), MEASURES, lambda rows: having(rows, setting="two tokens"))
 
 
-def _counts(cell: Sequence[Row]) -> dict[str, int]:
+def _counts(cell: Sequence[Row]) -> dict[str, Any]:
     return {"trials": len(cell), "infeasible": sum(not row["feasible"] for row in cell)}
 
 
