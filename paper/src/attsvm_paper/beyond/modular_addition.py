@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +18,8 @@ from torch import Tensor
 from attsvm.functional.cross_entropy import exact_cross_entropy
 
 LOSSES = ("plain", "exact", "scaled", "stablemax", "power")
-Precision: TypeAlias = Literal["float32", "float64", "bfloat16"]
-DTYPES: dict[Precision, torch.dtype] = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
-PRECISIONS: tuple[Precision, ...] = ("float32", "float64", "bfloat16")
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+PRECISIONS = ("float32", "float64", "bfloat16")
 
 
 @dataclass(frozen=True)

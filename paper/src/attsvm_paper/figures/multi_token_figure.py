@@ -33,7 +33,7 @@ from attsvm_paper.published.ledger import curve
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw distances along training for every dimension, the classification of draws, and the masking threshold."""
 
-    def distances(ax: Any, sample: Sequence[Row], d: int, style: str, has_reference: bool) -> None:
+    def course(ax: Any, sample: Sequence[Row], d: int, style: str, has_reference: bool) -> None:
         for look, what in enumerate(WORDS):
             series = at_records(sample[0]["step"], [row[what] for row in sample], "bootstrap", 400)
             ours = curve_of(series, TITLES[what] if style == "-" else "", look, style=style)
@@ -78,7 +78,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             for numerics in dict.fromkeys((main, "exact")):
                 sample = having(rows, numerics=numerics, d=d, state="accepted")
                 if len(sample) > 1:
-                    distances(ax, sample, d, "-" if numerics == main else ":", has_reference and numerics == main)
+                    course(ax, sample, d, "-" if numerics == main else ":", has_reference and numerics == main)
             log_axis(ax, "y")
             ax.set_ylim(2e-3, 1)
             ax.set_xlim(60, ITERATIONS[-1] * 1.05)

@@ -68,8 +68,8 @@ def curve_of(
 ) -> Curve:
     """Make a curve of estimates by x, their values and intervals transformed."""
     values = np.array([(one.value, one.low, one.high) for one in estimates.values()]).reshape(-1, 3)
-    value, low, high = transform(values).T.tolist()
-    return Curve(label, list(estimates), value, low, high, look, **extra)
+    y, low, high = transform(values).T.tolist()
+    return Curve(label, list(estimates), y, low, high, look, **extra)
 
 
 # Number of points from which the markers of a printed line would overlap.

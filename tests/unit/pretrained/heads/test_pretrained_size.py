@@ -29,8 +29,7 @@ from attsvm.pretrained.activations.repetition import in_float64
 from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.heads.extract import RefusedHead, examine_calls
 from attsvm.pretrained.heads.inputs import model_inputs
-from attsvm.pretrained.inspection import unfinished
-from attsvm.pretrained.inspection.inspection import inspect_model
+from attsvm.pretrained.inspection.inspection import inspect_model, unfinished
 from attsvm.pretrained.inspection.survey import Survey
 from attsvm.pretrained.inspection.unfinished import HEADS_FILE, SURVEY_FILE, ResumeFile
 from attsvm.pretrained.selection import probe
