@@ -168,7 +168,7 @@ def _scale_matrix(
         W = onto_ties(problem, W, margins)
         margins = problem.apply(W)
     unit = float(margins.min(where=problem.rejected, initial=np.inf)) if terms.hard else 1.0
-    if prior is not None and unit > 1.0 - float((margin_allowance(W, frobenius(W)) * problem.lengths).max()):
+    if prior is not None and unit > 1.0 - float((margin_allowance(problem, frobenius(W)) * problem.lengths).max()):
         unit = 1.0  # a longer W would be further from the prior
     W, margins = (W / unit, margins / unit) if unit > 0 and unit != 1.0 else (W.copy(), margins)
     size = terms.norm.value(W if prior is None else W - prior) if unit > 0 else math.inf
@@ -177,7 +177,7 @@ def _scale_matrix(
 
 def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> bool:
     """Whether W misses a tie by more than rounding, so that moving it onto the ties pays."""
-    allowance = margin_allowance(W, frobenius(W))
+    allowance = margin_allowance(problem, frobenius(W))
     return bool((np.abs(margins) > allowance * problem.lengths).any(where=problem.tied))
 
 

@@ -199,6 +199,18 @@ def test_equations_of_queries_without_a_common_axis_are_bounded_block_by_block(a
                 assert not (pattern[one][:, None] & pattern[other]).any()
 
 
+def test_equal_scores_of_one_hot_words_and_contexts_tie_without_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = contexts(0, [[0], [1], [2]])
+    W = np.random.default_rng(0).standard_normal((5, 3))
+    W[problem.selected.T] = 0.3
+    monkeypatch.setattr(ties, "_distinct_ties", lambda _: pytest.fail("the equations are written"))
+    assert tie_move(problem, W, float(np.linalg.norm(W))) == 0.0
+    monkeypatch.undo()
+    i, t = np.argwhere(problem.tied)[0]
+    W[t, i] += 1e-3
+    assert tie_move(problem, W, float(np.linalg.norm(W))) >= 1e-3 / np.sqrt(2)
+
+
 def test_one_block_without_a_bound_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = contexts(0, [[0], [1], [2]])
     rows = Rows.of(problem, *ties._distinct_ties(problem))

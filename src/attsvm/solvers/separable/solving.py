@@ -30,8 +30,11 @@ def solve_separable(
         return None
     terms = regularisation.terms(problem, norm)
     method(columns, terms, columns.lower(regularisation.origin(problem.shape[2:])), control)
-    W = None if control.W is None else regularisation.origin(problem.shape[2:]) + columns.lift(control.W)
-    return W, control.dual
+    if control.W is None:
+        return None, control.dual
+    if regularisation.prior is None:
+        return columns.lift(columns.tie(control.W)), control.dual
+    return regularisation.prior + columns.lift(control.W), control.dual
 
 
 def _method_of(norm: Norm, regularisation: Regularisation) -> Method | None:
