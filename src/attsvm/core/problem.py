@@ -434,7 +434,8 @@ class SelectionProblem(Summarised):
                 adjoint[rows] = words.adjoint(np.where(self.constrained[rows], dual[rows], 0.0), reference)
         if W is not None and dual is not None and "lengths" not in self.__dict__:
             squares = words.squares(self.reference)
-            self.lengths = self._lengths(np.where(self.constrained, squares, 0.0))
+            squares[~self.constrained] = 0.0
+            self.lengths = self._lengths(squares)
         if dual is None:
             return margins, np.empty((0, dz))
         return margins, adjoint.T @ self.queries if contexts is None else contexts.sums(adjoint)
