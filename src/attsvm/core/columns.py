@@ -76,7 +76,7 @@ class Columns:
         factors = _orthonormal(problem)
         if factors is None:
             return None
-        found = _directions(problem.queries[asking]) if contexts is None else _axes(contexts[asking])
+        found = _directions(problem.queries[asking]) if contexts is None else _one_hot_directions(contexts[asking])
         return None if found is None else _demands(problem, factors, asking, *found)
 
     @property
@@ -107,7 +107,7 @@ class Columns:
 
     def lower(self, W: np.ndarray) -> np.ndarray:
         """Scores (T, G) of W (d, dz)."""
-        return _products(self.directions, _products(self.tokens, W).T).T
+        return _inner_products(self.directions, _inner_products(self.tokens, W).T).T
 
     def tie(self, S: np.ndarray) -> np.ndarray:
         """Scores (T, G) whose ties hold to the last bit, from scores whose ties hold up to rounding."""
@@ -150,7 +150,7 @@ def _sums(vectors: Vectors, values: np.ndarray) -> np.ndarray:
     return vectors.sums(values) if isinstance(vectors, OneHot) else values.T @ vectors
 
 
-def _products(vectors: Vectors, matrix: np.ndarray) -> np.ndarray:
+def _inner_products(vectors: Vectors, matrix: np.ndarray) -> np.ndarray:
     """Products (k, m) of vectors (k, d) and a matrix (d, m)."""
     return matrix[vectors.axes] * vectors.entries[:, None] if isinstance(vectors, OneHot) else vectors @ matrix
 
@@ -180,7 +180,7 @@ def _orthonormal(problem: SelectionProblem) -> tuple[Vectors, float] | None:
     return (unit, length) if (np.abs(unit @ unit.T - np.eye(T)) <= ROUNDING).all() else None
 
 
-def _axes(queries: OneHot) -> tuple[Vectors, np.ndarray, np.ndarray] | None:
+def _one_hot_directions(queries: OneHot) -> tuple[Vectors, np.ndarray, np.ndarray] | None:
     """Write one-hot queries as lengths (m,) times distinct directions, with the direction's index (m,)."""
     used, group = np.unique(queries.axes, return_inverse=True)
     sign = np.ones(len(used))
@@ -193,7 +193,7 @@ def _directions(queries: np.ndarray) -> tuple[Vectors, np.ndarray, np.ndarray] |
     """Write queries (m, dz) as lengths (m,) times orthonormal directions (G, dz), with the direction's index (m,)."""
     one_hot = OneHot.of(queries)
     if one_hot is not None:
-        return _axes(one_hot)
+        return _one_hot_directions(one_hot)
     size = np.sqrt(np.vecdot(queries, queries))
     unit = queries / size[:, None]
     cosine = unit @ unit.T
