@@ -25,7 +25,6 @@ class MarginMap:
     """
 
     tokens: np.ndarray
-    queries: np.ndarray
     selected: np.ndarray
     mask: np.ndarray
     reference: np.ndarray
@@ -34,9 +33,24 @@ class MarginMap:
     _gathers: bool
 
     @cached_property
+    def queries(self) -> np.ndarray:
+        """The queries (n, dz)."""
+        assert self.one_hot_queries is not None
+        queries = self.one_hot_queries.dense()
+        queries.setflags(write=False)
+        return queries
+
+    @cached_property
+    def one_hot_queries(self) -> OneHot | None:
+        """One-hot queries; None for other queries."""
+        return OneHot.of(self.queries)
+
+    @cached_property
     def shape(self) -> tuple[int, int, int, int]:
         """The sizes (n, T, d, dz)."""
-        return (len(self.queries), *self.tokens.shape[1:], self.queries.shape[1])
+        given = self.__dict__.get("queries")
+        width = self.one_hot_queries.width if given is None and self.one_hot_queries else self.queries.shape[1]
+        return (*self.mask.shape, self.tokens.shape[2], width)
 
     @cached_property
     def rejected(self) -> np.ndarray:
@@ -115,11 +129,24 @@ class MarginMap:
     def _lengths(self, squares: np.ndarray) -> np.ndarray:
         """Lengths of the constraints from the squared lengths of their token differences, which are overwritten."""
         d, dz = self.shape[2:]
-        lengths = lengths_above(squares, squares_of(self.queries), d + dz)
+        lengths = lengths_above(squares, self._query_squares, d + dz)
         if lengths is None:
             parts = [row_lengths(delta) for _, delta in self.differences()]
             lengths = np.concatenate(parts) * row_lengths(self.queries)[:, None] * (1.0 + 1e-12)
         return lengths
+
+    @cached_property
+    def roundings(self) -> tuple[int, int]:
+        """Number of products in a margin, and of terms in an entry of the adjoint; few if all vectors are one-hot."""
+        n, T, d, dz = self.shape
+        contexts = self.one_hot_queries if self.one_hot is not None else None
+        return (d + dz, n + T) if contexts is None else (2, T + int(np.bincount(contexts.axes).max()))
+
+    @property
+    def _query_squares(self) -> np.ndarray:
+        """Squared lengths of the queries, (n,)."""
+        one_hot = self.one_hot_queries
+        return squares_of(self.queries) if one_hot is None else one_hot.entries**2
 
     def apply(self, W: np.ndarray) -> np.ndarray:
         """Evaluate the linear map A: margins of every constrained token, zero elsewhere, (n, T), for W (d, dz).
@@ -162,18 +189,14 @@ class MarginMap:
         >>> margins.shape, adjoint.shape
         ((1, 3), (2, 1))
         """
+        if self.one_hot is not None:
+            return self._evaluate_one_hot(self.one_hot, W, dual)
         n, T, d, dz = self.shape
         squares = None if W is None or dual is None or "lengths" in self.__dict__ else np.empty((n, T))
         margins = np.empty((0, T) if W is None else (n, T))
         adjoint = np.empty((0 if dual is None else n, d))
         u = None if W is None else self.queries @ W.T  # (n, d)
-        one_hot = self.one_hot
-        if one_hot is not None:
-            margins = margins if u is None else one_hot.margins(u, self.reference, self.mask)
-            if dual is not None:
-                adjoint = one_hot.adjoint(np.where(self.constrained, dual, 0.0), self.reference, d)
-            squares = squares if squares is None else np.where(self.constrained, one_hot.squares(self.reference), 0.0)
-        for rows, delta in self.differences() if one_hot is None else ():
+        for rows, delta in self.differences():
             if u is not None:
                 margins[rows] = np.matmul(delta, u[rows, :, None])[..., 0]
             if dual is not None:
@@ -184,7 +207,35 @@ class MarginMap:
             self.lengths = self._lengths(squares)
         return margins, adjoint.T @ self.queries if dual is not None else np.empty((0, dz))
 
+    def _evaluate_one_hot(
+        self, words: OneHot, W: np.ndarray | None, dual: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Evaluate the map and the adjoint from the non-zero entries of tokens, and of one-hot queries."""
+        n, T, d, dz = self.shape
+        contexts = self.one_hot_queries
+        margins = np.empty((0, T) if W is None else (n, T))
+        adjoint = np.empty((0 if dual is None else n, d))
+        step = rows_in_chunk(8 * max(T, d))
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            reference = self.reference[rows]
+            if W is not None and contexts is not None:
+                u = W.T[contexts.axes[rows]] * contexts.entries[rows, None]
+                margins[rows] = words.margins(u, reference, self.mask[rows])
+            elif W is not None:
+                margins[rows] = words.margins(self.queries[rows] @ W.T, reference, self.mask[rows])
+            if dual is not None:
+                adjoint[rows] = words.adjoint(np.where(self.constrained[rows], dual[rows], 0.0), reference)
+        if W is not None and dual is not None and "lengths" not in self.__dict__:
+            squares = words.squares(self.reference)
+            squares[~self.constrained] = 0.0
+            self.lengths = self._lengths(squares)
+        if dual is None:
+            return margins, np.empty((0, dz))
+        return margins, adjoint.T @ self.queries if contexts is None else contexts.sums(adjoint)
+
     @cached_property
     def one_hot(self) -> OneHot | None:
-        """One-hot tokens shared by all queries; None for other tokens."""
-        return OneHot.of(self.tokens[0]) if len(self.tokens) == 1 else None
+        """One-hot tokens shared by all queries, no two on one axis; None for other tokens."""
+        found = OneHot.of(self.tokens[0]) if len(self.tokens) == 1 else None
+        return found if found is not None and found.distinct else None

@@ -17,16 +17,17 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.margin_map import MarginMap
+from attsvm.core.one_hot import OneHot, unit_vectors
 from attsvm.core.reading import (
     read_labels,
     read_mask,
-    read_matrix,
     read_preferences,
     read_selected,
     read_sequence,
     read_sequences,
     read_supports,
     read_tokens,
+    read_vectors,
 )
 from attsvm.core.types import Array
 from attsvm.platform.interop import Kind, to_numpy
@@ -44,7 +45,7 @@ class SelectionProblem(MarginMap, Summarised):
         cannot invalidate proofs about the problem. Memory maps are used in place; a change of their file goes
         unnoticed.
     queries : array_like, shape (n, dz)
-        One query per row; ``dz`` may differ from ``d``.
+        One query per row; ``dz`` may differ from ``d``. One-hot queries in a sparse matrix are never made dense.
     selected : array_like, shape (n,) int or (n, T) bool
         The token to select, or several tokens that must get equal scores (Gen-SVM, arXiv 2308.16898 section 6).
     mask : array_like of bool, shape (n, T), optional
@@ -82,8 +83,12 @@ class SelectionProblem(MarginMap, Summarised):
         self.kind = Kind.of(tokens, queries)
         self.tokens, lengths = read_tokens(tokens)
         b, T, _ = self.tokens.shape
-        self.queries = read_matrix("queries", queries)
-        n = len(self.queries)
+        rows = read_vectors("queries", queries)
+        if isinstance(rows, OneHot):
+            self.one_hot_queries = rows
+        else:
+            self.queries = rows
+        n = len(rows)
         self.sequence = read_sequence(sequence, n, b)
         self._gathers = sequence is not None
         self.mask = read_mask(mask, n, T)
@@ -93,7 +98,8 @@ class SelectionProblem(MarginMap, Summarised):
         self.reference = self.selected.argmax(axis=1)  # (n,)
         selection = int(np.count_nonzero(self.selected))
         self.has_ties, self.has_rejected = selection > n, np.count_nonzero(self.mask) > selection
-        for array in (self.queries, self.sequence, self.mask, self.selected, self.reference, self.tokens):
+        dense = () if isinstance(rows, OneHot) else (rows,)
+        for array in (*dense, self.sequence, self.mask, self.selected, self.reference, self.tokens):
             array.setflags(write=False)
 
     @classmethod
@@ -159,7 +165,7 @@ class SelectionProblem(MarginMap, Summarised):
         (3, 2)
         """
         labels, count = read_labels(y, classes)
-        return cls._from_vocabulary(X, labels, np.eye(count))
+        return cls._from_vocabulary(X, labels, unit_vectors(count))
 
     @classmethod
     def from_contexts(cls, contexts: Any, supports: Any, *, embeddings: Any = None) -> SelectionProblem:
@@ -214,7 +220,7 @@ class SelectionProblem(MarginMap, Summarised):
         >>> solve(SelectionProblem.from_preferences(documents, np.eye(2), relevant)).status.name
         'OPTIMAL'
         """
-        rows = read_matrix("queries", queries)
+        rows = read_vectors("queries", queries)
         lists, expanded, selected, visible, index = read_preferences(tokens, preferred, mask, sequence, len(rows))
         problem = cls(lists, rows[expanded], selected, mask=visible, sequence=index)
         problem.kind = Kind.of(tokens, queries)
@@ -223,7 +229,7 @@ class SelectionProblem(MarginMap, Summarised):
     @classmethod
     def _from_vocabulary(cls, queries: Any, selected: np.ndarray, words: np.ndarray) -> SelectionProblem:
         """Let all queries read the one sequence of words (V, m)."""
-        rows = read_matrix("X" if selected.ndim == 1 else "contexts", queries)
+        rows = read_vectors("X" if selected.ndim == 1 else "contexts", queries)
         if len(rows) != len(selected):
             raise ValueError(f"y or supports has {len(selected)} rows; {len(rows)}, one a query, were expected.")
         problem = cls(words[None], rows, selected, sequence=np.zeros(len(rows), dtype=np.int64))

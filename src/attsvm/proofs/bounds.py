@@ -45,10 +45,10 @@ class Bulk:
     error: float
 
 
-def margin_allowance(W: np.ndarray, size: float) -> float:
+def margin_allowance(problem: SelectionProblem, size: float) -> float:
     """Bound the rounding of margins of W, whose Frobenius norm is ``size``, relative to the constraints' lengths."""
     # Differences, their products with W z, and the scaling of W and margins.
-    return gamma(sum(W.shape) + 6) * size * (1 + FUNCTION_ROUNDING)
+    return gamma(problem.roundings[0] + 6) * size * (1 + FUNCTION_ROUNDING)
 
 
 def upper_bound(
@@ -60,7 +60,7 @@ def upper_bound(
     """
     problem, norm, terms, prior = program.problem, program.norm, program.terms, program.prior
     size = objective if norm is FROBENIUS and prior is None else frobenius(W)
-    allowance, rejected, lengths = margin_allowance(W, size), problem.rejected, problem.lengths
+    allowance, rejected, lengths = margin_allowance(problem, size), problem.rejected, problem.lengths
     distance, above = distance_above(norm, W, objective, prior, sharp=sharp)
     # A norm alone scales with W, so its margins count from zero. Losses depend on 1 - margin: digits of this difference
     # would be lost in the margin itself.
@@ -172,7 +172,8 @@ def lower_bound(
     size = np.abs(dual) if problem.has_ties else dual
     weight = float(np.vdot(size, problem.lengths)) * (1 + gamma(n * T + 4))
     # Zero multipliers add nothing, rounding included.
-    count = n + T if n + T < 64 else min(n + T, int(np.count_nonzero(dual)))
+    longest = problem.roundings[1]
+    count = longest if longest < 64 else min(longest, int(np.count_nonzero(dual)))
     error = gamma(count + 8) * weight
     if bulk is not None:
         total, error = (

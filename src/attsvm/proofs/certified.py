@@ -164,7 +164,9 @@ def _scale_matrix(program: Program, W: np.ndarray, margins: np.ndarray) -> tuple
         W = onto_ties(problem, W, margins)
         margins = problem.apply(W)
     unit = float(margins.min(where=problem.rejected, initial=np.inf)) if program.terms.hard else 1.0
-    if program.prior is not None and unit > 1.0 - float((margin_allowance(W, frobenius(W)) * problem.lengths).max()):
+    if program.prior is not None and unit > 1.0 - float(
+        (margin_allowance(problem, frobenius(W)) * problem.lengths).max()
+    ):
         unit = 1.0  # a longer W would be further from the prior
     W, margins = (W / unit, margins / unit) if unit > 0 and unit != 1.0 else (W.copy(), margins)
     size = program.distance(W) if unit > 0 else math.inf
@@ -173,7 +175,7 @@ def _scale_matrix(program: Program, W: np.ndarray, margins: np.ndarray) -> tuple
 
 def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> bool:
     """Whether W misses a tie by more than rounding, so that moving it onto the ties pays."""
-    allowance = margin_allowance(W, frobenius(W))
+    allowance = margin_allowance(problem, frobenius(W))
     return bool((np.abs(margins) > allowance * problem.lengths).any(where=problem.tied))
 
 

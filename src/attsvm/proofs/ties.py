@@ -49,6 +49,8 @@ def tie_move(problem: SelectionProblem, W: np.ndarray, length: float) -> float:
     float
         Zero when they are equal; infinite when no such change is proven to exist.
     """
+    if _hold_exactly(problem, W):
+        return 0.0
     d, dz = W.shape
     rows, columns = _distinct_ties(problem)
     if not len(rows):
@@ -62,6 +64,17 @@ def tie_move(problem: SelectionProblem, W: np.ndarray, length: float) -> float:
     if floor > 0:
         return float(np.linalg.norm(residual)) / math.sqrt(floor) * (1 + gamma(len(rows) + d + dz + 32))
     return _exactly(problem, rows, columns, W)
+
+
+def _hold_exactly(problem: SelectionProblem, W: np.ndarray) -> bool:
+    """Whether tokens and queries are one-hot and W (d, dz) has equal entries wherever scores tie."""
+    words, contexts = problem.one_hot, problem.one_hot_queries
+    if words is None or contexts is None:
+        return False
+    rows, columns = np.nonzero(problem.tied)
+    first, axis = problem.reference[rows], contexts.axes[rows]
+    equal = W[words.axes[first], axis] == W[words.axes[columns], axis]
+    return bool((equal & (words.entries[first] == words.entries[columns])).all())
 
 
 def onto_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> np.ndarray:

@@ -219,6 +219,18 @@ def test_words_of_their_own_bound_the_equations_of_one_hot_contexts(scale: float
     assert ties._smallest_own_part(rows.delta.high, everything) <= max(smallest**2, 0.0) + 1e-12
 
 
+def test_equal_scores_of_one_hot_words_and_contexts_tie_without_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = contexts(0, [[0], [1], [2]])
+    W = np.random.default_rng(0).standard_normal((5, 3))
+    W[problem.selected.T] = 0.3
+    monkeypatch.setattr(ties, "_distinct_ties", lambda _: pytest.fail("the equations are written"))
+    assert tie_move(problem, W, float(np.linalg.norm(W))) == 0.0
+    monkeypatch.undo()
+    i, t = np.argwhere(problem.tied)[0]
+    W[t, i] += 1e-3
+    assert tie_move(problem, W, float(np.linalg.norm(W))) >= 1e-3 / np.sqrt(2)
+
+
 def test_one_block_without_a_bound_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = contexts(0, [[0], [1], [2]])
     rows = Rows.of(problem, *ties._distinct_ties(problem))

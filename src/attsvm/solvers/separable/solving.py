@@ -27,8 +27,11 @@ def solve_separable(program: Program, control: Control) -> Pair | None:
     if method is None or columns is None or not _separates(columns, program):
         return None
     method(columns, program.terms, columns.lower(program.origin), control)
-    W = None if control.W is None else program.origin + columns.lift(control.W)
-    return W, control.dual
+    if control.W is None:
+        return None, control.dual
+    if program.prior is None:
+        return columns.lift(columns.tie(control.W)), control.dual
+    return program.prior + columns.lift(control.W), control.dual
 
 
 def _method_of(program: Program) -> Method | None:
