@@ -104,7 +104,7 @@ def inspect(
         inspection = inspect_model(network, tokenizer, lines, progress=progress, **options)
         is_stopped = progress.interrupted
         progress("Writing the pages", 1.0)
-        from attsvm.pretrained.inspection.inspection import unfinished
+        from attsvm.pretrained.inspection import unfinished
         from attsvm.report.inspection import headline, write_inspection
 
         page = write_inspection(inspection, out, shlex.join(["attsvm", *sys.argv[1:]]))

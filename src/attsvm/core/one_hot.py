@@ -41,7 +41,7 @@ class OneHot:
         table.eliminate_zeros()
         if (np.diff(table.indptr) != 1).any():
             return None
-        return cls(table.indices.astype(np.intp), table.data.astype(np.float64), table.shape[1])
+        return cls(table.indices.astype(np.intp), table.data.astype(np.float64), int(rows.shape[1]))
 
     @property
     def distinct(self) -> bool:

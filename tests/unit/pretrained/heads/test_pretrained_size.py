@@ -29,7 +29,8 @@ from attsvm.pretrained.activations.repetition import in_float64
 from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.heads.extract import RefusedHead, examine_calls
 from attsvm.pretrained.heads.inputs import model_inputs
-from attsvm.pretrained.inspection.inspection import inspect_model, unfinished
+from attsvm.pretrained.inspection import unfinished
+from attsvm.pretrained.inspection.inspection import inspect_model
 from attsvm.pretrained.inspection.survey import Survey
 from attsvm.pretrained.inspection.unfinished import HEADS_FILE, SURVEY_FILE, ResumeFile
 from attsvm.pretrained.selection import probe
@@ -220,7 +221,7 @@ def test_a_folder_of_the_users_is_no_inspection(tmp_path: Path) -> None:
 _PEAK = """
 import resource, sys
 import torch, transformers as tf
-from attsvm.pretrained.inspection.inspection import inspection
+from attsvm.pretrained.inspection import inspection
 from attsvm.pretrained.inspection.finding import Reports
 from attsvm.pretrained.heads.extract import RefusedHead
 
