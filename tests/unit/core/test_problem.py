@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 import oracle
 from attsvm import SelectionProblem
-from attsvm.core import problem as module
+from attsvm.core import margin_map as module
 from problems import FAMILIES, NAMED
 
 

@@ -394,7 +394,7 @@ def test_bad_shards_are_one_sentence(change: dict[str, np.ndarray], sentence: st
 
 def solved_on(problem: ShardedProblem, client: Client, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
     monkeypatch.setattr(
-        "attsvm.solvers.solving.pool_of", lambda *arguments: FakePool(OnCluster(client, arguments[0].shards))
+        "attsvm.solvers.sharded.pool_of", lambda *arguments: FakePool(OnCluster(client, arguments[0].shards))
     )
     return solve(problem, **options)
 
