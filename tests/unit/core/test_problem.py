@@ -12,7 +12,8 @@ from scipy.sparse import csr_array
 
 import oracle
 from attsvm import SelectionProblem
-from attsvm.core import margin_map as module
+from attsvm.core import margin_map
+from attsvm.core import problem as statement
 from problems import FAMILIES, NAMED
 
 
@@ -89,7 +90,8 @@ def test_chunks_of_queries_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         W, dual = rng.standard_normal(problem.shape[2:]), rng.standard_normal(problem.mask.shape)
         whole = problem.apply(W), problem.adjoint(dual), problem.scores(W), problem.lengths
         for step in (1, 3):
-            monkeypatch.setattr(module, "rows_in_chunk", lambda size, step=step: step)
+            for module in (margin_map, statement):
+                monkeypatch.setattr(module, "rows_in_chunk", lambda size, step=step: step)
             variant = SelectionProblem(
                 problem.tokens, problem.queries, problem.selected, mask=problem.mask, sequence=problem.sequence
             )
