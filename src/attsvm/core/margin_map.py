@@ -145,7 +145,8 @@ class MarginMap:
     @property
     def _query_squares(self) -> np.ndarray:
         """Squared lengths of the queries, (n,)."""
-        one_hot = self.one_hot_queries
+        given = self.__dict__.get("queries")
+        one_hot = self.one_hot_queries if given is None else None
         return squares_of(self.queries) if one_hot is None else one_hot.entries**2
 
     def apply(self, W: np.ndarray) -> np.ndarray:
