@@ -64,7 +64,7 @@ class Task:
     regularisation: Regularisation = HARD_MARGIN
 
     def certify(self, W: np.ndarray, dual: np.ndarray) -> Certified:
-        """What an answer proves."""
+        """Bound the optimum by an answer."""
         return certify(Program(self.problem, get_norm(self.norm), self.regularisation), W, dual)
 
     @cached_property
@@ -225,7 +225,7 @@ class Statement:
         return self.program.status in (("unbounded", "unbounded_inaccurate") if self.by_dual else ("infeasible",))
 
     def answer(self) -> Certified | None:
-        """What the last answer proves; None without one."""
+        """Bounds that the last answer proves; None without an answer."""
         problem, where = self.task.problem, self.task.coordinates
         dual = np.zeros(problem.mask.shape)
         if self.by_dual:
@@ -245,7 +245,7 @@ class Statement:
 
 
 def _size(cp: Any, W: Any, norm: str) -> Any:
-    """What is minimised beside the losses: half the square of the Frobenius norm, or another norm."""
+    """Build the objective without losses: half the square of the Frobenius norm, or another norm."""
     if norm in SPECTRAL and min(W.shape) == 1:
         return cp.norm2(cp.vec(W, order="C"))
     sizes: dict[str, Callable[[Any], Any]] = {
@@ -283,7 +283,7 @@ class Liblinear:
         return time.process_time() - start
 
     def answer(self) -> Certified:
-        """What its W proves."""
+        """Bounds that its W proves."""
         return self.task.certify(self.task.coordinates.restore(self.W), np.zeros(self.task.problem.mask.shape))
 
 

@@ -8,7 +8,8 @@ import pytest
 from attsvm import SelectionProblem, ShardedProblem, Status, solve
 from attsvm.platform.kernels import interpreted
 from attsvm.solvers.frobenius import exchanges, portfolio
-from attsvm.solvers.frobenius.active_set import CONTRADICTION, SOLVED, Constraints, by_gram, exchange, least_multipliers
+from attsvm.solvers.frobenius.active_set import CONTRADICTION, SOLVED, by_gram, exchange, least_multipliers
+from attsvm.solvers.frobenius.constraints import Constraints
 from attsvm.solvers.frobenius.passive_set import empty_set, settle
 from attsvm.solvers.working_sets import rounds
 from oracle import reference

@@ -1,7 +1,6 @@
 r"""The interface between norms and solvers.
 
-A method needs the norm and its dual norm, which certify, and smooth approximations of the norm
-(:mod:`attsvm.core.norms.smoothing`).
+Methods need the norm, its dual norm, which certifies, and smooth approximations (:mod:`attsvm.core.norms.smoothing`).
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ class Norm(ABC):
     ----------
     name : str
     invariant : bool
-        Whether orthogonal changes of the token and query bases leave the norm unchanged. The problem may then be solved
-        in the span of the data (Lemma 1 of arXiv 2308.16898).
+        Whether orthogonal changes of basis leave the norm unchanged, so that the span of the data suffices (Lemma 1 of
+        arXiv 2308.16898).
     power : float or None
         The exponent p of an entrywise norm; infinite for the largest entry, None for other norms.
     smooth : bool

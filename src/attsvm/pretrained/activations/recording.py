@@ -2,10 +2,9 @@ r"""Record the inputs of attention in a forward pass, in any model that uses tra
 
 Since version 5 every model of transformers hands queries, keys, mask and scale to one function that it looks up by name
 in ``ALL_ATTENTION_FUNCTIONS``. This module registers another function there for the length of a forward pass, *with its
-mask function* (without one transformers silently drops the padding mask). It records the arguments and then calls the
-model's own eager implementation, so that the recorded probabilities are the model's. Hooks on every module store the
-inputs and outputs of the calls inside the attention module; the linear maps that made queries and keys are among them.
-Nothing here depends on the architecture. Hooks, names and settings are restored in ``finally``.
+mask function* (without one transformers drops the padding mask). It records the arguments and calls the model's own
+eager implementation, so the recorded probabilities are the model's. Hooks on every module store inputs and outputs of
+the calls inside the attention module, such as the linear maps of queries and keys. In the end all is restored.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from numba import float64
 
 from attsvm.platform.kernels import FAST, call, kernel, spares
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.active_set import CONSTRAINTS, Constraints
+from attsvm.solvers.frobenius.constraints import CONSTRAINTS, Constraints
 from attsvm.solvers.interior_point.engine import CENTRE
 from attsvm.solvers.interior_point.euclidean import work_of_a_step
 from attsvm.solvers.nuclear.steps import apply_adjoint, margins_of

@@ -18,7 +18,8 @@ from attsvm.platform.kernels import call, compiles, interpreted
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.active_set import RESIDUE, Constraints, exchange, hold
+from attsvm.solvers.frobenius.active_set import RESIDUE, exchange, hold
+from attsvm.solvers.frobenius.constraints import Constraints
 from attsvm.solvers.frobenius.newton import newton, refine
 from attsvm.solvers.frobenius.passive_set import DEPENDENT_PIVOT, PassiveSet, empty_set
 from attsvm.solvers.schedule import BLAS_RATE, LOOP_RATE, PRICING_RATE, SMALL_SET, Steps
