@@ -319,6 +319,7 @@ def test_readings_are_searched_printed_and_shown(
     assert f">3, {counted(agreeing, 'agrees', 'agree')}</td>" in page
 
 
+@pytest.mark.slow
 def test_another_experiment_joins_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.FIGURES, "again", replace(EXPERIMENT, name="again"))
     for name in ("again", "tiny"):

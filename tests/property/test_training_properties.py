@@ -105,6 +105,7 @@ def test_the_compiled_loop_equals_the_tensor_loop(n, T, d, seed, parameterizatio
 
 @quick
 @given(n=sizes["n"], d=sizes["d"], seed=sizes["seed"], backend=sizes["backend"])
+@pytest.mark.slow
 def test_one_token_never_moves(n, d, seed, backend):
     data, v = random_data(None, n, 1, d, seed=seed)
     for optimizer, entry in OPTIMIZERS.items():

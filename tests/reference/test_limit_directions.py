@@ -94,6 +94,7 @@ def solutions(trace, norm="frobenius"):
     ids=lambda value: getattr(value, "name", str(value)),
 )
 @pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+@pytest.mark.slow
 def test_each_optimiser_maximises_the_margin_in_its_norm(optimizer, norm, steps):
     trace = train(DATA, V, optimizer=optimizer, steps=steps, record_every=[steps // 4])
     missing, margin = shortfall(trace, norm)

@@ -165,6 +165,7 @@ def test_the_cone_is_the_paper_s():
     assert set(verdicts) == {True, False}
 
 
+@pytest.mark.slow
 def test_local_paths_stay_in_their_cones_and_go_to_their_own_solutions():
     """In the cone a low token is ahead of all high ones by epsilon R: they add e^(-epsilon R) to the bound, e^-15."""
     data, v = random_data(None, 3, 4, 5, gap=0.1, seed=6)
@@ -193,6 +194,7 @@ def test_a_local_path_finds_its_own_start():
 
 
 @pytest.mark.parametrize("norm", ["nuclear", 3])
+@pytest.mark.slow
 def test_local_paths_exist_in_other_norms(norm):
     """Theorem 10: from inside the cone the path keeps its tokens and its margin grows to the best possible."""
     data, v = random_data(None, 3, 4, 5, gap=0.1, seed=6)

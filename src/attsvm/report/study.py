@@ -59,6 +59,8 @@ def _bags(bags: BagReport) -> dict[str, Any]:
     return {"guarantee": bags.guarantee, "instances": instances}
 
 
+# Number of bags in the table of deciding instances; the others are folded.
+NEAREST_BAGS = 15
 # Terms that the page explains, from the documentation's glossary.
 TERMS = (
     "Attention SVM", "Selection", "Margin", "Neighbour, support token", "Score", "Head", "Correlation",
@@ -84,6 +86,7 @@ def render(study: Study, assertions: Sequence[TheoryClaim], command: str, charts
             claims=assertions,
             pictures=charts,
             bags=study.bags,
+            nearest=NEAREST_BAGS,
             excerpts=[] if run is None else excerpts(study, run),
             frequent={} if run is None else frequent(train, run.selected),
             trained="" if run is None else TRAINED[run.parameterization][0],

@@ -11,7 +11,9 @@ from sklearn.datasets import load_digits
 
 from attsvm.data.bag_table import read_bag_table
 from attsvm.data.digits import bags_of_digits
+from attsvm.report.study import render
 from attsvm.study import Settings, study
+from attsvm.study.verdict import claims
 from attsvm.study.words import nouns
 
 TABLE = """molecule,conformation,musk,a,b
@@ -64,6 +66,7 @@ def test_bad_tables_are_one_sentence(tmp_path: Path, old: str, new: str, sentenc
         read_bag_table(written(tmp_path, "molecule,musk\nm1,yes\nm2,no\n"), "molecule", "musk")
 
 
+@pytest.mark.slow
 def test_a_study_of_bags_lists_the_nearest_selections_first(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     lines = ["molecule,musk,a,b"]
@@ -85,6 +88,13 @@ def test_a_study_of_bags_lists_the_nearest_selections_first(tmp_path: Path) -> N
     assert shares["bags_attention"] is not None
     assert shares["bags_attention"] > 0.7
     assert shares["bags_witness_svm"] is not None
+    page = render(found, claims(found), "attsvm study molecules.csv", {})
+    shown, folded = page.split("<summary>The other 15 bags</summary>")
+    table = shown[shown.index('id="deciding"') :]
+    assert [table.index(f"<td>{one.bag}</td>") for one in found.bags.instances[:15]] == sorted(
+        table.index(f"<td>{one.bag}</td>") for one in found.bags.instances[:15]
+    )
+    assert all(f"<td>{one.bag}</td>" in folded for one in found.bags.instances[15:])
 
 
 def test_bags_of_digits_hold_one_deciding_digit_each() -> None:

@@ -223,6 +223,7 @@ def test_runs_called_not_local_had_not_ended_and_some_stay_so() -> None:
 
 
 @falsified("train", "solve_batch")
+@pytest.mark.slow
 def test_figure_7_fits_a_score_gap_that_the_text_does_not_state() -> None:
     """Correlation of W with its own SVM after 200 steps, 100 trials of n = 6, T = 8, d = 10."""
     lead, step, reference, *stated = numbers(

@@ -121,6 +121,7 @@ def test_a_hinge_leaves_what_is_clearly_short_where_it_lies(
 
 
 @pytest.mark.parametrize("norm", ["nuclear", "max", "1", 1.5])
+@pytest.mark.slow
 def test_the_sum_of_what_falls_short_costs_no_digits(norm: str | float) -> None:
     """Multipliers of 100 on thousands of constraints: summed in floats their rounding alone left the gap at 1e-7."""
     problem = FAMILIES["published"].make(np.random.default_rng(1), 2000, 8, 6)

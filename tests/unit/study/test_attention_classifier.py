@@ -46,6 +46,7 @@ def _model() -> AttentionClassifier:
     return AttentionClassifier(cv=3).fit(bags, y)
 
 
+@pytest.mark.slow
 def test_the_deciding_instance_is_selected_and_predicts(model: AttentionClassifier) -> None:
     bags, y, deciding = planted(120)
     assert np.mean(model.selected_ == deciding) > 0.9
@@ -204,6 +205,7 @@ def test_attention_on_digits_beats_the_mean() -> None:
     assert model.score(bags[200:], y[200:]) > uniform.score(bags[200:].mean(axis=1), y[200:]) + 0.1
 
 
+@pytest.mark.slow
 def test_it_may_be_the_first_import() -> None:
     """Studies of bags use the classifier, which is built on parts of a study."""
     subprocess.run([sys.executable, "-c", "from attsvm import AttentionClassifier"], check=True)
@@ -243,6 +245,7 @@ def test_bad_bags_are_one_sentence(model: AttentionClassifier) -> None:
         AttentionClassifier(bag="bag").fit(table, [0, 1, 1])
 
 
+@pytest.mark.slow
 def test_a_matrix_of_bags_of_one_passes_the_checks_of_scikit_learn() -> None:
     outcomes = check_estimator(AttentionClassifier(cv=2, decay=(1e-3, 1e-2)), on_skip=None)
     assert len(outcomes) > 50

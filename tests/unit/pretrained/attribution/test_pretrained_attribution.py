@@ -214,6 +214,7 @@ def test_the_model_is_left_as_it_was() -> None:
     assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
 
 
+@pytest.mark.slow
 def test_a_real_model_and_what_it_shows() -> None:
     """Layer 5 of MiniLM, whose stream passes eleven norms."""
     model, tokenizer = minilm()

@@ -237,6 +237,7 @@ def test_disentangled_attention_is_three_bilinear_forms(family: str) -> None:
     np.testing.assert_array_equal(some.relative[0].index, head.relative[0].index[3:9, : some.mask.shape[1]])
 
 
+@pytest.mark.slow
 def test_bias_of_tokens_needs_no_copy_for_each_query() -> None:
     """ALiBi is a number of the token but for one of the query; T5's position bias is not."""
     assert extract_head(tiny("bloom"), 0, 0, batch("bloom")).problem().tokens.shape == (3, 9, 33)

@@ -49,6 +49,7 @@ def test_a_gain_behind_a_norm_stays_diagonal() -> None:
 
 
 @pytest.mark.parametrize("kind", ["BertConfig", "GPT2Config", "LlamaConfig"])
+@pytest.mark.slow
 def test_an_untrained_model_is_not_better_than_its_null(kind: str) -> None:
     """Fresh weights are a draw of the null: none of eight heads stands out, and they lie anywhere among the draws.
 
