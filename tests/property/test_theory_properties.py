@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -119,6 +120,7 @@ def test_no_finite_matrix_is_stationary_where_the_norm_must_diverge(seed: int, s
 
 @given(st.integers(0, 300))
 @settings(max_examples=8)
+@pytest.mark.slow
 def test_a_certified_bound_is_kept_by_descent(seed: int) -> None:
     """One dimension: many sequences pull either way, and the risk rises at both ends."""
     rng = np.random.default_rng(seed)

@@ -54,6 +54,7 @@ def svm(trial, selected, norm="frobenius"):
 @pytest.mark.parametrize(
     "norm", [pytest.param(norm, marks=pytest.mark.slow) if norm in ("max", 1) else norm for norm in NORMS], ids=str
 )
+@pytest.mark.slow
 def test_the_global_path_goes_to_the_optimal_tokens_in_every_norm(norm):
     data, v, scores, selected = DATA[:1], V[:1], SCORES[0], SCORES[0].argmax(-1)
     path = regularization_path(data, v, RADII, norm=norm)

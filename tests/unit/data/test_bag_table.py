@@ -91,10 +91,10 @@ def test_a_study_of_bags_lists_the_nearest_selections_first(tmp_path: Path) -> N
     page = render(found, claims(found), "attsvm study molecules.csv", {})
     shown, folded = page.split("<summary>The other 15 bags</summary>")
     table = shown[shown.index('id="deciding"') :]
-    assert [table.index(f"<td>{one.bag}</td>") for one in found.bags.instances[:15]] == sorted(
-        table.index(f"<td>{one.bag}</td>") for one in found.bags.instances[:15]
+    assert [table.index(f">{one.bag}</td>") for one in found.bags.instances[:15]] == sorted(
+        table.index(f">{one.bag}</td>") for one in found.bags.instances[:15]
     )
-    assert all(f"<td>{one.bag}</td>" in folded for one in found.bags.instances[15:])
+    assert all(f">{one.bag}</td>" in folded for one in found.bags.instances[15:])
 
 
 def test_bags_of_digits_hold_one_deciding_digit_each() -> None:

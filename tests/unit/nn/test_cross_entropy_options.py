@@ -96,6 +96,7 @@ def test_a_shape_that_fits_two_dimensions_is_refused() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"weight": WEIGHT}, {"label_smoothing": 0.3}])
+@pytest.mark.slow
 def test_derivatives_of_both_modes(options: dict) -> None:
     a = SIX.clone().requires_grad_()
     for reduction in REDUCTIONS:

@@ -150,6 +150,7 @@ def test_newton_schulz_muon_is_torchs_to_the_precision_of_theirs():
 
 
 @pytest.mark.parametrize("make", [torch.optim.Adafactor, torch.optim.LBFGS, torch.optim.RMSprop, torch.optim.Muon])
+@pytest.mark.slow
 def test_any_torch_optimiser_lowers_the_risk(make):
     trace = train(DATA, V, optimizer=lambda params: make(params, lr=0.05), steps=STEPS)
     assert (trace.loss[:, -1] < trace.loss[:, 0]).all()
