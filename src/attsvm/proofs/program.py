@@ -6,7 +6,6 @@ It is the convex program of :mod:`attsvm.proofs.objective`, in the coordinates o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -29,6 +28,8 @@ class Program:
         The matrix that W stays near; None for zero.
     plain : bool
         Whether the norm alone is minimised.
+    terms : Terms
+        Terms of the objective in the coordinates of the problem.
     """
 
     problem: SelectionProblem
@@ -36,14 +37,11 @@ class Program:
     regularisation: Regularisation = HARD_MARGIN
     prior: np.ndarray | None = field(init=False)
     plain: bool = field(init=False)
+    terms: Terms = field(init=False)
 
     def __post_init__(self) -> None:
         self.prior, self.plain = self.regularisation.prior, self.regularisation.plain
-
-    @cached_property
-    def terms(self) -> Terms:
-        """Terms of the objective, computed once."""
-        return self.regularisation.terms(self.problem, self.norm)
+        self.terms = self.regularisation.terms(self.problem, self.norm)
 
     @property
     def origin(self) -> np.ndarray:
