@@ -57,13 +57,13 @@ def test_every_solution_is_certified(runs: dict[str, Run], name: str) -> None:
         assert solution.problem.margins(solution.W)[solution.problem.rejected].min() >= 1 - 1e-9
 
 
-def test_the_readme_says_where_the_controls_end(runs: dict[str, Run]) -> None:
+def test_the_page_says_where_the_controls_end(runs: dict[str, Run]) -> None:
     """At five times these steps the correlations differ by some hundredths."""
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs" / "study.md").read_text(encoding="utf-8").split())
     ((other, other_kq, end, shuffled),) = re.findall(
         r"ends at ([\d.]+) and ([\d.]+)\. The mean difference .* ends at ([\d.]+)\. "
         r"The SVM of shuffled selections stays at (\d)\.",
-        readme,
+        page,
     )
     assert runs["W"].curves["nuclear"][-1] == pytest.approx(float(other), abs=0.02)
     assert runs["KQ"].curves["frobenius"][-1] == pytest.approx(float(other_kq), abs=0.03)
