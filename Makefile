@@ -7,7 +7,7 @@
 #   make quick   those of make test that run a line changed since the last make quick
 #   make lint    ruff and pyright
 #   make packaging  wheel and sdist, installed for every Python of this machine and tested outside the tree
-#   make bench   attsvm.solve beside every other solver, ten minutes; writes benchmarks/RESULTS.md
+#   make bench   attsvm.solve beside every other solver, half an hour; writes benchmarks/RESULTS.md
 #   make docs    the pages, into docs/_build/html
 #   make clean   remove what the targets above made, .venv included
 

@@ -1,6 +1,6 @@
 """attsvm beside every solver one would otherwise use: time, memory and certified accuracy on the same instances.
 
-    python benchmarks/solvers.py            about ten minutes on two cores; writes RESULTS.md and growth.svg
+    python benchmarks/solvers.py            half an hour on two idle cores; writes RESULTS.md and growth.svg
     python benchmarks/solvers.py --quick    under a minute, small instances; only prints, unless --out names a file
     python benchmarks/solvers.py --large    adds 1.3 million constraints from a memory map, and other long runs
 

@@ -131,7 +131,7 @@ def main() -> None:
         package, paper = wheel(folder / "attsvm", ROOT), wheel(folder / "attsvm-paper", ROOT / "paper")
         check_description(package)
         check_description(paper)
-        for part in ("tests", "docs/skipped-tests.md", "pyproject.toml"):
+        for part in ("tests", "CONTRIBUTING.md", "pyproject.toml"):
             target = folder / "outside" / part
             target.parent.mkdir(parents=True, exist_ok=True)
             (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, target)

@@ -21,8 +21,9 @@ os.environ.setdefault("ATTSVM_COMPILE", "later")
 
 @cache
 def _listed_reasons() -> set[str]:
-    page = (Path(__file__).parents[1] / "docs" / "skipped-tests.md").read_text(encoding="utf-8")
-    return {row.split("|")[1].strip() for row in page.splitlines() if row.startswith("|")}
+    page = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = page.split("## Skipped tests")[1].splitlines()
+    return {row.split("|")[1].strip() for row in rows if row.startswith("|")}
 
 
 SLOW_SECONDS = 2.0  # processor seconds of a test and its processes above which it is marked slow
@@ -76,4 +77,4 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
         reason = report.longrepr[2].removeprefix("Skipped: ")
         if reason not in _listed_reasons():
             report.outcome = "failed"
-            report.longrepr = f"skipped with a reason that docs/skipped-tests.md does not list: {reason}"
+            report.longrepr = f"skipped with a reason that CONTRIBUTING.md does not list: {reason}"

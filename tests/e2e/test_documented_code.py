@@ -12,7 +12,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 PAGES = sorted(page.name for page in DOCS.glob("*.md") if BLOCK.search(page.read_text(encoding="utf-8")))
 SLOW = {
-    "pretrained.md", "paths.md", "monitor.md", "first-hour-teaching.md", "optimisers.md", "counterexample.md",
+    "pretrained.md", "beyond.md", "monitor.md", "first-hour-teaching.md", "training.md", "counterexample.md",
     "playground.md",
 }  # fmt: skip
 

@@ -39,7 +39,7 @@ def bench(
 ) -> int:
     """Time attsvm and other solvers: seconds, memory and certified accuracy on the same instances.
 
-    About ten minutes on two cores; a solver that is not installed is listed as missing.
+    About half an hour on two idle cores; a solver that is not installed is listed as missing.
 
     Parameters
     ----------
