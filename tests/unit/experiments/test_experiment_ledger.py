@@ -129,8 +129,6 @@ def test_the_scatter_gives_its_own_shares_and_the_means_of_another_figure() -> N
         assert len(points) == lower.trials
         for threshold, share in lower.points.items():
             assert sum(x < threshold for x, _ in points) == round(500 * share.value)
-        # Where a second reading placed a point elsewhere, a share may be one point off.
-        assert (lower.absolute == 1 / 500) == ("second reading" in lower.setting) == (d == 8)
         for threshold, mean in means.points.items():
             below = [y for x, y in points if x < threshold]
             assert sum(below) / len(below) == pytest.approx(mean.value, abs=mean.error)
