@@ -19,9 +19,12 @@ from attsvm.report.formulas import STORE, tex_of_pages
 STORE_PATH = Path(attsvm.report.__file__).parent / STORE
 logger = logging.getLogger(__name__)
 
+# An argument without braces is one character, so that \tfrac12 is one half; docutils reads a number as far as it goes.
+ARGUMENT = re.compile(r"([\^_]|\\sqrt|\\[dt]?frac)\s*(\d)")
+SECOND_ARGUMENT = re.compile(r"(\\[dt]?frac(?:\{[^{}]*\}|\\[a-zA-Z]+|\s*[a-zA-Z]))\s*(\d)")
 # A bar that may stretch is centred on the subscript it carries, and so sinks into it. TeX stretches none
 # of these unasked.
-STRETCH = re.compile(r"<mo>([‖⟨⟩])</mo>")
+STRETCH = re.compile(r'<mo(?: class="math(?:open|close)")?>([‖⟨⟩])</mo>')
 # Browsers take the bars of an absolute value for a relation, with its space.
 BAR, TIGHT_BAR = '<mo stretchy="false">|</mo>', '<mo stretchy="false" lspace="0" rspace="0">|</mo>'
 # docutils sets the index of a letter with an accent under the letter.
@@ -30,6 +33,7 @@ ACCENT = re.compile(r"<munderover>\s*(<mi>[^<]*</mi>)(.*?)(<mo[^>]*>[ˆˉ˙~]</m
 
 def mathml(tex: str, *, block: bool) -> str:
     """Convert one formula; MathError says what docutils cannot read."""
+    tex = SECOND_ARGUMENT.sub(r"\1{\2}", ARGUMENT.sub(r"\1{\2}", tex))
     markup = latex2mathml.tex2mathml(tex, as_block=block).replace(BAR, TIGHT_BAR)
     markup = STRETCH.sub(r'<mo stretchy="false">\1</mo>', markup)
     return ACCENT.sub(r'<msub><mover accent="true">\1\3</mover>\2</msub>', markup)

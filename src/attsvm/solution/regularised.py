@@ -1,6 +1,6 @@
 r"""The answer with a soft margin, for selections that no W realises, or with a prior.
 
-.. math:: \min_W \; f(W - W_0) + C\sum_{it} \ell\big(1 - A(W)_{it}\big), \qquad \ell(u) = \max(0, u) \text{ or }
+.. math:: \min_W \; f(W - W_0) + C\sum_{it} \ell\bigl(1 - A(W)_{it}\bigr), \qquad \ell(u) = \max(0, u) \text{ or }
    \max(0, u)^2,
 
 over rejected tokens. f is half the square of a Euclidean norm (Frobenius, or Mahalanobis over it), so that C means what

@@ -21,7 +21,7 @@ the sequence's share of L_W. So :math:`L(W - \eta\nabla L) - L(W) \le -\frac{\et
 .. math::
    \Theta = \frac{1}{\|W^{mm}\|_F},\quad
    \delta = \tfrac12 \min_{i,\ \tau\notin T_i} (\mathrm{margin}_{i\tau} - 1),\quad
-   A = \frac{\max_{it}\|x_{it}z_i^\top\|_F}{\Theta},\\
+   A = \frac{\max_{it}\|x_{it}z_i^\top\|_F}{\Theta},\quad
    \mu = \tfrac18 \Bigl(\frac{\min(\frac12,\delta)}{A}\Bigr)^2,\quad
    R = \frac{\max(2,1/\delta)}{\Theta}\log\frac{64\,T\,\Gamma A}{\gamma^{gap}_{min}},
 

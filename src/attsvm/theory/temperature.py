@@ -4,14 +4,14 @@ Selective attention (arXiv 2411.12892) gives every query an inverse temperature,
 :math:`\tau_i x_{it}^\top W z_i`. Unlimited temperatures would make W arbitrarily small, so their mean is one here, as
 in plain attention. (This budget is ours, not the paper's.) The smallest norm is
 
-.. math:: \nu = \min\{\|W\| : \tau_i A_{it}(W) \ge 1,\ \tau \ge 0,\ \textstyle\sum_i\tau_i = m\}
+.. math:: \nu = \min\{\|W\| : \tau_i A_{it}(W) \ge 1,\ \tau \ge 0,\ {\textstyle\sum_i\tau_i} = m\}
 
 over the m queries that have a rejected token. This is convex in W and :math:`r_i = 1/\tau_i`. Take multipliers
 :math:`\lambda \ge 0` with :math:`\|A^\top\lambda\|_* \le 1`, and let :math:`\lambda_i = \sum_t\lambda_{it}`. By
 Cauchy's inequality,
 
 .. math:: \|W\| \ge \langle A^\top\lambda, W\rangle \ge \sum_i \frac{\lambda_i}{\tau_i}
-   \ge \frac{1}{m}\Big(\sum_i\sqrt{\lambda_i}\Big)^2,
+   \ge \frac{1}{m}\Bigl(\sum_i\sqrt{\lambda_i}\Bigr)^2,
 
 with equality for :math:`\tau_i \propto \sqrt{\lambda_i}`. The problem is solved by cutting planes. Temperatures scale
 queries, so :func:`attsvm.solve` gives W and multipliers for given temperatures. The best mixture of all multipliers so

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -55,30 +54,6 @@ def test_the_readme_examples_print_what_it_says(capsys: pytest.CaptureFixture[st
         assert digits.sub("#", printed) == digits.sub("#", output)
         for ours, theirs in zip(digits.findall(printed), digits.findall(output), strict=True):
             assert float(ours) == pytest.approx(float(theirs), rel=1e-9)
-
-
-@pytest.fixture
-def mathml(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    pytest.importorskip("sphinx")
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    return lambda tex: re.sub(r"\n *", "", import_module("mathml").mathml(tex, block=False))
-
-
-def test_the_bar_of_a_norm_stays_on_its_line(mathml) -> None:
-    markup = mathml(r"\|A^\top \lambda\|_*")
-    assert markup.count('<mo stretchy="false">‖</mo>') == markup.count("‖") == 2
-
-
-def test_the_bars_of_an_absolute_value_stand_close(mathml) -> None:
-    markup = mathml(r"|w|\,\langle w, v\rangle")
-    assert markup.count('<mo stretchy="false" lspace="0" rspace="0">|</mo>') == markup.count("|") == 2
-    assert '<mo stretchy="false">⟨</mo>' in markup
-
-
-def test_the_index_of_a_letter_with_an_accent_stands_beside_it(mathml) -> None:
-    markup = '<msub><mover accent="true"><mi>γ</mi><mo stretchy="false">ˉ</mo></mover>'
-    assert markup + "<mi>i</mi></msub>" in mathml(r"\bar\gamma_i")
-    assert markup + "<mrow><mi>i</mi><mi>t</mi></mrow></msub>" in mathml(r"\bar\gamma_{it}-a")
 
 
 def test_pages_and_packages_hold_the_font_of_formulas() -> None:

@@ -3,7 +3,7 @@ r"""The distribution of a figure's statistic under the null hypothesis, estimate
 Let :math:`\delta` be the differences of our means from the printed ones and :math:`S` the covariance of one trial,
 estimated from ours over the seeds that points share. Then
 
-.. math:: \Sigma_{ij} = S_{ij}\Big(\frac{m_{ij}}{m_i m_j} + \frac1N\Big) + r_i^2 [i=j],
+.. math:: \Sigma_{ij} = S_{ij}\Bigl(\frac{m_{ij}}{m_i m_j} + \frac1N\Bigr) + r_i^2 [i=j],
 
 where :math:`m_i` of our trials count at point i, :math:`m_{ij}` at both points, N is their number of trials and r the
 reading error. The statistic is the mean of :math:`\delta_i^2/\Sigma_{ii}` over the k points. Under the null it is

@@ -1,7 +1,8 @@
 r"""Mixed norms: the l_q norm of the l_p norms of the rows, or of the columns.
 
-The norm is :math:`\|W\|_{p,q} = \big\|(\|W_{1\cdot}\|_p, \dots, \|W_{d\cdot}\|_p)\big\|_q`. The exponents (2, 1) give
-the group lasso (Yuan and Lin, J. R. Stat. Soc. B 68, 2006), which sets all entries of some token coordinates to zero.
+The norm is :math:`\|W\|_{p,q} = \bigl\|(\|W_{1\cdot}\|_p, \ldots, \|W_{d\cdot}\|_p)\bigr\|_q`. The exponents (2, 1)
+give the group lasso (Yuan and Lin, J. R. Stat. Soc. B 68, 2006), which sets all entries of some token coordinates to
+zero.
 The dual norm has the conjugate exponents (Hoelder's inequality twice).
 """
 

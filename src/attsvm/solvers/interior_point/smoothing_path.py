@@ -3,7 +3,7 @@ r"""The path of minimisers of the smoothed problem: every norm, hard and soft ma
 Let :math:`f_\mu` be the smooth approximation of the norm (:mod:`attsvm.core.norms.norm`). The logarithmic barrier of
 slack and loss is in :mod:`attsvm.proofs.objective`. The problem is one smooth convex minimisation for each :math:`\mu`,
 
-.. math:: \min_V\; f_\mu(V) + \sum_{it} \ell_\mu\big(c_{it} - A(V)_{it}\big), \qquad BV = \mathrm{const}.
+.. math:: \min_V\; f_\mu(V) + \sum_{it} \ell_\mu\bigl(c_{it} - A(V)_{it}\bigr), \qquad BV = \mathrm{const}.
 
 Its multipliers :math:`\lambda = \ell_\mu'` lie between 0 and C by construction. Stationarity reads :math:`\nabla
 f_\mu(V) = A^\top\lambda + B^\top\nu`, and the gradient lies in the unit ball of the dual norm: a minimiser certifies
@@ -12,7 +12,7 @@ the multipliers, to :math:`\lambda - \Theta A(dV)` with :math:`\Theta = \ell_\mu
 stationarity to the accuracy of the linear solution; slacks, as differences of near equals, are less accurate.
 
 :math:`\nabla f_\mu(V)` depends on :math:`V/\mu` only, so the tangent of the path is :math:`\mu\,\tfrac{dV}{d\mu} =
-K^{-1}\big(\nabla^2 f_\mu V + A^\top\mu\,\partial_\mu\lambda\big)`, with K the Hessian: one more solution with the
+K^{-1}\bigl(\nabla^2 f_\mu V + A^\top\mu\,\partial_\mu\lambda\bigr)`, with K the Hessian: one more solution with the
 matrix of the last Newton step. Predictor steps along the tangent alternate with Newton steps back to the path (Nesterov
 and Nemirovskii, *Interior-Point Polynomial Algorithms in Convex Programming*, 1994). Newton systems are dense in the
 entries of V. For l_p norms the Hessian is a diagonal less a rank-one matrix: if constraints are fewer than entries, the
