@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.status import Status
+from attsvm.data.token_data import TokenData
 from attsvm.platform.extras import frame
 from attsvm.platform.summary import MARKED, Summarised, Summary
 from attsvm.theory.search import SEARCH_STEPS, STARTS, End, random_starts, swaps, train_starts
@@ -182,7 +183,8 @@ class Landscape(Summarised):
 
 
 def explore(
-    trial: Trial,
+    data: Trial | TokenData,
+    head: Any = None,
     *,
     limit: int = ENUMERATE,
     samples: int = SAMPLES,
@@ -191,11 +193,14 @@ def explore(
     starts: int | None = None,
     steps: int = SEARCH_STEPS,
 ) -> Landscape:
-    """Go through the selections of a trial: all of them, or those that a search turns up.
+    """Go through the selections of one trial: all of them, or those that a search turns up.
 
     Parameters
     ----------
-    trial : Trial
+    data : TokenData or Trial
+        One trial: token data with the ``head``, or both as a Trial.
+    head : array (dv,), module or callable, optional
+        As for :meth:`Trial.of`; required with token data.
     limit : int
         Enumerate when there are at most this many selections.
     samples : int
@@ -215,17 +220,20 @@ def explore(
     Raises
     ------
     ValueError
-        If a number is out of range, or `realised` does not fit.
+        If a number is out of range, `realised` does not fit, or token data come without a head.
 
     Examples
     --------
     >>> from attsvm import theory
     >>> from attsvm.data.synthetic import random_data
-    >>> trial = theory.Trial.of(*random_data(None, 3, 4, 8, seed=0))
-    >>> landscape = theory.explore(trial)
+    >>> data, v = random_data(None, 3, 4, 8, seed=0)
+    >>> landscape = theory.explore(data, v)
     >>> landscape.total, landscape.exhaustive, len(landscape.directions) >= 1
     (64, True, True)
     """
+    if not isinstance(data, Trial) and head is None:
+        raise ValueError("head is None; the head of the token data was expected.")
+    trial = data if isinstance(data, Trial) else Trial.of(data, head)
     if any(isinstance(number, bool) or not isinstance(number, (int, np.integer)) for number in (limit, samples)) or (
         limit < 1 or samples < 1
     ):

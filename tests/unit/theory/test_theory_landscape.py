@@ -114,3 +114,12 @@ def test_a_hidden_token_is_no_selection() -> None:
     trial = theory.Trial.of(type(data)(data.tokens, data.queries, data.labels, mask), v)
     with pytest.raises(ValueError, match="hidden"):
         theory.explore(trial, realised=[0, 2, 0])
+
+
+def test_token_data_and_a_head_are_explored_as_their_trial() -> None:
+    data, v = random_data(None, 2, 3, 4, seed=1)
+    ours, theirs = theory.explore(data, v), theory.explore(theory.Trial.of(data, v))
+    assert ours.total == theirs.total == 9
+    assert [one.selected.tolist() for one in ours.directions] == [one.selected.tolist() for one in theirs.directions]
+    with pytest.raises(ValueError, match="head is None"):
+        theory.explore(data)
