@@ -42,7 +42,7 @@ def test_the_blocks_of_a_page_run_in_order(page: str, tmp_path: Path, monkeypatc
 
 
 def assert_printed(printed: str, shown: str) -> None:
-    """Compare words exactly and numbers within 2 %; seconds and numbers of the size of rounding depend on the machine."""
+    """Compare words exactly and numbers within 2 %; seconds, and sizes of rounding, depend on the machine."""
     printed, shown = (re.sub(r"[\d.e-]+ m?s\b|seconds [\d.e-]+", "# s", text) for text in (printed, shown))
     assert NUMBER.sub("#", printed).split() == NUMBER.sub("#", shown).split()
     for ours, theirs in zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=True):
