@@ -110,6 +110,7 @@ FOLDERS["experiments"] = [UNIT + "package/test_distributions.py"]
 FOLDERS |= {
     name: [f"{UNIT}study/test_{name}.py"] for name in ("estimator", "margin_classifier", "attention_classifier")
 }
+FOLDERS["token_scaler"] = FOLDERS["estimator"]
 FOLDERS["core"] = [*FOLDERS["core"], UNIT + "solvers/test_solve_options.py", UNIT + "solvers/test_separable.py"]
 
 QUIET = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from attsvm.theory.equivalence import svm_equivalent as svm_equivalent
     from attsvm.theory.margin_report import MarginReport as MarginReport
     from attsvm.theory.margin_report import margin_report as margin_report
+    from attsvm.token_scaler import TokenScaler as TokenScaler
     from attsvm.training import train as train
     from attsvm.training.paths.path import regularization_path as regularization_path
     from attsvm.training.run.trace import Trace as Trace
@@ -65,6 +66,7 @@ else:
             "attsvm.theory.diagnosis": ("Diagnosis", "diagnose"),
             "attsvm.theory.equivalence": ("svm_equivalent",),
             "attsvm.theory.margin_report": ("MarginReport", "margin_report"),
+            "attsvm.token_scaler": ("TokenScaler",),
             "attsvm.training": ("train",),
             "attsvm.training.paths.path": ("regularization_path",),
             "attsvm.training.run.trace": ("Trace",),

@@ -27,16 +27,23 @@ class AttentionSVM(BaseEstimator):
     ----------
     norm : str or float
         As for :func:`attsvm.solve`.
+    C : float or None
+        Weight of a unit of loss; None asks that every selection be met with margin one.
+    loss : {"hinge", "squared_hinge"}
+        Used with ``C``.
+    fit_intercept : bool
+        Whether to add a vector w to W z, as a further query coordinate of 1 that is penalised like the others. The
+        attention layer of arXiv 2308.16898 has none.
     tol : float
         Certified relative gap.
-    C : float, optional
-        Soft margin; None asks that every selection be met.
-    loss : {"hinge", "squared_hinge"}
-        With ``C``.
+    time_limit : float, optional
+        In seconds.
 
     Attributes
     ----------
     W_ : array, shape (d, dz)
+    intercept_ : array, shape (d,)
+        The vector w, zero without an intercept.
     solution_ : Solution
         With the certificate, the support tokens and the status.
     n_features_in_ : int
@@ -52,7 +59,7 @@ class AttentionSVM(BaseEstimator):
     >>> random = np.random.default_rng(0)
     >>> tokens, queries, W = random.normal(size=(60, 5, 3)), random.normal(size=(60, 2)), random.normal(size=(3, 2))
     >>> X, y = AttentionSVM.pack(tokens, queries), np.einsum("ntd,de,ne->nt", tokens, W, queries).argmax(1)
-    >>> model = AttentionSVM().fit(X, y)
+    >>> model = AttentionSVM(C=None).fit(X, y)
     >>> model.score(X, y)
     1.0
     >>> search = GridSearchCV(AttentionSVM(), {"C": [0.1, 10.0]}, cv=3).fit(X, y)
@@ -67,12 +74,21 @@ class AttentionSVM(BaseEstimator):
     __metadata_request__score: ClassVar = {"queries": True, "mask": True}
 
     def __init__(
-        self, norm: AnyNorm = "frobenius", *, tol: float = 1e-9, C: float | None = None, loss: Shortfall = "hinge"
+        self,
+        norm: AnyNorm = "frobenius",
+        *,
+        C: float | None = 1.0,
+        loss: Shortfall = "hinge",
+        fit_intercept: bool = False,
+        tol: float = 1e-6,
+        time_limit: float | None = None,
     ) -> None:
         self.norm: AnyNorm = norm
-        self.tol = tol
         self.C = C
         self.loss: Shortfall = loss
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.time_limit = time_limit
 
     def __sklearn_tags__(self) -> Tags:
         """Say that X has three dimensions (n, T, d)."""
@@ -154,23 +170,27 @@ class AttentionSVM(BaseEstimator):
         ValueError
             For bad input.
         UnsolvedError
-            If no W satisfies the selections (give ``C``), or none was found.
+            If no W satisfies the selections and ``C`` is None, or none was found in time.
 
         Examples
         --------
         >>> import numpy as np
         >>> from attsvm import AttentionSVM
         >>> X, y = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 2.0], [1.0, 0.0]]]), [0, 1]
-        >>> AttentionSVM().fit(X, y).W_.round(3)
+        >>> AttentionSVM(C=None).fit(X, y).W_.round(3)
         array([[ 0.5,  0.1],
                [-0.5, -0.2]])
         """
         tokens, query_array, visible = _unpack(X, queries, mask)
         self.queries_given_ = query_array is not None
-        problem = SelectionProblem(tokens, _first(tokens) if query_array is None else query_array, y, mask=visible)
-        self.solution_ = solve(problem, self.norm, tol=self.tol, C=self.C, loss=self.loss).raise_for_status()
-        self.W_ = self.solution_.W
-        self.n_features_in_ = problem.shape[2]
+        query_array = _first(tokens) if query_array is None else query_array
+        problem = SelectionProblem(tokens, self._with_one(query_array), y, mask=visible)
+        self.solution_ = solve(
+            problem, self.norm, tol=self.tol, C=self.C, loss=self.loss, time_limit=self.time_limit
+        ).raise_for_status()
+        W, self.n_features_in_ = self.solution_.W, problem.shape[2]
+        self.W_ = W[:, :-1] if self.fit_intercept else W
+        self.intercept_ = W[:, -1] if self.fit_intercept else np.zeros(len(W))
         return self
 
     def decision_function(self, X: Any, queries: Any = None, *, mask: Any = None) -> Any:
@@ -197,7 +217,7 @@ class AttentionSVM(BaseEstimator):
         tokens, query_array, visible = self._inputs(X, queries, mask)
         # Scores do not depend on the selection; any visible token will do.
         first = np.zeros(len(query_array), dtype=np.int64) if visible is None else np.asarray(visible).argmax(axis=1)
-        return SelectionProblem(tokens, query_array, first, mask=visible).scores(self.W_)
+        return SelectionProblem(tokens, query_array, first, mask=visible).scores(self.solution_.W)
 
     def predict(self, X: Any, queries: Any = None, *, mask: Any = None) -> Any:
         """Pick the token of the largest score for each query, (n,); arguments as for :meth:`decision_function`.
@@ -237,7 +257,7 @@ class AttentionSVM(BaseEstimator):
         """
         tokens, query_array, visible = self._inputs(X, queries, mask)
         problem = SelectionProblem(tokens, query_array, y, mask=visible)
-        choices = np.asarray(problem.scores(self.W_)).argmax(-1)
+        choices = np.asarray(problem.scores(self.solution_.W)).argmax(-1)
         right = np.asarray(problem.selected)[np.arange(len(choices)), choices]
         if sample_weight is not None and np.shape(sample_weight) != right.shape:
             raise ValueError(f"sample_weight has shape {np.shape(sample_weight)}; {right.shape} was expected.")
@@ -260,7 +280,14 @@ class AttentionSVM(BaseEstimator):
                 f"tokens has shape {shapes[0]} and queries has shape {shapes[1]}; dimensions {self.W_.shape[0]} and "
                 f"{self.W_.shape[1]}, those of fit, were expected."
             )
-        return tokens, query_array, visible
+        return tokens, self._with_one(query_array), visible
+
+    def _with_one(self, queries: Any) -> Any:
+        """Append a coordinate of 1 to the queries for the intercept."""
+        if not self.fit_intercept:
+            return queries
+        plain = to_numpy("queries", queries)
+        return np.concatenate([plain, np.ones((len(plain), 1))], axis=1)
 
 
 def _unpack(X: Any, queries: Any, mask: Any) -> tuple[Any, Any, Any]:

@@ -15,7 +15,7 @@ BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 # Pages of which every block that prints shows its output.
 PRINTED = (
     "index.md", "how-to.md", "first-hour-theory.md", "first-hour-interpretability.md", "first-hour-teaching.md",
-    "classification.md", "troubleshooting.md", "bags.md",
+    "classification.md", "troubleshooting.md", "bags.md", "from-scikit-learn.md",
 )  # fmt: skip
 NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 PAGES = sorted(page.name for page in DOCS.glob("*.md") if BLOCK.search(page.read_text(encoding="utf-8")))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attsvm.core.status import Status
+
 if TYPE_CHECKING:
     from attsvm.solution.solution import Solution
 
@@ -23,5 +25,8 @@ class UnsolvedError(RuntimeError):
     """
 
     def __init__(self, solution: Solution) -> None:
-        super().__init__(solution.sentence)
+        hard = solution.status is Status.INFEASIBLE and solution.regularisation.hard
+        super().__init__(
+            f"{solution.sentence} A soft margin allows shortfalls: give C=1.0." if hard else solution.sentence
+        )
         self.solution = solution

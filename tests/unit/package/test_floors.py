@@ -28,6 +28,7 @@ ROOT = {
     "attention_classifier": "study",
     "estimator": "study",
     "margin_classifier": "study",
+    "token_scaler": "study",
     "experiments": "cli",
     "__init__": "platform",
 }

@@ -40,6 +40,7 @@ INSTANCES = {
     "Status", "UnsolvedError", "AttentionSVM", "MarginClassifier", "AttentionClassifier", "Attention", "Entrywise",
     "Weighted", "Schatten", "KyFan", "Mixed", "Mahalanobis", "Sum", "Largest", "Norm", "Smooth", "PredictionHead",
     "LinearHead", "ReLUHead", "ShardedProblem", "LambdaHead", "Loss", "Outcome", "Playground", "AttentionMonitor",
+    "TokenScaler",
 }  # fmt: skip
 
 
