@@ -22,6 +22,7 @@ import numpy as np
 from attsvm.core.error_free import EPS
 from attsvm.core.gap import relative_gap
 from attsvm.core.norms import FROBENIUS, frobenius
+from attsvm.core.norms.splitting import latest_split
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import FUNCTION_ROUNDING, LENIENT
 from attsvm.proofs.bounds import lower_bound, margin_allowance, upper_bound
@@ -58,6 +59,8 @@ class Certified:
         With losses or a prior: the computed objective at W, or a smaller value proven for a W next to it.
     resolution : float
         Rounding error of W near a prior: an objective below it counts as zero.
+    split : ndarray, shape (k, d, dz), or None
+        For a sum or maximum of k norms: the parts of a multiple of A^T dual, one per norm, that prove the lower bound.
     """
 
     W: np.ndarray
@@ -70,6 +73,7 @@ class Certified:
     rounding: float = 0.0
     primal: float | None = None
     resolution: float = 0.0
+    split: np.ndarray | None = None
 
     @property
     def value(self) -> float:
@@ -151,7 +155,9 @@ def certify(
             rounding = 2.0 * max(high / low - (objective if primal is None else primal) / bound, 0.0)
     for array in (W, dual, margins):
         array.setflags(write=False)
-    return Certified(W, dual, margins, objective, low, high, residual, rounding, primal, resolution)
+    parts = latest_split(program.norm) if program.norm.leaves > 1 else None
+    split = None if parts is None else np.array(parts)
+    return Certified(W, dual, margins, objective, low, high, residual, rounding, primal, resolution, split)
 
 
 def _scale_matrix(program: Program, W: np.ndarray, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +12,7 @@ import numpy as np
 
 from attsvm.core.error_free import gamma
 from attsvm.core.norms import FROBENIUS, Norm, frobenius
+from attsvm.core.norms.splitting import evaluations_within
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import FUNCTION_ROUNDING, LENIENT, growth
 from attsvm.core.status import Status
@@ -63,6 +66,13 @@ class Claim(Listed):
     def program(self) -> Program:
         """The question that the claim answers."""
         return Program(self.problem, self.norm, self.regularisation)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Let evaluations of the dual norm try the split that the claim rests on."""
+        split = self.certified.split
+        with evaluations_within(known=() if split is None else [(self.norm, list(split))]):
+            yield
 
     @property
     def infeasible(self) -> bool:

@@ -69,7 +69,7 @@ def examine(claim: Claim) -> Examination:
     if fault is not None:
         return Examination(unproven(fault, PROOF_METHOD), None, {})
     try:
-        with np.errstate(**LENIENT):
+        with np.errstate(**LENIENT), claim.evaluating():
             witness = witness_content(claim)
         parts = {
             "data": data_content(claim.problem),

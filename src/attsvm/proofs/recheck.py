@@ -54,7 +54,7 @@ def recheck(claim: Claim) -> Proof:
         return unproven(f"W has shape {W.shape} and the multipliers {dual.shape}.", RECHECK_METHOD)
     signed = program.terms.clip(dual)
     low, high, residual = 0.0, math.inf, 0.0
-    with np.errstate(**LENIENT):
+    with np.errstate(**LENIENT), claim.evaluating():
         if np.isfinite(W).all():
             margins = problem.apply(W)
             if not program.terms.hard or margins.min(where=problem.rejected, initial=np.inf) > 0:

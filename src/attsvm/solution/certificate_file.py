@@ -81,6 +81,9 @@ def _state(claim: Claim, witness: dict[str, Any]) -> dict[str, Any]:
     numbers = {field.name: getattr(certified, field.name) for field in fields(Certified)}
     arrays = {name: numbers.pop(name) for name in ("W", "dual", "margins")}
     told = {name: array for name, array in arrays.items() if table_or_none(array) != witness.get(name, "")}
+    split = numbers.pop("split")
+    if split is not None:
+        told["split"] = split.reshape(-1, split.shape[-1])
     return {
         "tolerance": claim.tol.hex(),
         "tokens": str(problem.tokens.dtype),
@@ -117,10 +120,11 @@ def read_certified(content: dict[str, Any]) -> Certified:
     arrays = {
         name: read_hex(run["arrays"][name]) if name in run["arrays"] else read_table(witness[name]) for name in names
     }
+    split = read_hex(run["arrays"]["split"]).reshape(-1, *arrays["W"].shape) if "split" in run["arrays"] else None
     for array in arrays.values():
         array.setflags(write=False)
     numbers: dict[str, Any] = {k: None if x is None else float.fromhex(x) for k, x in run["numbers"].items()}
-    return Certified(**arrays, **numbers)
+    return Certified(**arrays, **numbers, split=split)
 
 
 def write_certificate(path: str | os.PathLike[str], content: dict[str, Any]) -> None:

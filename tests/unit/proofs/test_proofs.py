@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import exact as optimum
-from attsvm import SelectionProblem, Status, solve
+from attsvm import SelectionProblem, Status, norms, solve
 from attsvm import check as checker
 from attsvm.core.error_free import UNIT
 from attsvm.core.norms import FROBENIUS, Mahalanobis, Norm, get_norm
@@ -343,3 +343,20 @@ def test_dyadic_numbers_keep_their_digits_across_scales() -> None:
     assert exact[1:3].fractions() == [Fraction(-1), Fraction(2**52 + 1)]
     grid = Dyadic.of(np.arange(6.0).reshape(2, 3))
     assert grid.T.fractions() == [Fraction(a) for a in (0, 3, 1, 4, 2, 5)]
+
+
+def test_the_recheck_of_a_composed_norm_uses_the_split_that_the_bound_rests_on() -> None:
+    norm = norms.Largest(norms.Sum("spectral", 1.0), "max")
+    for seed in range(2):
+        random = np.random.default_rng(seed)
+        problem = SelectionProblem(random.normal(size=(3, 4, 3)), random.normal(size=(3, 3)), random.integers(0, 4, 3))
+        solution = solve(problem, norm)
+        certified = solution.certified
+        assert solution.status is Status.OPTIMAL
+        assert certified.split is not None
+        assert len(certified.split) == norm.leaves == 3
+        adjoint, total = problem.adjoint(certified.dual), certified.split.sum(axis=0)
+        scale = np.vdot(total, adjoint) / np.vdot(total, total)
+        np.testing.assert_allclose(scale * total, adjoint, rtol=0, atol=1e-8 * np.abs(adjoint).max())
+        # Twice the precision widens no bound by more than the rounding that it counts.
+        assert solution.verify().low >= certified.lower_bound * (1 - 1e-12)

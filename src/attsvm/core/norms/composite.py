@@ -25,7 +25,7 @@ from attsvm.core.norms.faces import common_span, orthonormal
 from attsvm.core.norms.lookup import get_norm
 from attsvm.core.norms.norm import Norm
 from attsvm.core.norms.smoothing import Smooth, largest_smoothing
-from attsvm.core.norms.splitting import optimal_split, rough_split, split_after
+from attsvm.core.norms.splitting import Splits, keep, optimal_split, rough_split, split_after
 
 # Largest relative distance of the computed split from an optimal one.
 SPLIT = 1e-5
@@ -74,7 +74,13 @@ class _Composite(Norm):
 
     def dual(self, M: np.ndarray) -> float:
         """Bound the dual norm from above by a split: optimal up to rounding, or the best found when time ran out."""
-        return self._dual_by(M, lambda: optimal_split(self, M, self.profile))
+
+        def split() -> Splits:
+            parts = optimal_split(self, M, self.profile)
+            keep(self, parts)
+            return parts
+
+        return self._dual_by(M, split)
 
     def dual_near(self, M: np.ndarray, V: np.ndarray) -> float:
         """Bound the dual norm by a split from the gradients of smoothings at V."""

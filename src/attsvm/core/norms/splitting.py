@@ -61,9 +61,11 @@ _SOLVE: ContextVar[_Solve | None] = ContextVar("solve", default=None)
 
 
 @contextmanager
-def evaluations_within(is_over: Callable[[], bool]) -> Iterator[None]:
-    """Let evaluations of dual norms end when ``is_over`` returns True, and reuse earlier splits."""
-    token = _SOLVE.set(_Solve(is_over))
+def evaluations_within(
+    is_over: Callable[[], bool] = lambda: False, known: Sequence[tuple[Norm, Splits]] = ()
+) -> Iterator[None]:
+    """Let evaluations of dual norms end when ``is_over`` returns True, and reuse earlier splits, ``known`` first."""
+    token = _SOLVE.set(_Solve(is_over, deque(known, maxlen=KEPT_SPLITS)))
     try:
         yield
     finally:
@@ -75,6 +77,13 @@ def keep(norm: Norm, parts: Splits) -> None:
     solve = _SOLVE.get()
     if solve is not None:
         solve.known.append((norm, parts))
+
+
+def latest_split(norm: Norm) -> Splits | None:
+    """Return the split that was kept last for a norm in the current solve."""
+    solve = _SOLVE.get()
+    kept = () if solve is None else reversed(solve.known)
+    return next((parts for other, parts in kept if other == norm), None)
 
 
 def optimal_split(norm: Norm, M: np.ndarray, profile: Norm | None = None, *, slack: float = 0.0) -> Splits:
