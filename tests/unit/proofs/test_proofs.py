@@ -346,7 +346,7 @@ def test_dyadic_numbers_keep_their_digits_across_scales() -> None:
 
 
 def test_the_recheck_of_a_composed_norm_uses_the_split_that_the_bound_rests_on() -> None:
-    norm = norms.Largest(norms.Sum("spectral", 1.0), "max")
+    norm = norms.Sum(1.0, norms.Sum("max", "frobenius"))
     for seed in range(2):
         random = np.random.default_rng(seed)
         problem = SelectionProblem(random.normal(size=(3, 4, 3)), random.normal(size=(3, 3)), random.integers(0, 4, 3))
