@@ -27,7 +27,17 @@ from pretrained_models import SENTENCES, minilm, minilm_path
 def inspection_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inspect")
     (folder / "text.txt").write_text("\n\n".join(SENTENCES) + "\n", encoding="utf-8")
-    arguments = ["--layers", "0,2", "--queries", "16", "--out", str(folder / "out")]
+    (folder / "rules.py").write_text('to_a_stop = (".*", "[.]")\n', encoding="utf-8")
+    arguments = [
+        "--layers",
+        "0,2",
+        "--queries",
+        "16",
+        "--rules",
+        str(folder / "rules.py"),
+        "--out",
+        str(folder / "out"),
+    ]
     assert main(["inspect", str(minilm_path()), "--text", str(folder / "text.txt"), *arguments]) == 0
     return folder / "out"
 
@@ -178,6 +188,25 @@ def test_a_second_ctrl_c_keeps_the_heads_that_are_done() -> None:
 
 
 @pytest.mark.slow
+def test_rules_of_a_file_are_types(inspection_folder: Path, tmp_path: Path, capsys) -> None:
+    heads = json.loads((inspection_folder / "inspect.json").read_text(encoding="utf-8"))["heads"]
+    for head in heads:
+        rule, delimiter = head["types"]["to a stop"], head["types"]["delimiter"]
+        assert 0 < rule["trained"] <= delimiter["trained"] + 1e-9 or rule["queries"] < delimiter["queries"]
+    (tmp_path / "rules.py").write_text("1 / 0")
+    (tmp_path / "two.txt").write_text("this\nand that\n")
+    arguments = [
+        "--text",
+        str(tmp_path / "two.txt"),
+        "--rules",
+        str(tmp_path / "rules.py"),
+        "--out",
+        str(tmp_path / "x"),
+    ]
+    assert main(["inspect", str(minilm_path()), *arguments]) == 2
+    assert "cannot be run: ZeroDivisionError" in capsys.readouterr().err
+
+
 def test_pages_and_numbers(inspection_folder: Path) -> None:
     record = json.loads((inspection_folder / "inspect.json").read_text(encoding="utf-8"))
     assert record["texts"] == len(SENTENCES)

@@ -27,6 +27,7 @@ def inspect(
     images: Path | None = None,
     audio: Path | None = None,
     layers: str | None = None,
+    rules: Path | None = None,
     out: Path = Path("attsvm-inspect"),
     texts: int = 300,
     queries: int = 64,
@@ -52,6 +53,9 @@ def inspect(
         A folder of WAV files, for a model that reads sound.
     layers
         Layers to inspect, such as 0-2,5. By default all of them.
+    rules
+        A Python file with types of heads of your own: each function takes a head and returns, as booleans (n, T), the
+        tokens that every query should attend to; a pair of regular expressions names a query's text and its tokens'.
     out
         The directory to write.
     texts
@@ -83,8 +87,10 @@ def inspect(
         from attsvm.pretrained.heads.loading import load
         from attsvm.pretrained.heads.media import read_media
         from attsvm.pretrained.inspection.inspection import inspect_model
+        from attsvm.pretrained.selection.rules import read_rules
 
         with refusing():
+            own = None if rules is None else read_rules(rules)
             network, tokenizer = load(model, reads, dtype=dtype, device=device)
             media = None if reads is None else read_media(folder, reads, network, model, texts)
     except MissingExtra as error:
@@ -93,6 +99,7 @@ def inspect(
     with Progress(f"the heads that are done are in {resumption}.") as progress, refusing(), locked(out):
         options: dict[str, Any] = {
             "media": media,
+            "rules": own,
             "name": short_name(model),
             "layers": numbers,
             "queries": queries,

@@ -13,6 +13,7 @@ from attsvm.pretrained.heads.media import Media, Parts
 from attsvm.pretrained.selection.audit import MarginAudit, margin_audit
 from attsvm.pretrained.selection.probe import SelectionProbe, fit_selection
 from attsvm.pretrained.selection.rank import HeadRank, Roots
+from attsvm.pretrained.selection.rules import Rules
 from attsvm.pretrained.selection.selectivity import QueryNumbers, SelectionReport, has_choice, query_numbers
 from attsvm.pretrained.selection.types import HeadTypes, head_types
 
@@ -76,12 +77,15 @@ class Reports:
         Shared by the heads of a layer.
     media : Media or None
         Images or sounds that are read in place of texts.
+    rules : mapping of str to rule, or None
+        Further types, as for :func:`attsvm.pretrained.head_types`.
     """
 
     queries: int
     seed: int
     roots: Roots
     media: Media | None = None
+    rules: Rules | None = None
 
     def of(self, head: AttentionHead | RefusedHead, elsewhere: Sequence[QueryNumbers]) -> HeadFinding | RefusedHead:
         """Inspect a head; one that cannot be does not end the inspection of the others.
@@ -106,7 +110,7 @@ class Reports:
         probe = None
         if len(np.unique(head.sequence[has_choice(head)])) > 1:
             probe = fit_selection(head, queries=2 * queries, seed=seed, time_limit=TIME_LIMIT)
-        types = head_types(head, seed=seed)
+        types = head_types(head, seed=seed, rules=self.rules)
         return HeadFinding(
             layer=head.layer,
             head=head.head,

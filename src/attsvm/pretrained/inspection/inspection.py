@@ -45,6 +45,7 @@ from attsvm.pretrained.inspection.finding import HeadFinding, Reports
 from attsvm.pretrained.inspection.survey import Survey
 from attsvm.pretrained.inspection.unfinished import ResumeFile, fingerprint
 from attsvm.pretrained.selection.rank import Roots
+from attsvm.pretrained.selection.rules import Rules, digest
 
 Progress = Callable[[str, float], object]
 # Default number of bytes of attention patterns, including their copies while they are computed.
@@ -124,6 +125,7 @@ def inspect_model(
     progress: Progress | None = None,
     interval: float = 1.0,
     media: Media | None = None,
+    rules: Rules | None = None,
 ) -> Inspection:
     """Report on every head of a model.
 
@@ -151,6 +153,8 @@ def inspect_model(
         Seconds between two new sentences.
     media : Media, optional
         Images or sounds, for a model that reads them.
+    rules : mapping of str to rule, optional
+        Further types of heads, as for :func:`attsvm.pretrained.head_types`.
 
     Returns
     -------
@@ -165,7 +169,8 @@ def inspect_model(
     room = memory // calls.bytes_of(source.length(calls))
     own, others = _partition(source.count, room, seed)
     media = None if media is None else media.take(own)
-    resumption = ResumeFile(resume, fingerprint(model, source.names, (queries, seed, memory, *indices)))
+    settings = (queries, seed, memory, *indices, *(() if rules is None else (digest(rules),)))
+    resumption = ResumeFile(resume, fingerprint(model, source.names, settings))
     survey = Survey(model, tokenizer, calls.numbers, source.inputs, media, seed=seed)
     results = resumption.heads()
     complete = True
@@ -185,7 +190,7 @@ def inspect_model(
                     i for i in indices if any((calls.numbers[i], h) not in before for h in range(calls.heads[i]))
                 ]
                 heads = _heads(model, batch, calls, pending, together, tokenizer)
-                reports = Reports(queries, seed, Roots(), media)
+                reports = Reports(queries, seed, Roots(), media, rules)
                 fresh = (head for head in heads if (head.layer, head.head) not in before)
                 heads_in_time = takewhile(lambda head: not meter.stopped, fresh)
                 # BLAS threads of several heads would compete for the cores; each head gets one thread.

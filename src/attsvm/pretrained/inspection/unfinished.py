@@ -39,7 +39,7 @@ _HELD = (HeadFinding, RefusedHead, Example, Parts, HeadTypes, TypeScore, Standin
 _CLASSES = {one.__name__: one for one in _HELD}
 
 
-def fingerprint(model: Any, texts: Sequence[str], settings: tuple[int, ...]) -> str:
+def fingerprint(model: Any, texts: Sequence[str], settings: tuple[int | str, ...]) -> str:
     """Compute a digest of everything that the numbers of a head depend on."""
     digest = hashlib.sha256(repr((attsvm.__version__, type(model).__name__, settings)).encode())
     for text in texts:

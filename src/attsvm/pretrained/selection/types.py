@@ -11,7 +11,8 @@ place, whichever is nearer.
 Uniform attention also gives every set a share, and heads with re-drawn weights
 (:mod:`attsvm.pretrained.selection.null`) give it more or less. A head is named by the set with the largest excess over
 both, if its score stands out among the re-drawn heads and is at least :data:`NAME_SHARE`. Otherwise it is named
-"content" if content stands out, and else has no name.
+"content" if content stands out, and else has no name. Rules of one's own (:mod:`attsvm.pretrained.selection.rules`) are
+scored with the same null and can name a head.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from attsvm.platform.summary import Listed, Worded, counted
 from attsvm.pretrained.heads.head import AttentionHead
 from attsvm.pretrained.heads.sequences import by_sequence
 from attsvm.pretrained.selection.null import Standing, redrawn
+from attsvm.pretrained.selection.rules import Rules, rule_sets
 from attsvm.pretrained.selection.selectivity import has_choice
 
 # Share of attention below which a set does not name a head.
@@ -138,7 +140,8 @@ class HeadTypes(Worded):
                 f"Content head: {_percent(own.score)} of its attention is not where its mean by place would put it; of "
                 f"{draws} with rotated weights {_percent(own.standing.median)} (median)."
             )
-        what = f"the token at {self.offset:+d}" if self.name == "offset" else _PHRASES[self.name]
+        what = _PHRASES.get(self.name, f"the tokens of the rule {self.name!r}")
+        what = f"the token at {self.offset:+d}" if self.name == "offset" else what
         queries = counted(own.queries, "query", "queries")
         return (
             f"{self.label.capitalize()} head: {queries} pay {_percent(own.score)} of their attention to {what}; {null}."
@@ -149,7 +152,9 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def head_types(head: AttentionHead, *, draws: int = 30, queries: int = 1000, seed: int = 0) -> HeadTypes:
+def head_types(
+    head: AttentionHead, *, draws: int = 30, queries: int = 1000, seed: int = 0, rules: Rules | None = None
+) -> HeadTypes:
     """Score a head's types and name it.
 
     Parameters
@@ -162,6 +167,10 @@ def head_types(head: AttentionHead, *, draws: int = 30, queries: int = 1000, see
         About how many are drawn, sequence by sequence; down to a quarter of them where texts are long (500 tokens or
         more). The standard error of a score is then at most 1 / (2 sqrt q) for q queries, 3 % for 250.
     seed : int
+    rules : mapping of str to rule, optional
+        Further types by name. A rule is a function of the head that returns booleans (n, T), True for the tokens that a
+        query should attend to; or these booleans; or a pair of regular expressions, for the text of a query and of its
+        tokens. A function is called with part of the head's queries.
 
     Returns
     -------
@@ -170,7 +179,7 @@ def head_types(head: AttentionHead, *, draws: int = 30, queries: int = 1000, see
     Raises
     ------
     ValueError
-        If no query sees two tokens, or there are fewer than two draws.
+        If no query sees two tokens, there are fewer than two draws, or a rule does not fit the head.
 
     Examples
     --------
@@ -186,6 +195,9 @@ def head_types(head: AttentionHead, *, draws: int = 30, queries: int = 1000, see
     rows = _sample(head, has_choice(head), queries, rng)
     sample = head.take(rows)
     sets, offsets = _sets(sample), _offsets(sample)
+    if rules is not None:
+        own = rule_sets(rules, head, rows, (*_PHRASES, "offset", "content"))
+        sets |= {name: tokens & sample.mask for name, tokens in own.items() if (tokens & sample.mask).any()}
     trained, offset = _scores(sample, sets, offsets)
     null: dict[str, dict[str, list[float]]] = {name: {"rotated": [], "permuted": []} for name in trained}
     for kind, fresh in redrawn(sample, draws, rng):
