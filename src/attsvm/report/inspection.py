@@ -78,6 +78,8 @@ HUES = {
     "previous": "#9ecae1", "offset": "#c6dbef", "duplicate": "#c7e9c0", "induction": "#74c476", "first": "#fdd0a2",
     "delimiter": "#fdae6b", "null": "#d9d9d9", "content": "#dadaeb",
 }  # fmt: skip
+# Background of heads that a rule of the reader's own names.
+OWN_HUE = "#fcc5c0"
 
 
 def measures(inspection: Inspection) -> tuple[Measure, ...]:
@@ -274,6 +276,8 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
     table = measures(inspection)
     grid = _grid(inspection)
     noun = NOUNS[None if inspection.media is None else inspection.media.kind]
+    own = {name: None for head in inspection.heads for name in head.types.scores if name not in SHORT}
+    short, hues = SHORT | {name: name.replace(" ", "")[:3] for name in own}, HUES | dict.fromkeys(own, OWN_HUE)
     with replacing_files_in(directory) as beside:
         (beside / "heads").mkdir()
         if inspection.media is not None:
@@ -281,7 +285,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
         pages = environment()
         index = pages.get_template("inspection.html.j2").render(
             found=inspection, record=record, measures=table, page_name=page_name, percent=percent,
-            version=record["attsvm"], grid=grid, refusals=refusals(inspection), short=SHORT, hues=HUES,
+            version=record["attsvm"], grid=grid, refusals=refusals(inspection), short=short, hues=hues,
             noun=noun, terms=TERMS, cell=cell, distinction=distinction,
             many=any(len(heads) > MOST_NUMBERS for heads in grid.values()),
         )  # fmt: skip
