@@ -127,7 +127,7 @@ def _ratio_of_logarithm(steps: np.ndarray) -> float:
     return before * (last - middle) / (last * (middle - before))
 
 
-def equal_records(steps: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+def equal_records(steps: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Choose records at equal distances of log k that end at the last step.
 
     Steps at a constant factor of half a decade or more are used as they are. Shares at other steps are interpolated to
