@@ -42,10 +42,13 @@ ENDLESS = 50 / 51
 TRUSTED = 0.96
 """Part of the ratio of c / log k up to which powers are trusted: :data:`STEEPEST` over the ratio at 10,000 steps."""
 
-RECORDS = 4
+LIMIT_FLOOR = 0.99
+"""Limit of a share from which it counts as one."""
+
+LIMIT_RECORDS = 4
 """Number of records that an interval uses."""
 
-DIGITS = 3
+SHARE_DIGITS = 3
 """Digits to which the bounds of one curve are rounded outwards."""
 
 _SPACING_SLACK = 1.05  # by which a factor between two steps may differ, since steps are integers
@@ -75,9 +78,9 @@ def bounds_of_limits(
     ValueError
         If there are fewer than four records.
     """
-    if shares.ndim != 2 or shares.shape[1] < RECORDS:
+    if shares.ndim != 2 or shares.shape[1] < LIMIT_RECORDS:
         raise ValueError(f"shares has shape {shares.shape}; (instances, records) with four records was expected.")
-    first, second, third = np.diff(shares[:, -RECORDS:], axis=1).T
+    first, second, third = np.diff(shares[:, -LIMIT_RECORDS:], axis=1).T
     last = shares[:, -1]
     ratio, before = _quotient(third, second), _quotient(second, first)
     drift = np.where(before > 0, CAUTION * np.abs(ratio - before), np.inf)
@@ -94,9 +97,11 @@ def bounds_of_limits(
 def limit_of_curve(steps: np.ndarray, shares: np.ndarray) -> tuple[float, float]:
     """Bound the limit of one curve, which may be slower than every power of log k.
 
-    A curve that changed direction may have begun a slow rise or fall. Its bounds therefore also hold fifty times the
-    mean gain of the last one, two or three records. Bounds are rounded outwards to :data:`DIGITS` digits: one curve
-    does not show its noise.
+    A curve that looks like a power may still be a logarithm under a transient (the share of gradient descent on real
+    data does for four decades). The upper end therefore also holds fifty times the size of the last gain, and the lower
+    end holds the last share if its gains are those of a logarithm. A curve that changed direction may have begun a slow
+    rise or fall: its bounds hold fifty times the mean gain of the last one, two or three records. Bounds are rounded
+    outwards to :data:`SHARE_DIGITS` digits, because one curve does not show its noise.
 
     Parameters
     ----------
@@ -112,12 +117,14 @@ def limit_of_curve(steps: np.ndarray, shares: np.ndarray) -> tuple[float, float]
     gains_left = ENDLESS / (1 - ENDLESS) / spacing
     steepest = min(STEEPEST**spacing, TRUSTED * _ratio_of_logarithm(steps))
     (low,), (high,) = bounds_of_limits(shares[None], steepest=steepest, slowest=gains_left / (1 + gains_left))
-    gains = np.diff(shares[-RECORDS:])
+    gains, last = np.diff(shares[-LIMIT_RECORDS:]), shares[-1]
+    high = max(high, last + gains_left * abs(gains[-1]))
     if not gains[-1] * gains[-2] > 0:
-        trends = [gains[-count:].mean() for count in range(1, RECORDS)]
-        low = min(low, shares[-1] + gains_left * min(trends))
-        high = max(high, shares[-1] + gains_left * max(trends))
-    unit = 10.0**DIGITS
+        trends = [gains[-count:].mean() for count in range(1, LIMIT_RECORDS)]
+        low, high = min(low, last + gains_left * min(trends)), max(high, last + gains_left * max(trends))
+    elif gains[-1] / gains[-2] > steepest:
+        low = min(low, last)
+    unit = 10.0**SHARE_DIGITS
     return float(np.floor(low * unit) / unit), min(float(np.ceil(high * unit) / unit), 1.0)
 
 

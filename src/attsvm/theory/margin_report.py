@@ -297,14 +297,14 @@ def report_of(W: Any, problem: SelectionProblem, solutions: Sequence[Solution], 
     return MarginReport(tuple(shares), tie_residual, tol)
 
 
+def share_of(solution: Solution, other: Solution) -> float:
+    """Share that a solution has of the largest margin in the norm of another; zero if it has no W."""
+    return other.objective / other.norm.value(solution.certified.W) if np.isfinite(solution.objective) else 0.0
+
+
 def resemblance(solutions: Sequence[Solution]) -> str:
     """Say which shares the solutions of several norms have of each other's largest margins."""
-    shares = [
-        theirs.objective / theirs.norm.value(ours.certified.W)
-        for ours in solutions
-        for theirs in solutions
-        if ours is not theirs
-    ]
+    shares = [share_of(ours, theirs) for ours in solutions for theirs in solutions if ours is not theirs]
     low, high = f"{min(shares):.3f}", f"{max(shares):.3f}"
     return f"their own solutions have {low if low == high else f'{low} to {high}'} of each other's largest margins"
 
