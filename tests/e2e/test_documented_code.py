@@ -13,7 +13,7 @@ BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 PAGES = sorted(page.name for page in DOCS.glob("*.md") if BLOCK.search(page.read_text(encoding="utf-8")))
 SLOW = {
     "pretrained.md", "paths.md", "monitor.md", "first-hour-teaching.md", "optimisers.md", "counterexample.md",
-    "playground.md",
+    "playground.md", "which-norm.md",
 }  # fmt: skip
 
 
