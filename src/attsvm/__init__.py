@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from attsvm.theory.diagnosis import Diagnosis as Diagnosis
     from attsvm.theory.diagnosis import diagnose as diagnose
     from attsvm.theory.equivalence import svm_equivalent as svm_equivalent
+    from attsvm.theory.margin_path import MarginPath as MarginPath
+    from attsvm.theory.margin_path import margin_path as margin_path
+    from attsvm.theory.margin_recorder import MarginRecorder as MarginRecorder
     from attsvm.theory.margin_report import MarginReport as MarginReport
     from attsvm.theory.margin_report import margin_report as margin_report
     from attsvm.token_scaler import TokenScaler as TokenScaler
@@ -65,6 +68,8 @@ else:
             "attsvm.solvers.working_sets.solution": ("ShardedSolution",),
             "attsvm.theory.diagnosis": ("Diagnosis", "diagnose"),
             "attsvm.theory.equivalence": ("svm_equivalent",),
+            "attsvm.theory.margin_path": ("MarginPath", "margin_path"),
+            "attsvm.theory.margin_recorder": ("MarginRecorder",),
             "attsvm.theory.margin_report": ("MarginReport", "margin_report"),
             "attsvm.token_scaler": ("TokenScaler",),
             "attsvm.training": ("train",),

@@ -16,12 +16,13 @@ BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 PRINTED = (
     "index.md", "how-to.md", "first-hour-theory.md", "first-hour-interpretability.md", "first-hour-teaching.md",
     "classification.md", "troubleshooting.md", "bags.md", "from-scikit-learn.md",
+    "which-norm.md",
 )  # fmt: skip
 NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 PAGES = sorted(page.name for page in DOCS.glob("*.md") if BLOCK.search(page.read_text(encoding="utf-8")))
 SLOW = {
     "pretrained.md", "beyond.md", "monitor.md", "first-hour-teaching.md", "training.md", "counterexample.md",
-    "playground.md",
+    "playground.md", "which-norm.md",
 }  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def test_a_matrix_is_drawn_around_zero() -> None:
 
 
 def test_the_nearest_norm_is_marked(solution: Solution) -> None:
-    report = margin_report(solution.W, solution.problem, ("frobenius", "max"))
+    report = margin_report(solution.W, solution.problem, ("frobenius", 1.0))
     ax = report.plot()
     assert [bar.get_width() for bar in ax.patches] == [share.share for share in report.shares]
     assert to_hex(ax.patches[0].get_facecolor()) == FIRST

@@ -156,6 +156,21 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def series(words: Sequence[str]) -> str:
+    """Write 'a', 'a and b', or 'a, b and c'.
+
+    Parameters
+    ----------
+    words : sequence of str
+        At least one.
+
+    Returns
+    -------
+    str
+    """
+    return " and ".join([*([", ".join(words[:-1])] if len(words) > 1 else []), words[-1]])
+
+
 def _display_text(value: Any) -> str:
     """Show a number, word, array or collection in a few characters; other objects as an empty text."""
     if isinstance(value, Enum):

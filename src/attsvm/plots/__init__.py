@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from attsvm.plots.results import path as path
     from attsvm.plots.results import plane as plane
     from attsvm.plots.results import regularisation as regularisation
+    from attsvm.plots.results import share_path as share_path
     from attsvm.plots.results import shares as shares
     from attsvm.plots.results import spectrum as spectrum
 else:
@@ -33,6 +34,7 @@ else:
                 "path",
                 "plane",
                 "regularisation",
+                "share_path",
                 "shares",
                 "spectrum",
             ),

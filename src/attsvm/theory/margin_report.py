@@ -12,12 +12,18 @@ A W that gives tied tokens different scores satisfies the constraints for no mar
 larger margins, so the ratio above may exceed one and means nothing: such a W has no share. The violation of a tie is
 divided by the smallest margin of W, as in a certificate (:mod:`attsvm.proofs.certified`). This quotient does not depend
 on the length of W or the units of tokens and queries.
+
+One matrix on the way to a limit may have its largest share in a norm whose margin is not maximised. The solution of one
+norm has shares near one in others, so shares differ little between norms while each is far from one. A norm is
+therefore named only if every other norm lacks more than twice as much of its largest margin. :func:`margin_path`
+decides the other cases from several steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,12 +35,18 @@ from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
 from attsvm.platform.extras import drawing, frame
 from attsvm.platform.interop import to_numpy
-from attsvm.platform.summary import MARKED, Summarised, Summary, bars
+from attsvm.platform.summary import MARKED, Summarised, Summary, bars, counted, series
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
+from attsvm.theory.contradiction import contradictions
 
 REPORT_NORMS = ("frobenius", "nuclear", "spectral", "max", 1.0, 1.5, 3.0)
 TOL = 1e-6
+# Least quotient of what a share and the largest share lack of one, at which the norms are told apart.
+CLEAR = 2.0
+# Number of rows of one contradiction that are printed.
+PRINTED = 12
+SOFT_MARGIN = "solve(problem, C=1.0) allows violations: the soft margin of the same norm."
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,16 +115,42 @@ class MarginReport(Summarised):
         return max(self.shares, key=lambda share: share.share if np.isfinite(share.share) else -np.inf)
 
     @property
-    def nearest(self) -> str:
-        """Name of the norm with the largest share; the first norm if W has no share."""
-        return self._best.norm
+    def nearest(self) -> str | None:
+        """Name of the norm with the largest share; None if W has no positive share, or other norms come too near."""
+        contenders = self._contenders
+        return contenders[0] if len(contenders) == 1 else None
+
+    @cached_property
+    def _contenders(self) -> list[str]:
+        """Norms that one matrix does not exclude, largest share first; none if no share is positive."""
+        best = self._best
+        if not best.low > 0 or best.margin == np.inf:
+            return []
+        order = sorted(self.shares, key=lambda share: -share.share)
+        return [one.norm for one in order if one is best or not 1.0 - one.high > CLEAR * (1.0 - best.low)]
+
+    @cached_property
+    def contradictions(self) -> list[np.ndarray]:
+        """Sets of rows (queries) that contradict each other, fewest first; empty unless no W satisfies the constraints.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm import SelectionProblem, margin_report
+        >>> problem = SelectionProblem.from_classes([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]], [0, 1, 1])
+        >>> margin_report(np.eye(2), problem).contradictions
+        [array([0, 2])]
+        """
+        certificate = self.shares[0].solution.certificate
+        return [] if certificate is None else contradictions(certificate)
 
     @property
     def sentence(self) -> str:
         """The report in words."""
         best = self._best
         if best.solution.status is Status.INFEASIBLE:
-            return "No W satisfies the constraints, so no margin is the largest."
+            rows = _rows(self.contradictions[0])
+            return f"No W satisfies the constraints: {rows} contradict each other. {SOFT_MARGIN}"
         if best.margin == np.inf:
             return "No token is rejected, so there is no margin."
         if self.tie_residual > self.tol:
@@ -126,7 +164,16 @@ class MarginReport(Summarised):
             return "No share is known: the max-margin problems were not solved."
         if best.share <= 0:
             return "W breaks a constraint: its smallest margin is not positive."
-        return f"W has {100 * best.share:.4g} % of the largest margin in the {best.norm} norm, its nearest."
+        largest = f"W has {100 * best.share:.4g} % of the largest margin in the {best.norm} norm"
+        if self.nearest:
+            return f"{largest}, its nearest."
+        first, second, *others = self._contenders
+        more = f" {counted(len(others), 'other norm')} may be maximised too." if others else ""
+        reason = resemblance([self[first].solution, self[second].solution])
+        return (
+            f"{largest}, but the {first} and {second} norms cannot be told apart by this matrix: {reason}.{more} "
+            "margin_path decides from several steps."
+        )
 
     def to_frame(self) -> Any:
         """List the norms in a pandas DataFrame: norm, margin of W, and the certified share from low to high.
@@ -161,11 +208,13 @@ class MarginReport(Summarised):
     def _summary(self) -> Summary:
         names, values = [share.norm for share in self.shares], [share.share for share in self.shares]
         caption = "share of the largest margin, by norm; blue: the nearest"
-        picture = bars(names, values, names.index(self.nearest)) if np.isfinite(values).any() else ""
+        highlight = names.index(self.nearest) if self.nearest else -1
+        picture = bars(names, values, highlight) if np.isfinite(values).any() else ""
         return Summary("MarginReport", colour=MARKED, picture=picture, caption=caption, notes=[self.sentence])
 
     def __str__(self) -> str:
-        rows = (f"  {share.norm:<10} {share.low:>9.6f} to {share.high:.6f}" for share in self.shares)
+        rows = [f"  {one.norm:<10} {one.low:>9.6f} to {one.high:.6f}" for one in self.shares if np.isfinite(one.share)]
+        rows += [f"  {_rows(one)}" for one in self.contradictions]
         return "\n".join((f"MarginReport: {self.sentence}", *rows))
 
 
@@ -209,6 +258,24 @@ def margin_report(
     >>> margin_report(solve(problem, "spectral").W, problem).nearest
     'spectral'
     """
+    return report_of(W, problem, max_margins(problem, norms, tol, time_limit), tol)
+
+
+def max_margins(
+    problem: SelectionProblem, norms: Iterable[AnyNorm], tol: float, time_limit: float | None
+) -> list[Solution]:
+    """Solve the max-margin problem in each norm; a proof that no W exists is one for every norm."""
+    solutions: list[Solution] = []
+    for norm in map(get_norm, norms):
+        if solutions and solutions[0].status is Status.INFEASIBLE:
+            solutions.append(replace(solutions[0], norm=norm))
+        else:
+            solutions.append(solve(problem, norm, tol=tol, time_limit=time_limit))
+    return solutions
+
+
+def report_of(W: Any, problem: SelectionProblem, solutions: Sequence[Solution], tol: float) -> MarginReport:
+    """Compare the margin of W with those of the solutions; see :func:`margin_report`."""
     raw = to_numpy("W", W)
     precision = float(np.finfo(raw.dtype).eps) if raw.dtype.kind == "f" else 0.0
     matrix = raw.astype(np.float64)
@@ -222,14 +289,33 @@ def margin_report(
     smallest = float(margins.min(where=problem.rejected, initial=np.inf))
     tie_residual = _tie_residual(problem, matrix, precision, margins, smallest)
     shares = []
-    for name in norms:
-        norm = get_norm(name)
-        solution = solve(problem, norm, tol=tol, time_limit=time_limit)
-        margin = smallest / norm.value(matrix)
+    for solution in solutions:
+        margin = smallest / solution.norm.value(matrix)
         low, high = _smallest_norm(solution) if tie_residual <= tol else (np.nan, np.nan)
         bounds = (margin * low, margin * high) if margin >= 0 else (margin * high, margin * low)
-        shares.append(MarginShare(norm.name, margin, *bounds, solution))
+        shares.append(MarginShare(solution.norm.name, margin, *bounds, solution))
     return MarginReport(tuple(shares), tie_residual, tol)
+
+
+def share_of(solution: Solution, other: Solution) -> float:
+    """Share that a solution has of the largest margin in the norm of another; zero if it has no W."""
+    return other.objective / other.norm.value(solution.certified.W) if np.isfinite(solution.objective) else 0.0
+
+
+def resemblance(solutions: Sequence[Solution]) -> str:
+    """Say which shares the solutions of several norms have of each other's largest margins."""
+    shares = [share_of(ours, theirs) for ours in solutions for theirs in solutions if ours is not theirs]
+    low, high = f"{min(shares):.3f}", f"{max(shares):.3f}"
+    return f"their own solutions have {low if low == high else f'{low} to {high}'} of each other's largest margins"
+
+
+def _rows(rows: np.ndarray) -> str:
+    """Name rows, the first of many."""
+    if len(rows) == 1:
+        return f"tokens of row {rows[0]}"
+    if len(rows) > PRINTED:
+        return f"rows {', '.join(map(str, rows[:PRINTED]))} and {counted(len(rows) - PRINTED, 'other')}"
+    return f"rows {series([str(row) for row in rows])}"
 
 
 def _tie_residual(

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from attsvm.theory.limits import bounds_of_limits
 from attsvm_paper.beyond import atlas, atlas_models
 from attsvm_paper.beyond.atlas_cells import NORMS, THEOREMS
-from attsvm_paper.beyond.extrapolation import bounds_of_limits, limit_interval
+from attsvm_paper.beyond.extrapolation import limit_interval
 
 STEPS = 10.0 ** np.arange(2, 4.1, 0.5)
 RATES = {

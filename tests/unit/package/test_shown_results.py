@@ -17,6 +17,7 @@ from attsvm import (
     ShardedProblem,
     TokenData,
     diagnose,
+    margin_path,
     margin_report,
     pretrained,
     proofs,
@@ -40,7 +41,7 @@ INSTANCES = {
     "Status", "UnsolvedError", "AttentionSVM", "MarginClassifier", "AttentionClassifier", "Attention", "Entrywise",
     "Weighted", "Schatten", "KyFan", "Mixed", "Mahalanobis", "Sum", "Largest", "Norm", "Smooth", "PredictionHead",
     "LinearHead", "ReLUHead", "ShardedProblem", "LambdaHead", "Loss", "Outcome", "Playground", "AttentionMonitor",
-    "TokenScaler",
+    "TokenScaler", "MarginRecorder",
 }  # fmt: skip
 
 
@@ -73,6 +74,7 @@ def _results() -> dict[str, Any]:
             solve(impossible).certificate, claim, data, trace, Vocabulary(np.eye(3), np.zeros((2, 2), int)),
             regularization_path(data, v, [1.0, 2.0]), diagnose(data, v, trace, starts=2, samples=20),
             margin_report(trace.W[-1], data.problem(trace.selected), ("frobenius", "max")), trial,
+            margin_path(trace, norms=("frobenius", "max")),
             theory.map_basins(trial, random.normal(size=(3, 50, 50)), landscape=landscape, steps=20),
             prediction.hypotheses["A"], landscape, landscape.ends[0], theory.local_constants(trial, direction),
             theory.temperature_saving(small, max_iter=3), direction, theory.relevance_ceiling(np.eye(3, dtype=bool)),

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from attsvm import SelectionProblem, margin_report, solve
+from attsvm import SelectionProblem, Status, margin_report, solve
+from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.theory.contradiction import contradictions
 from attsvm.theory.margin_report import REPORT_NORMS, TOL
+from real_classes import classes, descent
 
 TIED = SelectionProblem([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]], [[1.0]], [[True, True, False]])
 
@@ -102,4 +105,89 @@ def test_a_report_without_a_share_shows_itself(W: list, problem: SelectionProble
             assert words in text
         assert len(report.to_frame()) == len(norms)
         assert len(report.plot(Figure().subplots()).patches) == len(norms)
-        assert report[report.nearest] in report.shares
+        assert report.nearest is None
+        assert "nan" not in str(report)
+
+
+def test_plain_descent_on_wine_names_no_norm_before_its_share_is_near_one() -> None:
+    """The nuclear share is ahead of the Frobenius share, whose margin gradient descent maximises, by 0.004."""
+    X, y = classes("wine")
+    problem = SelectionProblem.from_classes(X, y)
+    for W in descent(X, y, [300, 3000]):
+        report = margin_report(W, problem, ("frobenius", "nuclear", "max"))
+        assert report["nuclear"].low > report["frobenius"].high
+        assert report.nearest is None
+        assert "nuclear and frobenius norms cannot be told apart by this matrix: their own solutions" in str(report)
+
+
+def test_a_matrix_that_breaks_constraints_names_no_norm() -> None:
+    problem = SelectionProblem.from_classes(np.random.default_rng(4).standard_normal((6, 8)), [0, 1, 2, 0, 1, 2])
+    report = margin_report(-np.asarray(solve(problem).W), problem, ("frobenius", "max"))
+    assert all(share.high < 0 for share in report.shares)
+    assert report.nearest is None
+
+
+def test_a_clear_lead_is_named_and_a_small_one_is_not() -> None:
+    """On the way from the Frobenius solution to the spectral one, no norm is named in between."""
+    problem = SelectionProblem.from_classes(np.random.default_rng(4).standard_normal((6, 8)), [0, 1, 2, 0, 1, 2])
+    names = ("frobenius", "spectral")
+    first, last = (np.asarray(solve(problem, name).W) for name in names)
+    between = [margin_report((1 - t) * first + t * last, problem, names) for t in np.linspace(0, 1, 11)]
+    named = [report.nearest for report in between]
+    assert named[0] == "frobenius"
+    assert named[-1] == "spectral"
+    assert None in named
+    assert [name for name in named if name] == sorted(name for name in named if name)
+    for report in between:
+        lacks = sorted(1 - share.share for share in report.shares)
+        # The certified gap of 1e-6 moves either side by no more than three times as much.
+        assert (report.nearest is None) == (lacks[1] <= 2 * lacks[0]) or abs(lacks[1] - 2 * lacks[0]) < 3 * TOL
+
+
+def test_rows_of_iris_that_contradict_each_other_are_named() -> None:
+    X, y = classes("iris")
+    problem = SelectionProblem.from_classes(X, y)
+    report = margin_report(np.eye(3, 4), problem)
+    first, *others = report.contradictions
+    assert [len(one) for one in report.contradictions] == sorted(len(one) for one in report.contradictions)
+    assert not any(set(first) & set(other) for other in others)
+    # Classes 1 and 2 overlap; their differences have rank 4, so a vertex has five rows at most.
+    assert len(first) <= 5
+    names = f"rows {', '.join(map(str, first[:-1]))} and {first[-1]}"
+    assert report.sentence.startswith(f"No W satisfies the constraints: {names} contradict each other. solve(")
+    assert str(report).count("\n") == len(report.contradictions)
+    assert report.nearest is None
+    assert {share.norm for share in report.shares} == {share.solution.norm.name for share in report.shares}
+    assert all(share.solution.verify() for share in report.shares)
+
+
+@pytest.mark.parametrize("left_out", range(5))
+def test_no_row_of_a_contradiction_can_be_left_out(left_out: int) -> None:
+    X, y = classes("iris")
+    solution = solve(SelectionProblem.from_classes(X, y))
+    assert solution.certificate is not None
+    rows = contradictions(solution.certificate)[0]
+    assert solve(SelectionProblem.from_classes(X[rows], y[rows], classes=3)).status is Status.INFEASIBLE
+    rest = np.delete(rows, min(left_out, len(rows) - 1))
+    assert solve(SelectionProblem.from_classes(X[rest], y[rest], classes=3)).status is Status.OPTIMAL
+
+
+def test_a_contradiction_of_ties_and_one_of_a_single_row() -> None:
+    # Token 2 is the middle of tied tokens 0 and 1, and must score less than both.
+    tied = SelectionProblem([[[1.0], [-1.0], [0.0]]], [[1.0]], [[True, True, False]])
+    certificate = solve(tied).certificate
+    assert isinstance(certificate, FarkasCertificate)
+    assert [one.tolist() for one in contradictions(certificate)] == [[0]]
+    assert "tokens of row 0 contradict each other" in margin_report(np.ones((1, 1)), tied).sentence
+
+
+def test_large_problems_give_the_rows_of_the_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attsvm.theory.contradiction.LARGEST_PROGRAM", 0)
+    monkeypatch.setattr("attsvm.theory.margin_report.PRINTED", 2)
+    X, y = classes("iris")
+    report = margin_report(np.eye(3, 4), SelectionProblem.from_classes(X, y), ("frobenius",))
+    certificate = report["frobenius"].solution.certificate
+    assert certificate is not None
+    (rows,) = report.contradictions
+    assert rows.tolist() == np.flatnonzero(certificate.dual.any(axis=1)).tolist()
+    assert f"rows {rows[0]}, {rows[1]} and {len(rows) - 2} others contradict" in report.sentence

@@ -21,6 +21,7 @@ import numpy as np
 
 from attsvm.core.norms import get_norm
 from attsvm.platform.summary import counted
+from attsvm.theory.limits import LIMIT_FLOOR
 from attsvm.training import train
 from attsvm_paper.beyond.atlas_cells import MODELS, NORMS, OPTIMISERS, expectations, optimizer_of, parameterization_of
 from attsvm_paper.beyond.atlas_models import Sizes, margin, problem_of, smallest_norms, training_set
@@ -32,8 +33,6 @@ from attsvm_paper.published.instances import start_seeds
 
 NAME = "atlas"
 SIZES = {"attention": (6, 6, 8), "factors": (6, 6, 8), "multiclass": (15, 5, 8), "next-token": (8, 6, 8)}
-# Limit of a share from which it counts as one.
-LIMIT_FLOOR = 0.99
 # Number of records per decade.
 _PER_DECADE = 2
 

@@ -1,0 +1,94 @@
+"""Intervals of one curve's limit on curves that took no part in choosing the constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from attsvm.theory.limits import LIMIT_RECORDS, equal_records, limit_of_curve
+
+SLOW: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "1/log k": lambda k: 1 / np.log(k),
+    "log log k / log k": lambda k: np.log(np.log(k)) / np.log(k),
+    "1/log(100 k)": lambda k: 1 / np.log(100 * k),
+    "1/log log k": lambda k: 0.3 / np.log(np.log(k)),
+}
+FAST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "20/k": lambda k: 20 / k,
+    "k^-1/2": lambda k: 3 / np.sqrt(k),
+    "k^-1/3": lambda k: 2 * k ** (-1 / 3),
+    "log k / sqrt k": lambda k: np.log(k) / np.sqrt(k),
+    "1/log^2 k": lambda k: 1 / np.log(k) ** 2,
+    "60/log^3 k": lambda k: 60 / np.log(k) ** 3,
+}
+STEPS = {
+    "half decades": 10.0 ** np.arange(2, 4.1, 0.5),
+    "quarter decades": 10.0 ** np.arange(1.5, 4.1, 0.25),
+    "powers of two": 2.0 ** np.arange(5, 14),
+    "decades": 10.0 ** np.arange(1, 4.1),
+    "a thousand steps": 10.0 ** np.arange(1.5, 3.1, 0.25),
+}
+DRAWS = 40
+
+
+@pytest.mark.parametrize("spacing", STEPS)
+@pytest.mark.parametrize("rate", SLOW | FAST)
+def test_the_interval_of_a_curve_holds_its_limit(rate: str, spacing: str) -> None:
+    rng = np.random.default_rng(17)
+    steps = np.round(STEPS[spacing])
+    for limit in (1.0, 0.95, 0.8):
+        bounds = []
+        for factor in np.exp(rng.normal(-0.5, 0.7, DRAWS)):
+            marks, shares = equal_records(steps, limit - factor * (SLOW | FAST)[rate](steps))
+            bounds.append(limit_of_curve(marks, shares))
+        hits = sum(low <= limit <= high for low, high in bounds)
+        # At a coverage of 95 % fewer than 35 of 40 come out once in 200.
+        assert hits >= 35
+        if rate in SLOW and limit == 1.0:
+            assert all(high == 1.0 for _, high in bounds)
+
+
+@pytest.mark.parametrize("limit", [1.0, 0.95, 0.8])
+def test_limits_at_fast_rates_are_told_from_one(limit: float) -> None:
+    steps = 10.0 ** np.arange(3, 5.1, 0.5)
+    low, high = limit_of_curve(steps, limit - FAST["20/k"](steps))
+    assert (low >= 0.99) is (limit == 1.0)
+    assert (high < 0.99) is (limit < 1.0)
+
+
+def test_a_logarithm_under_a_transient_is_not_called_a_power() -> None:
+    """Frobenius shares of gradient descent on wine: ratios of gains are those of k^-1/2, and the limit is 1."""
+    steps, shares = 10.0 ** np.arange(2, 4.1, 0.5), np.array([0.1599, 0.4838, 0.6699, 0.7705, 0.8271])
+    assert limit_of_curve(steps, shares)[1] == 1.0
+    # Shares of sign descent fall at the end, and a theorem says that they tend to 1.
+    assert limit_of_curve(steps, np.array([0.8302, 0.8922, 0.9145, 0.9134, 0.9092]))[1] == 1.0
+
+
+def test_a_share_that_gains_ever_more_is_not_extrapolated() -> None:
+    low, high = limit_of_curve(10.0 ** np.arange(2, 4.1, 0.5), np.array([0.4, 0.42, 0.45, 0.5, 0.6]))
+    assert (low, high) == (0.6, 1.0)
+
+
+def test_a_share_at_rest_stays_and_a_turn_may_begin_a_slow_rise() -> None:
+    steps = STEPS["half decades"]
+    assert limit_of_curve(steps, np.full(len(steps), 0.6)) == (0.6, 0.6)
+    low, high = limit_of_curve(steps, np.array([0.7, 0.66, 0.64, 0.63, 0.65]))
+    assert low < 0.65
+    assert high == 1.0
+
+
+def test_records_are_the_given_ones_or_two_per_decade() -> None:
+    for name in ("half decades", "decades"):
+        marks, shares = equal_records(STEPS[name], STEPS[name] ** -0.5)
+        np.testing.assert_array_equal(marks, STEPS[name])
+        np.testing.assert_array_equal(shares, STEPS[name] ** -0.5)
+    steps = STEPS["powers of two"]
+    marks, shares = equal_records(steps, steps**-0.5)
+    np.testing.assert_allclose(np.diff(np.log10(marks)), 0.5)
+    # Linear interpolation in log k over factors of two, h = log 2, would be off by h^2/32 = 1.5 %.
+    np.testing.assert_allclose(shares, marks**-0.5, rtol=2e-3)
+    # Linear steps leave gaps of more than half a decade, before which nothing is interpolated.
+    marks, _ = equal_records(np.arange(500.0, 10_001, 500), np.linspace(0.5, 0.9, 20))
+    assert len(marks) < LIMIT_RECORDS

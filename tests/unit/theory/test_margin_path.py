@@ -1,0 +1,160 @@
+"""Which norm's margin training maximises: known answers, verdicts, and words for what the steps do not decide."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from attsvm import MarginPath, SelectionProblem, TokenData, margin_path, margin_report, solve, train
+from attsvm.theory import margin_report as reports
+from real_classes import classes, descent
+
+NORMS = ("frobenius", "spectral", "max", "nuclear")
+STEPS = np.array([100, 316, 1000, 3162, 10_000, 31_623, 100_000])
+# Each solution has at most 0.98 of the other norms' largest margins.
+RANDOM = SelectionProblem.from_classes(np.random.default_rng(3).standard_normal((10, 5)), np.arange(10) % 4)
+
+
+def course(target: str | float, steps: np.ndarray = STEPS, shortfall: float = 30.0) -> list[np.ndarray]:
+    """Matrices that tend to the solution of a norm like 1/k, from another one."""
+    end, other = np.asarray(solve(RANDOM, target).W), np.asarray(solve(RANDOM, 1.5).W)
+    return [end + shortfall / step * (other - end) for step in steps]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_training_that_tends_to_a_solution_maximises_its_margin(norm: str) -> None:
+    path = margin_path(course(norm), STEPS, RANDOM, NORMS)
+    assert path.nearest == norm
+    assert path[norm].verdict == "tends to 1"
+    assert path.sentence.startswith(f"Training maximises the margin in the {norm} norm: from 100,000 steps, the limit")
+    for other in set(NORMS) - {norm}:
+        # The solution's share in the other norm is the limit there.
+        limit = margin_report(solve(RANDOM, norm).W, RANDOM, [other])[other].share
+        assert path[other].low - 1e-3 <= limit <= path[other].high + 1e-3
+        assert path[other].verdict != "tends to 1"
+
+
+def test_shares_are_those_of_reports_and_each_norm_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+
+    def counting(problem: SelectionProblem, norm: object, **options: object) -> object:
+        calls.append(norm)
+        return solve(problem, norm, **options)
+
+    monkeypatch.setattr(reports, "solve", counting)
+    matrices = course("max")
+    path = margin_path(matrices, STEPS, RANDOM, NORMS)
+    assert len(calls) == len(NORMS)
+    for W, report in zip(matrices, path.reports, strict=True):
+        single = margin_report(W, RANDOM, NORMS)
+        for ours, theirs in zip(report.shares, single.shares, strict=True):
+            assert (ours.low, ours.high, ours.margin) == (theirs.low, theirs.high, theirs.margin)
+
+
+def test_a_path_of_a_mixture_names_no_norm_and_says_none() -> None:
+    mixture = 0.5 * np.asarray(solve(RANDOM, "max").W) + 0.5 * np.asarray(solve(RANDOM, "nuclear").W)
+    path = margin_path([mixture] * len(STEPS), STEPS, RANDOM, NORMS)
+    assert all(limit.verdict == "stays below" for limit in path.limits)
+    assert path.nearest is None
+    assert path.sentence.startswith("Training maximises the margin in none of these norms")
+
+
+def on_wine(marks: Sequence[int]) -> MarginPath:
+    X, y = classes("wine")
+    return margin_path(descent(X, y, marks), marks, SelectionProblem.from_classes(X, y), NORMS)
+
+
+def test_plain_descent_on_wine_is_undecided_between_frobenius_and_nuclear() -> None:
+    path = on_wine([30, 100, 316, 1000, 3162])
+    assert path.nearest is None
+    assert path["frobenius"].verdict == path["nuclear"].verdict == "undecided"
+    words = (
+        "The nuclear and frobenius norms cannot be told apart on these data from 3,162 steps: their own solutions have"
+    )
+    assert path.sentence.startswith(words)
+    assert "nan" not in str(path)
+
+
+def test_too_few_records_are_said_with_the_steps_that_are_enough() -> None:
+    path = margin_path(course("max")[:2], STEPS[:2], RANDOM, NORMS)
+    # Two more records, half a decade apart, after step 316.
+    assert [(limit.verdict, limit.train_to) for limit in path.limits] == [("undecided", 3000)] * 4
+    assert path["max"].low == -np.inf
+    assert "at most 1.000" in str(path)
+    assert json.loads(path.to_json())["norms"]["max"]["limit"] == [None, 1.0]
+
+
+def test_a_share_on_its_way_is_told_how_long_to_train() -> None:
+    path = margin_path(course("max", shortfall=90.0)[:4], STEPS[:4], RANDOM, NORMS)
+    assert "norms cannot be told apart yet: the share may tend to 1 in both" in path.sentence
+    undecided = [limit for limit in path.limits if limit.verdict == "undecided"]
+    assert undecided
+    for limit in undecided:
+        assert str(limit) == f"undecided, train to about {limit.train_to:,} steps"
+        assert limit.train_to is not None
+        assert limit.train_to > STEPS[3]
+
+
+def test_data_that_are_not_separable_are_said_to_be() -> None:
+    X, y = classes("iris")
+    path = margin_path(descent(X, y, [10, 100]), [10, 100], SelectionProblem.from_classes(X, y))
+    assert path.sentence == path.reports[-1].sentence
+    assert path.sentence.startswith("No W satisfies the constraints: rows")
+    assert "nan" not in str(path)
+    assert path.nearest is None
+    json.loads(path.to_json())
+    assert path.plot(Figure().subplots()).get_xscale() == "log"
+
+
+def test_a_trace_has_its_own_steps_and_problem() -> None:
+    rng = np.random.default_rng(1)
+    tokens, queries = rng.standard_normal((3, 4, 6)), rng.standard_normal((3, 6))
+    data = TokenData(tokens, queries, np.ones(3))
+    marks = [10, 32, 100, 316, 1000]
+    trace = train(data, rng.standard_normal(6), steps=1000, record_every=marks)
+    path = margin_path(trace, norms=("frobenius", "max"))
+    assert path.steps.tolist() == marks
+    given = margin_path(trace.W[1:], marks, data.problem(trace.selected), ("frobenius", "max"))
+    np.testing.assert_array_equal(path.shares("max"), given.shares("max"))
+    assert path.sentence == given.sentence
+
+
+def test_dense_records_are_thinned_to_ten_per_decade() -> None:
+    steps = np.arange(0, 1001)
+    path = margin_path(np.tile(course("max")[-1], (1001, 1, 1)), steps, RANDOM, ("max",))
+    assert path.steps[-1] == 1000
+    assert len(path.steps) <= 31
+    assert path.nearest == "max"
+
+
+def test_frame_json_and_picture_have_a_row_for_each() -> None:
+    path = margin_path(course("max"), STEPS, RANDOM, NORMS)
+    table = path.to_frame()
+    assert len(table) == len(STEPS) * len(NORMS)
+    assert list(table.columns) == ["step", "norm", "margin", "low", "high"]
+    read = json.loads(path.to_json())
+    assert read["nearest"] == "max"
+    assert read["norms"]["max"]["low"] == [report["max"].low for report in path.reports]
+    ax = path.plot(Figure().subplots())
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(NORMS)
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), path.shares("frobenius"))
+
+
+@pytest.mark.parametrize(
+    ("matrices", "steps", "problem", "words"),
+    [
+        (course("max")[:2], [1], RANDOM, "2 increasing numbers"),
+        (course("max")[:2], [2, 1], RANDOM, "2 increasing numbers"),
+        (course("max")[:2], [1, 2], None, "steps or problem is None"),
+        ([np.zeros((4, 5))], [1], RANDOM, "all zero or at step 0"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    matrices: list[np.ndarray], steps: list[int], problem: SelectionProblem | None, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        margin_path(matrices, steps, problem)
