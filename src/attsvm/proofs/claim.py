@@ -69,7 +69,18 @@ class Claim(Listed):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Let evaluations of the dual norm try the split that the claim rests on."""
+        """Let evaluations of the dual norm try the split that the claim rests on.
+
+        Examples
+        --------
+        >>> from attsvm import SelectionProblem, proofs, solve
+        >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+        >>> solution = solve(problem)
+        >>> claim = proofs.Claim(problem, solution.norm, solution.status, solution.certified, None, tol=1e-9)
+        >>> with claim.evaluating():
+        ...     claim.norm.dual(solution.W)
+        0.1
+        """
         split = self.certified.split
         with evaluations_within(known=() if split is None else [(self.norm, list(split))]):
             yield
