@@ -104,7 +104,7 @@ def test_the_page_computes_what_python_computes(compute) -> None:
             np.testing.assert_allclose(run["W"], solution.W, rtol=0, atol=1e-9 * solution.objective)
             np.testing.assert_allclose(run["margins"], solution.margins, rtol=1e-9, atol=1e-9)
             assert run["support"] == np.asarray(solution.support).tolist()
-    assert min(words.get(word, 0) for word in ("Infeasible", "Under way", "Elsewhere", "Globally optimal")) >= 10, words
+    assert min(words.get(word, 0) for word in ("Infeasible", "Under way", "Globally optimal")) >= 10, words
 
 
 @pytest.mark.slow
