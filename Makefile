@@ -1,6 +1,6 @@
 # Needs make and Python 3.11 or newer; everything else goes into .venv, at the versions of constraints.txt.
 #
-#   make demo    install, then `attsvm study digits`
+#   make demo    install, then `attsvm study bags`
 #   make test    install, then the tests of at most two processor seconds each
 #   make slow    the other tests
 #   make test-all  both
@@ -30,7 +30,7 @@ PYTEST_FLAGS := -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reord
 .PHONY: demo test slow test-all quick lint packaging bench docs clean
 
 demo: $(VENV)/.core
-	$(BIN)/attsvm study digits
+	$(BIN)/attsvm study bags
 
 test: SELECTION := -m "not slow"
 slow: SELECTION := -m slow

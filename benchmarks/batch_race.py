@@ -23,6 +23,7 @@ from attsvm import ProblemBatch, SelectionProblem, solve, solve_batch
 from attsvm.core.norms import FROBENIUS, NUCLEAR
 from attsvm.data.synthetic import random_data
 from attsvm.proofs.certified import Certified, certify
+from attsvm.proofs.program import Program
 
 SIZES = (6, 8, 10)
 CONTRADICTORY = (30, 10, 6)  # random selections: more constraints than a W can meet
@@ -92,7 +93,7 @@ def race(runner: str, cores: int) -> tuple[float, float]:
         answers = [solver(problem, measure.name) for problem in problems]
         best = (time.perf_counter() - start) / len(problems)
         pairs = zip(problems, answers, strict=True)
-        return best, max(certify(p, measure, a.W, a.dual).gap for p, a in pairs)  # type: ignore[arg-type]
+        return best, max(certify(Program(p, measure), a.W, a.dual).gap for p, a in pairs)  # type: ignore[arg-type]
     if runner == "attsvm":
         solve_batch(ProblemBatch(tokens[:50], queries[:50], selected[:50]), measure.name)
         for _ in range(RUNS):
@@ -109,7 +110,7 @@ def race(runner: str, cores: int) -> tuple[float, float]:
         problem = ProblemBatch(tokens[b : b + 1], queries[b : b + 1], selected[b : b + 1])[0]
         dual = np.zeros(problem.mask.shape)
         np.put_along_axis(dual, REJECTED[b], -lam[b].reshape(REJECTED[b].shape), axis=1)  # type: ignore[possibly-undefined]
-        gaps.append(certify(problem, FROBENIUS, W[b].reshape(problem.shape[2:]), dual).gap)  # type: ignore[possibly-undefined]
+        gaps.append(certify(Program(problem, FROBENIUS), W[b].reshape(problem.shape[2:]), dual).gap)  # type: ignore[possibly-undefined]
     return best, max(gaps)
 
 

@@ -26,7 +26,7 @@ import sys, time
 import numpy as np
 from instances import planted
 from attsvm import SelectionProblem, solve, solve_batch
-from attsvm.core import kernels
+from attsvm.platform import kernels
 problem, norm = SelectionProblem(**planted(*{sizes})), {norm!r}
 start = time.process_time()
 {call}

@@ -41,7 +41,7 @@ import numpy as np  # noqa: E402
 
 import oracle  # noqa: E402
 from attsvm import SelectionProblem, Status, norms, solve  # noqa: E402
-from attsvm.core.kernels import Stopwatch  # noqa: E402
+from attsvm.platform.kernels import Stopwatch  # noqa: E402
 
 # Clarabel's answers are good to about 1e-8; a wrong answer of ours is off by far more than this.
 PROGRAM_TOL = 1e-5

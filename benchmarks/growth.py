@@ -91,7 +91,7 @@ def draw(results: Results) -> str | None:
 
 
 def write(results: Results, path: Path) -> bool:
-    from attsvm.core.files import replacing_file
+    from attsvm.platform.files import replacing_file
 
     picture = draw(results)
     if picture is not None:

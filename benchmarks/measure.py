@@ -28,6 +28,7 @@ from peers import Answer, Contestant, Solver, contestant
 from attsvm import SelectionProblem
 from attsvm.core.norms import get_norm
 from attsvm.proofs.certified import certify
+from attsvm.proofs.program import Program
 
 # Between them they reach the compiled parts that attsvm uses, and the lazy imports of the others.
 WARM_UP = ((4, 4, 4), (10, 8, 6))
@@ -67,7 +68,7 @@ def judge(problem: SelectionProblem, norm: str, answer: Answer) -> dict[str, Any
     W = answer.W if usable and answer.W is not None else np.zeros(problem.shape[2:])
     has_multipliers = answer.dual is not None and np.isfinite(answer.dual).all()
     dual = answer.dual if has_multipliers and answer.dual is not None else np.zeros(problem.mask.shape)
-    certified = certify(problem, get_norm(norm), W, dual, sharp=True)
+    certified = certify(Program(problem, get_norm(norm)), W, dual, sharp=True)
     if np.isfinite(certified.objective):
         outcome = "solved"
     else:

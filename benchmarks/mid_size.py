@@ -1,12 +1,12 @@
-"""`solve` beside each of its methods, at sizes where choosing wrongly costs most.
+"""Times of `solve` and of each of its methods, at sizes where a wrong choice costs most.
 
-The tuned set is every family of tests/problems.py at (100, 32, 24) and (200, 32, 24), with the multiclass corner
-(queries outnumber the dimensions) and one query direction with thousands of queries. The held-out set has other sizes,
-other seeds and families of its own: no constant of :mod:`attsvm.solvers.schedule` was tuned on it, and none may be.
+The tuned set has every family of tests/problems.py at (100, 32, 24) and (200, 32, 24), classes with more inputs than
+dimensions, and thousands of queries in one direction. The held-out set has other sizes, other seeds and families of its
+own: no constant of :mod:`attsvm.solvers.schedule` was tuned on it, and none may be.
 
-Times are processor time of one thread; the ratio is that of `solve` to the best single method. A method is stopped at
-twice what `solve` took, since a slower one is not the best. With --out every instance is a line of JSON as it is
-done, and instances that the file has are left out, so that a long sweep can be interrupted.
+Times are processor seconds of one thread. The ratio divides the time of `solve` by the least time of a single method. A
+method is stopped at twice the time of `solve`, since a slower one is not the best. With --out every instance
+is a line of JSON as it is done, and instances that the file has are left out, so that a long sweep can be interrupted.
 
     python benchmarks/mid_size.py [--held-out] [--norm nuclear ...] [--seeds 5] [--family several ...] [--out FILE]
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(name, "1")
-# What is timed is machine code.
+# Times are of machine code.
 os.environ.setdefault("ATTSVM_COMPILE", "first")
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -33,7 +33,7 @@ import numpy as np  # noqa: E402
 import problems  # noqa: E402
 from attsvm import SelectionProblem, Status, solve  # noqa: E402
 from attsvm.core.norms import get_norm  # noqa: E402
-from attsvm.solvers.solving import METHODS  # noqa: E402
+from attsvm.solvers.options import METHODS  # noqa: E402
 
 NORMS = ("frobenius", "nuclear", "spectral", "1", "1.5", "3", "max")
 SIZES = ((100, 32, 24), (200, 32, 24))
@@ -57,7 +57,7 @@ class Timing:
 
     @property
     def ratio(self) -> float:
-        """Time of `solve` over that of the best method; one when no single method decides it."""
+        """Time of `solve` divided by the least time of a single method; one if no single method decides it."""
         best = min(self.methods.values(), default=np.inf)
         return self.automatic / best if np.isfinite(best) else 1.0 if np.isfinite(self.automatic) else np.nan
 
@@ -118,7 +118,7 @@ def seconds(problem: SelectionProblem, norm: str, method: str | None, limit: flo
 
 
 def measure(label: str, problem: SelectionProblem, norm: str, limit: float) -> Timing:
-    """Time `solve`, then each method for as long as it could still be the best."""
+    """Time `solve`, then each method until it can no longer be the best."""
     automatic, wall, status, ran = seconds(problem, norm, None, limit)
     timing = Timing(norm, label, status.name, ran, automatic)
     methods = [name for name in METHODS.get(get_norm(norm), {}) if name != "auto"]

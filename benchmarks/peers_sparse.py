@@ -26,6 +26,7 @@ from attsvm import SelectionProblem
 from attsvm.core.norms import get_norm
 from attsvm.proofs.certified import Certified, certify
 from attsvm.proofs.objective import HARD_MARGIN, Regularisation
+from attsvm.proofs.program import Program
 
 TOL = 1e-6
 EPSILONS = (1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
@@ -63,8 +64,8 @@ class Task:
     regularisation: Regularisation = HARD_MARGIN
 
     def certify(self, W: np.ndarray, dual: np.ndarray) -> Certified:
-        """What an answer proves."""
-        return certify(self.problem, get_norm(self.norm), W, dual, self.regularisation)
+        """Bound the optimum by an answer."""
+        return certify(Program(self.problem, get_norm(self.norm), self.regularisation), W, dual)
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -224,7 +225,7 @@ class Statement:
         return self.program.status in (("unbounded", "unbounded_inaccurate") if self.by_dual else ("infeasible",))
 
     def answer(self) -> Certified | None:
-        """What the last answer proves; None without one."""
+        """Bounds that the last answer proves; None without an answer."""
         problem, where = self.task.problem, self.task.coordinates
         dual = np.zeros(problem.mask.shape)
         if self.by_dual:
@@ -244,7 +245,7 @@ class Statement:
 
 
 def _size(cp: Any, W: Any, norm: str) -> Any:
-    """What is minimised beside the losses: half the square of the Frobenius norm, or another norm."""
+    """Build the objective without losses: half the square of the Frobenius norm, or another norm."""
     if norm in SPECTRAL and min(W.shape) == 1:
         return cp.norm2(cp.vec(W, order="C"))
     sizes: dict[str, Callable[[Any], Any]] = {
@@ -282,7 +283,7 @@ class Liblinear:
         return time.process_time() - start
 
     def answer(self) -> Certified:
-        """What its W proves."""
+        """Bounds that its W proves."""
         return self.task.certify(self.task.coordinates.restore(self.W), np.zeros(self.task.problem.mask.shape))
 
 

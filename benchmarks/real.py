@@ -2,10 +2,10 @@
 
     python benchmarks/real.py                   about twenty minutes of processor time; writes REAL.md
     python benchmarks/real.py --quick           three small data sets; only prints, unless --out names a file
-    python benchmarks/real.py --only NAME ...   instances whose label contains one of the names; only prints likewise
+    python benchmarks/real.py --only NAME ...   instances whose label contains one of the names; only prints
 
-Every run is a fork of this process, which a limit on its processor time ends, so that neither a crash nor the load of
-the machine decides anything. Tables are written after every instance. With --rows each instance is a line of JSON as it
+Every run is a fork of this process with a limit on its processor time. Neither a crash nor the load of the machine
+decides anything. Tables are written after every instance. With --rows each instance is a line of JSON as it
 is done, and those in the file are not run again.
 """
 
@@ -38,7 +38,7 @@ from real_instances import QUICK, SUITE, RealInstance  # noqa: E402
 from report import machine, versions  # noqa: E402
 
 from attsvm import SelectionProblem, solve  # noqa: E402
-from attsvm.core.files import replacing_file  # noqa: E402
+from attsvm.platform.files import replacing_file  # noqa: E402
 
 HERE = Path(__file__).parent
 PEERS = {
@@ -60,7 +60,7 @@ ENOUGH, MOST = 0.4, 5
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one contestant: seconds, accuracy, the bound it proves, and how it ended."""
+    """Result of one contestant: seconds, accuracy, the bound it proves, and how it ended."""
 
     outcome: str
     seconds: float = np.inf
@@ -114,7 +114,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Time of attsvm over that of the best peer; where no peer arrives, a bound from above by their limits."""
+        """Time of attsvm divided by the least time of a peer; if no peer ends, a bound from above by their limits."""
         best = self.best
         if not self.ours.decides:
             return np.nan if best is None else np.inf
@@ -140,7 +140,7 @@ class Row:
         return self.instance.name, norm, margin, sizes, count, self.ours.text, fastest, self.ratio_text, peers
 
 
-# --- one run in a process of its own ---
+# --- one run, in its own process ---
 
 
 def limited(run: Callable[[], Any], limit: float) -> Any:

@@ -28,7 +28,7 @@ from instances import write
 from plan import Cell, cells
 from results import Results
 
-from attsvm.core.files import replacing_file
+from attsvm.platform.files import replacing_file
 
 HERE = Path(__file__).parent
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")

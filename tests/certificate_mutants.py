@@ -32,6 +32,7 @@ import numpy as np
 
 from attsvm import SelectionProblem, check, norms, solve
 from attsvm.proofs.certified import certify
+from attsvm.proofs.program import Program
 
 Content = dict[str, Any]
 JUNK: tuple[Any, ...] = (None, [], {}, "x", "1/0", "", "nan", 1.5, -1, "1e3", " 1", "1/-2", [[["1"]]], "0x10", "٣")
@@ -65,7 +66,7 @@ def rough() -> Content:
     """A certificate of a W that is off the optimum by a hundredth."""
     exact = solve(planted(4))
     W = exact.certified.W + 0.01 * np.random.default_rng(5).standard_normal((4, 3))
-    near = certify(exact.problem, exact.norm, W, exact.certified.dual)
+    near = certify(Program(exact.problem, exact.norm), W, exact.certified.dual)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "certificate.json")
         replace(exact, certified=near, tol=0.2).save(path)

@@ -30,7 +30,7 @@ from attsvm_paper import registry
 from attsvm_paper.published.ledger import ledger
 from attsvm_paper.report.errata import ERRATA
 print(*sorted(command.name for command in entry_points(group="attsvm.commands")))
-print(len([registry.get(name) for name in registry.names()]), len(list(ledger())), len(ERRATA))
+print(len(registry.names()), len(list(ledger())), len(ERRATA))
 """
 TOOLS = ("pytest", "hypothesis", "mpmath", "cvxpy", "clarabel")
 CORE_TESTS = (

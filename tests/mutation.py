@@ -89,21 +89,27 @@ TESTS = {
     PROOFS + "dyadic": PROOF + EXACT,
     PROOFS + "proof": PROOF + EXACT,
     **{f"attsvm.functional.{name}": FUNCTIONAL for name in ("softmax", "attention", "cross_entropy")},
-    "attsvm.training.gradient": ["tests/unit/training/test_gradient.py"],
+    "attsvm.training.risk.gradient": ["tests/unit/training/risk/test_gradient.py"],
     "attsvm.study.verdict": ["tests/unit/study/test_study_verdict.py", *QUICK],
     "attsvm_paper.judging.joint": ["tests/unit/experiments/test_experiment_joint.py", *QUICK],
-    "attsvm.pretrained.null": ["tests/unit/pretrained/test_pretrained_null.py", *QUICK],
+    "attsvm.pretrained.selection.null": ["tests/unit/pretrained/selection/test_pretrained_null.py", *QUICK],
     **{f"attsvm.solvers.separable.{name}": SEPARABLE for name in ("closed_form", "projection", "splitting")},
 }
 
 # Tests of the modules that are not listed above, by package.
 UNIT = "tests/unit/"
-FOLDERS = {name: [UNIT + name] for name in ("cli", "core", "data", "nn", "playground", "pretrained")}
+FOLDERS = {name: [UNIT + name] for name in ("cli", "core", "data", "nn", "platform", "playground", "pretrained")}
 FOLDERS |= {name: [UNIT + name] for name in ("proofs", "solution", "solvers", "study", "theory", "training")}
-FOLDERS |= {"plots": ["tests/figures/test_plots_of_results.py"], "check": [UNIT + "proofs"], "compile": [UNIT + "core"]}
-FOLDERS |= {"report": [UNIT + "study"], "norms": [UNIT + "core"]}
+FOLDERS |= {
+    "plots": ["tests/figures/test_plots_of_results.py"],
+    "check": [UNIT + "proofs"],
+    "compile": [UNIT + "platform"],
+}
+FOLDERS |= {"report": [UNIT + "report", UNIT + "study"], "norms": [UNIT + "core"]}
 FOLDERS["experiments"] = [UNIT + "package/test_distributions.py"]
-FOLDERS |= {name: [f"{UNIT}study/test_{name}.py"] for name in ("estimator", "margin_classifier")}
+FOLDERS |= {
+    name: [f"{UNIT}study/test_{name}.py"] for name in ("estimator", "margin_classifier", "attention_classifier")
+}
 FOLDERS["core"] = [*FOLDERS["core"], UNIT + "solvers/test_solve_options.py", UNIT + "solvers/test_separable.py"]
 
 QUIET = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]

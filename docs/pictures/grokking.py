@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from attsvm.plots.style import as_png
-from attsvm_paper.beyond.grokking import figure
+from attsvm_paper.beyond.grokking_figure import figure
 
 rows = pq.read_table(Path(sys.argv[1]) / "grokking" / "rows.parquet").to_pylist()
 light = Image.open(io.BytesIO(as_png(figure(rows)))).convert("RGB")

@@ -18,8 +18,8 @@ import numpy as np
 mpl.use("agg")
 import matplotlib.pyplot as plt
 
-from attsvm.pretrained.inspection import inspect_model
-from attsvm.pretrained.loading import load
+from attsvm.pretrained.heads.loading import load
+from attsvm.pretrained.inspection.inspection import inspect_model
 from attsvm.report.inspection import numbers
 
 mpl.rcParams["svg.hashsalt"] = "pretrained"

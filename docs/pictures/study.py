@@ -10,6 +10,7 @@ from attsvm.data.docstrings import docstrings
 from attsvm.data.text import word_dataset
 from attsvm.report.study import write_study
 from attsvm.study import Settings, study
+from attsvm.study.verdict import claims
 
 HERE = Path(__file__).parent
 # Pixels: down to the end of the second text.
@@ -17,7 +18,7 @@ HEIGHT = 510
 
 result = study(word_dataset(docstrings()), Settings(train=60, steps=4000, shuffles=3))
 with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-    report = write_study(result, folder, "attsvm study")
+    report = write_study(result, claims(result), folder, "attsvm study")
     browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
     for scheme in ("light", "dark"):
         page = browser.new_page(viewport={"width": 1080, "height": 880}, color_scheme=scheme)

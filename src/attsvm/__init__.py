@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attsvm.core.lazy import TYPE_CHECKING, lazy_names
+from attsvm.platform.lazy import TYPE_CHECKING, lazy_names
 
 __version__ = "0.2.0"
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from attsvm import norms as norms
     from attsvm import plots as plots
     from attsvm import theory as theory
+    from attsvm.attention_classifier import AttentionClassifier as AttentionClassifier
     from attsvm.core.correlation import correlation as correlation
     from attsvm.core.problem import SelectionProblem as SelectionProblem
     from attsvm.core.status import Status as Status
@@ -36,13 +37,14 @@ if TYPE_CHECKING:
     from attsvm.theory.margin_report import MarginReport as MarginReport
     from attsvm.theory.margin_report import margin_report as margin_report
     from attsvm.training import train as train
-    from attsvm.training.path import regularization_path as regularization_path
-    from attsvm.training.trace import Trace as Trace
+    from attsvm.training.paths.path import regularization_path as regularization_path
+    from attsvm.training.run.trace import Trace as Trace
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
             "attsvm": ("functional", "norms", "plots", "theory"),
+            "attsvm.attention_classifier": ("AttentionClassifier",),
             "attsvm.core.correlation": ("correlation",),
             "attsvm.core.problem": ("SelectionProblem",),
             "attsvm.core.status": ("Status",),
@@ -64,8 +66,8 @@ else:
             "attsvm.theory.equivalence": ("svm_equivalent",),
             "attsvm.theory.margin_report": ("MarginReport", "margin_report"),
             "attsvm.training": ("train",),
-            "attsvm.training.path": ("regularization_path",),
-            "attsvm.training.trace": ("Trace",),
+            "attsvm.training.paths.path": ("regularization_path",),
+            "attsvm.training.run.trace": ("Trace",),
         },
     )
     __all__.append("__version__")

@@ -1,7 +1,7 @@
 """Compile every kernel now: ``python -m attsvm.compile``, once after an installation.
 
 Without it the first call that lacks machine code starts a process of low priority that does the same, see
-:mod:`attsvm.core.background`.
+:mod:`attsvm.platform.background`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
-from attsvm.core.background import MARK
-from attsvm.core.files import locked
-from attsvm.core.kernels import KERNELS, cache_folder, is_kept
+from attsvm.platform.background import MARK
+from attsvm.platform.files import locked
+from attsvm.platform.kernels import KERNELS, cache_folder, is_kept
 
 PACKAGE = Path(__file__).parent
 
@@ -41,7 +41,7 @@ def _compile_modules(modules: Sequence[str]) -> tuple[int, int]:
     """Compile the kernels of some modules, in their order: training comes last, since torch takes its time to load."""
     for module in modules:
         with suppress(ImportError):  # an extra that is not installed
-            import_module(module)
+            resolve_name(module)
     entries = [one for one in _entries() if one.py_func.__module__ in modules]
     missing = [one for one in entries if not is_kept(one)]
     for one in missing:

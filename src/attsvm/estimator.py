@@ -9,9 +9,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.types import AnyNorm, Shortfall
+from attsvm.platform.interop import to_numpy
 from attsvm.solvers.solving import solve
 
 

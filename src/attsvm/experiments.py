@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from attsvm.core.extras import extra_for
+from attsvm.platform.extras import extra_for
 
 with extra_for("attsvm.experiments"):
     from attsvm_paper import registry

@@ -17,8 +17,9 @@ from attsvm.core.norms.entrywise import Entrywise, Weighted
 from attsvm.core.norms.ky_fan import KyFan
 from attsvm.core.norms.mahalanobis import Mahalanobis
 from attsvm.core.norms.mixed import Mixed
-from attsvm.core.norms.norm import Norm, Smooth
+from attsvm.core.norms.norm import Norm
 from attsvm.core.norms.schatten import Schatten
+from attsvm.core.norms.smoothing import Smooth
 
 __all__ = [
     "Entrywise",

@@ -25,7 +25,7 @@ import pytest
 import attsvm
 from attsvm.cli import main
 from attsvm.cli.inspect import read_lines
-from attsvm.core.files import locked
+from attsvm.platform.files import locked
 from attsvm.study.files import FIGURE_NAMES
 
 SCRIPT = [sys.executable, "-c", "import sys; from attsvm.cli import main; sys.exit(main())"]
@@ -464,7 +464,7 @@ def test_a_second_ctrl_c_keeps_the_training_that_is_done(
 def test_a_reproduction_says_what_a_second_ctrl_c_leaves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = import_module("attsvm_paper.cli.reproduce")
+    place = import_module("attsvm_paper.cli.work")
     monkeypatch.setattr(place, "finish", interrupting(place.finish))
     assert main(["reproduce", "svm-rank", "--out", str(tmp_path)]) == 130
     assert "the same command continues there" in capsys.readouterr().err

@@ -16,12 +16,13 @@ import pytest
 
 from attsvm import ShardedProblem, solve
 from attsvm.cli import main
-from attsvm.core import cluster as dask_cluster
-from attsvm.core.cluster import ClusterLost
+from attsvm.platform import cluster as dask_cluster
+from attsvm.platform.cluster import ClusterLost
 from attsvm.solvers.working_sets import rounds
 from attsvm_paper import registry
 from attsvm_paper.engine.store import Store
 from problems import FAMILIES
+from tiny_experiment import EXPERIMENT
 
 TESTS = Path(__file__).parents[1]
 
@@ -97,7 +98,7 @@ def test_workers_come_and_go_in_a_solve_and_a_run_of_an_experiment(
     assert solution.objective == pytest.approx(answer.objective, rel=1e-9)
     assert solution.verify()
 
-    monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
+    monkeypatch.setitem(registry.FIGURES, "tiny", EXPERIMENT)
     settings = ["--set", "trials=20", "--set", "pause=0.01"]
     assert main(["reproduce", "tiny", "--out", str(tmp_path / "alone"), *settings]) == 0
     add, kills = Store.add, []

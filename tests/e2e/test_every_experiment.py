@@ -144,6 +144,7 @@ def test_every_experiment_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_any_cells_have_verdicts_and_a_figure(name: str) -> None:
     experiment, rows = registry.get(name), finished_run(name).rows
     fields = list(experiment.config.__dataclass_fields__)
@@ -211,6 +212,7 @@ def test_every_printed_number_is_compared_once_and_comes_from_the_ledger() -> No
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_a_figure_can_be_read(name: str, width: float) -> None:
     figure = drawing(name, width)
     assert figure.get_figwidth() == width

@@ -40,5 +40,5 @@ def test_the_pictures_of_readme_are_shown(browser, address: str, width: int) -> 
     # Without the address there are words in their places.
     tab.set_content(renderer.render(description()), wait_until="load")
     assert tab.evaluate("document.images.length") == 0
-    assert tab.get_by_text("Picture docs/pictures/digits.png of the source distribution").count() == 1
+    assert tab.get_by_text("Picture docs/pictures/bags.png of the source distribution").count() == 1
     tab.close()

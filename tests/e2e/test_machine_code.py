@@ -15,8 +15,8 @@ import pytest
 
 import attsvm
 from attsvm.cli import main
-from attsvm.core import kernels
 from attsvm.data.digits import digits
+from attsvm.platform import kernels
 from attsvm.study import Settings, study
 from attsvm_paper import registry
 from attsvm_paper.engine.compute import compute, cut, task_of
@@ -76,7 +76,7 @@ def test_experiments_and_studies_compile_first(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_inspections_compile_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    inspection = pytest.importorskip("attsvm.pretrained.inspection")
+    inspection = pytest.importorskip("attsvm.pretrained.inspection.inspection")
 
     class Seen(Exception):
         pass

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attsvm.cli import main
-from attsvm.pretrained.hidden import hidden_spans, hidden_states
+from attsvm.pretrained.heads.hidden import hidden_spans, hidden_states
 from pretrained_models import SENTENCES, minilm, minilm_path
 
 
@@ -57,7 +57,7 @@ def test_spans_are_the_words_of_the_hidden_states() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["texts.csv", "--text", "sentence"], "texts.csv needs --text and --label"),
+        (["texts.csv", "--text", "sentence"], "texts.csv needs --label with --text or with --bag"),
         (["texts.csv", "--text", "sentence", "--label", "other"], "a column 'other' was expected for --label"),
         (["digits", "--label", "half"], "--label can only be given with a table"),
         (["texts.csv", "--text", "sentence", "--label", "half", "--patch", "2"], "--patch can only be given with"),

@@ -13,6 +13,7 @@ from attsvm.data.dataset import Dataset
 from attsvm.data.digits import digits
 from attsvm.report.study import render, write_study
 from attsvm.study import Settings, study
+from attsvm.study.verdict import claims
 
 pytestmark = pytest.mark.slow  # the tests share a study of digits
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.slow  # the tests share a study of digits
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = study(digits(), Settings(train=30, steps=800, shuffles=1))
-    return write_study(result, tmp_path_factory.mktemp("digits"), "attsvm study digits --train 30")
+    return write_study(result, claims(result), tmp_path_factory.mktemp("digits"), "attsvm study digits --train 30")
 
 
 def test_the_page_needs_no_other_file_and_complains_of_nothing(page) -> None:
@@ -92,7 +93,7 @@ def test_names_from_a_file_are_text_and_not_markup(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     tokens = TokenData(rng.standard_normal((4, 2, 3)), rng.standard_normal((4, 2)), np.array([1.0, -1, 1, -1]))
     result = study(Dataset("<script>alert(1)</script>", tokens), Settings(steps=2), lambda stage, share: True)
-    text = render(result, "attsvm study '<b>'", {})
+    text = render(result, claims(result), "attsvm study '<b>'", {})
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     assert "<b>'" not in text

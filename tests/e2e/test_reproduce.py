@@ -19,9 +19,9 @@ from distributed import LocalCluster
 
 import attsvm
 from attsvm.cli import main
-from attsvm.core import cluster as dask_cluster
-from attsvm.core.cluster import quiet
-from attsvm.core.summary import counted
+from attsvm.platform import cluster as dask_cluster
+from attsvm.platform.cluster import quiet
+from attsvm.platform.summary import counted
 from attsvm_paper import registry
 from attsvm_paper.engine import workers
 from attsvm_paper.engine.runner import prepare, run
@@ -36,7 +36,8 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from attsvm_paper import registry
 from attsvm_paper.engine import runner
-registry.FIGURES["tiny"] = "tiny_experiment"
+from tiny_experiment import EXPERIMENT
+registry.FIGURES["tiny"] = EXPERIMENT
 runner.SHARD_SECONDS = 0.15
 from attsvm.cli import main
 sys.exit(main())
@@ -46,7 +47,7 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
+    monkeypatch.setitem(registry.FIGURES, "tiny", EXPERIMENT)
 
 
 @pytest.mark.slow
@@ -183,7 +184,7 @@ def test_a_cluster_that_goes_away_or_is_of_another_version_is_one_sentence(
         assert "9.9 was expected" in one_sentence(capsys.readouterr())
         monkeypatch.undo()
         monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 2.0)
-        monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
+        monkeypatch.setitem(registry.FIGURES, "tiny", EXPERIMENT)
         add = Store.add
 
         def add_and_close(*arguments) -> None:
@@ -201,7 +202,7 @@ def test_a_cluster_that_goes_away_or_is_of_another_version_is_one_sentence(
 def test_a_cluster_that_loses_its_workers_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(registry.FIGURES, "tiny", "tiny_experiment")
+    monkeypatch.setitem(registry.FIGURES, "tiny", EXPERIMENT)
     monkeypatch.setattr(dask_cluster, "ALONE_SECONDS", 1.0)
     with quiet(), LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
         arguments = ["reproduce", "tiny", "--out", str(tmp_path), "--scheduler", cluster.scheduler_address]
@@ -318,12 +319,9 @@ def test_readings_are_searched_printed_and_shown(
     assert f">3, {counted(agreeing, 'agrees', 'agree')}</td>" in page
 
 
+@pytest.mark.slow
 def test_another_experiment_joins_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("tiny", "again"):
-        monkeypatch.setitem(registry.FIGURES, module, "tiny_experiment")
-    other = replace(EXPERIMENT, name="again")
-    get = registry.get
-    monkeypatch.setattr(registry, "get", lambda name: other if name == "again" else get(name))
+    monkeypatch.setitem(registry.FIGURES, "again", replace(EXPERIMENT, name="again"))
     for name in ("again", "tiny"):
         assert main(["reproduce", name, "--out", str(tmp_path)]) == 0
     content = json.loads((tmp_path / "verdicts.json").read_text(encoding="utf-8"))

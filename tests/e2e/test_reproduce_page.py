@@ -39,7 +39,7 @@ def runs() -> list[FinishedRun]:
 @pytest.fixture(scope="module")
 def report(runs: list[FinishedRun], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(registry.BEYOND, "other", "tiny_experiment")
+        patch.setitem(registry.BEYOND, "other", runs[1].experiment)
         yield write_reproduction(runs, tmp_path_factory.mktemp("out"), "attsvm reproduce '<b>'", ["late"])
 
 

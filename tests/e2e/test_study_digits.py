@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from attsvm.core.threads import one_thread
 from attsvm.data.digits import digits
+from attsvm.platform.threads import one_thread
 from attsvm.study import Settings
 from attsvm.study.results import Run, Setup
 from attsvm.study.run import prepare, train_and_compare, train_in
 from attsvm.study.watch import Watch
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.slow  # the tests share two trainings of digits
 
@@ -50,6 +55,21 @@ def test_every_solution_is_certified(runs: dict[str, Run], name: str) -> None:
         assert solution.status.name == "OPTIMAL"
         assert solution.gap <= 1e-9
         assert solution.problem.margins(solution.W)[solution.problem.rejected].min() >= 1 - 1e-9
+
+
+def test_the_page_says_where_the_controls_end(runs: dict[str, Run]) -> None:
+    """At five times these steps the correlations differ by some hundredths."""
+    page = " ".join((ROOT / "docs" / "study.md").read_text(encoding="utf-8").split())
+    ((other, other_kq, end, shuffled),) = re.findall(
+        r"ends at ([\d.]+) and ([\d.]+)\. The mean difference .* ends at ([\d.]+)\. "
+        r"The SVM of shuffled selections stays at (\d)\.",
+        page,
+    )
+    assert runs["W"].curves["nuclear"][-1] == pytest.approx(float(other), abs=0.02)
+    assert runs["KQ"].curves["frobenius"][-1] == pytest.approx(float(other_kq), abs=0.03)
+    finals = {control.key: control.final for control in runs["W"].controls}
+    assert finals["hebbian"] == pytest.approx(float(end), abs=0.06)
+    assert finals["shuffled"] == pytest.approx(float(shuffled), abs=0.1)
 
 
 def test_attention_ends_on_one_patch_an_image(runs: dict[str, Run]) -> None:

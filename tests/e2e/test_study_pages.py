@@ -16,6 +16,7 @@ from attsvm.report.page import environment
 from attsvm.report.study import write_numbers, write_study
 from attsvm.study import Settings, study
 from attsvm.study.comparison import compare, read_record
+from attsvm.study.verdict import claims
 
 pytestmark = pytest.mark.slow  # the tests share two studies and their comparison
 
@@ -36,7 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, steps in (("short", 40), ("long", 120)):
         settings = Settings(train=24, steps=steps, max_steps=steps, shuffles=0, time_limit=2.0)
         write = write_study if name == "long" else write_numbers  # of the short one no page is opened
-        write(study(data, settings), folder / name, f"attsvm study told.csv --steps {steps}")
+        result = study(data, settings)
+        write(result, claims(result), folder / name, f"attsvm study told.csv --steps {steps}")
     comparison = compare(read_record(folder / "short"), read_record(folder / "long"))
     write_comparison(comparison, folder / "compared", "attsvm compare short long")
     return folder

@@ -1,5 +1,7 @@
 """Figures 2 and 5: who is global, local or unfinished, and how slack the published B.1 is."""
 
+import pytest
+
 from attsvm_paper.figures import convergence_types
 from attsvm_paper.figures.convergence_types import STOP_STEP, Config
 from attsvm_paper.judging.statistics import wilson_interval
@@ -9,6 +11,7 @@ TRIALS = 40
 NUMERICS = ("published", "exact")
 
 
+@pytest.mark.slow
 def test_exact_training_ends_at_locally_optimal_selections():
     rows = run("convergence-types", Config(2, trials=TRIALS), Config(20, steps=2000, trials=TRIALS))
     verdicts = check_report("convergence-types", rows)
@@ -21,6 +24,7 @@ def test_exact_training_ends_at_locally_optimal_selections():
     assert strict.high < slack.low
 
 
+@pytest.mark.slow
 def test_unfinished_runs_are_the_published_not_local_ones():
     rows = run("convergence-types", Config(2, "W", "published", steps=STOP_STEP, trials=2 * TRIALS))
     verdicts = check_report("convergence-types", rows)

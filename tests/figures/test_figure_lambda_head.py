@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attsvm_paper.figures import lambda_head
+from attsvm_paper.figures import lambda_verdicts
 from attsvm_paper.figures.lambda_head import Config, best_attention, constrained, instance
 from attsvm_paper.figures.lambda_verdicts import EDGE, count_points, passes
 from figure_trials import check_report, run
@@ -27,7 +27,7 @@ def test_training_keeps_what_lemma_6_says():
     for lam in (1.0, 1.4):
         cell = [row for row in trained if row["lam"] == lam]
         assert np.mean([row["count"] for row in cell if passes(row, EDGE)]) > np.mean([row["count"] for row in cell])
-    tests = {test.reading: test for test in lambda_head.joint(rows) if test.figure == "Fig. 9a"}
+    tests = {test.reading: test for test in lambda_verdicts.joint(rows) if test.figure == "Fig. 9a"}
     assert len(tests) == 2
     assert len(count_points(trained, 1e-8)) == 3
 

@@ -1,9 +1,12 @@
 """Mirror descent: each potential ends closest to the SVM of its own norm."""
 
+import pytest
+
 from attsvm_paper.figures.mirror_descent import EXPONENTS, Config
 from figure_trials import check_report, run
 
 
+@pytest.mark.slow
 def test_each_potential_chooses_its_norm():
     verdicts = check_report(
         "mirror-descent", run("mirror-descent", *(Config(p, steps=3000, trials=8) for p in EXPONENTS))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from attsvm_paper.figures import multi_token
+from attsvm_paper.figures import multi_token_verdicts
 from attsvm_paper.figures.multi_token import Config
 from attsvm_paper.judging.statistics import wilson_interval
 from figure_trials import check_report, run
@@ -16,7 +16,7 @@ def test_accepted_draws_follow_the_svm_equivalent():
         assert (
             verdicts[f"1 - correlation with the {what}, d=4, iteration 2000, published numerics"].verdict != "differs"
         )
-    (test,) = (one for one in multi_token.joint(rows) if one.figure == "Fig. 8")
+    (test,) = (one for one in multi_token_verdicts.joint(rows) if one.figure == "Fig. 8")
     assert test.verdict != "differs"
     accepted_rows = [row for row in rows if row["state"] == "accepted"]
     assert all(row["equivalent"][-1] <= row["mm"][-1] + 1e-9 for row in accepted_rows)

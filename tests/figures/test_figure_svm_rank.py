@@ -10,6 +10,7 @@ from figure_trials import check_report, run
 COUNTS = ("ranks counted as published", "certified ranks of feasible instances")
 
 
+@pytest.mark.slow
 def test_published_count_and_certified_rank():
     rows = run("svm-rank", Config(15, 5, 15, trials=6), Config(15, 5, 3, trials=6))
     verdicts = check_report("svm-rank", rows)

@@ -69,6 +69,7 @@ def test_causal_queries_see_the_tokens_before_them_only(monkeypatch):
     assert masks[False] is None or np.asarray(masks[False]).all()
 
 
+@pytest.mark.slow
 def test_next_tokens_have_a_finite_part_on_cycles_only():
     size = {"d": 6, "n": 48, "T": 4, "vocabulary": 4, "steps": 1200, "trials": 5}
     rows = run("sequences", *(sequences.Config(setting, **size) for setting in ("acyclic", "cyclic")))

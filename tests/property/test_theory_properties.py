@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -13,9 +14,9 @@ from attsvm import TokenData, theory, train
 from attsvm.core.norms import FROBENIUS
 from attsvm.data.synthetic import random_data
 from attsvm.theory.conditions import initial_gradient
-from attsvm.training.balls import ball_of
-from attsvm.training.objective import Objective
-from attsvm.training.path import _Sphere
+from attsvm.training.paths.balls import ball_of
+from attsvm.training.paths.path import _Sphere
+from attsvm.training.risk.objective import Objective
 
 seeds = st.integers(0, 10_000)
 sizes = st.tuples(st.integers(1, 4), st.integers(2, 5), st.integers(2, 6))
@@ -119,6 +120,7 @@ def test_no_finite_matrix_is_stationary_where_the_norm_must_diverge(seed: int, s
 
 @given(st.integers(0, 300))
 @settings(max_examples=8)
+@pytest.mark.slow
 def test_a_certified_bound_is_kept_by_descent(seed: int) -> None:
     """One dimension: many sequences pull either way, and the risk rises at both ends."""
     rng = np.random.default_rng(seed)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from attsvm import TokenData, train
 from attsvm.data.synthetic import random_data
 from attsvm.training import OPTIMIZERS
-from attsvm.training.compiled import W_RULES
-from attsvm.training.steepest import MirrorDescent
+from attsvm.training.optimisers.steepest import MirrorDescent
+from attsvm.training.run.compiled import W_RULES
 
 sizes = {
     "n": st.integers(1, 4),
@@ -105,6 +105,7 @@ def test_the_compiled_loop_equals_the_tensor_loop(n, T, d, seed, parameterizatio
 
 @quick
 @given(n=sizes["n"], d=sizes["d"], seed=sizes["seed"], backend=sizes["backend"])
+@pytest.mark.slow
 def test_one_token_never_moves(n, d, seed, backend):
     data, v = random_data(None, n, 1, d, seed=seed)
     for optimizer, entry in OPTIMIZERS.items():

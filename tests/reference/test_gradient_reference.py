@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from attsvm.data.synthetic import random_data
-from attsvm.training.compiled import LOSS_CODES, advance_W
-from attsvm.training.objective import Objective
+from attsvm.training.risk.objective import Objective
+from attsvm.training.run.compiled import LOSS_CODES, advance_W
 
 N, T, D = 2, 4, 3
 EPS = np.finfo(float).eps

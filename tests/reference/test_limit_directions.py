@@ -17,8 +17,8 @@ import pytest
 
 from attsvm import SelectionProblem, correlation, solve, train
 from attsvm.data.synthetic import random_data
-from attsvm.training.descent import NormalizedGD
-from attsvm.training.steepest import MirrorDescent, SignDescent, SpectralDescent
+from attsvm.training.optimisers.descent import NormalizedGD
+from attsvm.training.optimisers.steepest import MirrorDescent, SignDescent, SpectralDescent
 
 SEEDS, N, T, D = 20, 6, 8, 10
 DATA, V = random_data(SEEDS, N, T, D, gap=0.1, seed=0)
@@ -94,6 +94,7 @@ def solutions(trace, norm="frobenius"):
     ids=lambda value: getattr(value, "name", str(value)),
 )
 @pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+@pytest.mark.slow
 def test_each_optimiser_maximises_the_margin_in_its_norm(optimizer, norm, steps):
     trace = train(DATA, V, optimizer=optimizer, steps=steps, record_every=[steps // 4])
     missing, margin = shortfall(trace, norm)

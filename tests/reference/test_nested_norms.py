@@ -118,6 +118,7 @@ def options(kind: str, d: int) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NESTED)
+@pytest.mark.slow
 def test_answers_agree_with_clarabel(name: str) -> None:
     make, model = NESTED[name]
     problem, W = planted(6, 5, 4), cp.Variable((4, 4))
@@ -161,6 +162,7 @@ def test_a_dual_norm_that_is_cut_short_is_a_bound(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", [norms.KyFan(2), norms.KyFan(3), norms.Schatten(3)], ids=lambda norm: norm.name)
+@pytest.mark.slow
 def test_norms_of_singular_values_at_a_thousand_entries(norm: Norm) -> None:
     assert "hessian" not in vars(norm.smoothing(np.eye(3), 1e-3))
     problem, tol = planted(60, 16, 32), 1e-6

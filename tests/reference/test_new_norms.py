@@ -258,6 +258,7 @@ def test_smoothing_has_the_derivatives_it_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
+@pytest.mark.slow
 def test_every_family_is_certified(name: str) -> None:
     failures = []
     for family in FAMILIES if EVERY[name].dual is not None else FEW:
@@ -278,6 +279,7 @@ def test_every_family_is_certified(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_answers_agree_with_clarabel(name: str) -> None:
     """Hard and soft margins, both losses, a prior, ties."""
     case = CASES[name]

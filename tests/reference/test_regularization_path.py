@@ -17,9 +17,9 @@ from attsvm import SelectionProblem, TokenData, correlation, solve
 from attsvm.core.norms import get_norm
 from attsvm.data.synthetic import random_data
 from attsvm.solution.solution_set import SLACK, distance_to_solutions
-from attsvm.training.balls import ball_of
-from attsvm.training.objective import Objective
-from attsvm.training.path import _Sphere, regularization_path
+from attsvm.training.paths.balls import ball_of
+from attsvm.training.paths.path import _Sphere, regularization_path
+from attsvm.training.risk.objective import Objective
 
 TRIALS, N, T, D = 2, 3, 4, 4
 DATA, V = random_data(TRIALS, N, T, D, gap=0.1, seed=4)
@@ -54,6 +54,7 @@ def svm(trial, selected, norm="frobenius"):
 @pytest.mark.parametrize(
     "norm", [pytest.param(norm, marks=pytest.mark.slow) if norm in ("max", 1) else norm for norm in NORMS], ids=str
 )
+@pytest.mark.slow
 def test_the_global_path_goes_to_the_optimal_tokens_in_every_norm(norm):
     data, v, scores, selected = DATA[:1], V[:1], SCORES[0], SCORES[0].argmax(-1)
     path = regularization_path(data, v, RADII, norm=norm)
@@ -165,6 +166,7 @@ def test_the_cone_is_the_paper_s():
     assert set(verdicts) == {True, False}
 
 
+@pytest.mark.slow
 def test_local_paths_stay_in_their_cones_and_go_to_their_own_solutions():
     """In the cone a low token is ahead of all high ones by epsilon R: they add e^(-epsilon R) to the bound, e^-15."""
     data, v = random_data(None, 3, 4, 5, gap=0.1, seed=6)
@@ -193,6 +195,7 @@ def test_a_local_path_finds_its_own_start():
 
 
 @pytest.mark.parametrize("norm", ["nuclear", 3])
+@pytest.mark.slow
 def test_local_paths_exist_in_other_norms(norm):
     """Theorem 10: from inside the cone the path keeps its tokens and its margin grows to the best possible."""
     data, v = random_data(None, 3, 4, 5, gap=0.1, seed=6)

@@ -21,6 +21,7 @@ from attsvm.proofs.certified import certify
 from attsvm.proofs.decision import contradiction, decidable
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.infeasible import differences
+from attsvm.proofs.program import Program
 from exact import dual_norm_above, upper_bound
 from exact import norm_above as exact_norm_above
 from problems import FAMILIES, NAMED
@@ -82,7 +83,7 @@ def test_the_near_duplicate_of_the_report() -> None:
     dual = np.zeros((2, 3))
     dual[0, 1:] = float.fromhex("0x1.535bfa811a1d4p+84"), float.fromhex("0x1.476c628ce3063p+44")
     dual[1, 2] = float.fromhex("0x1.3035d0b3e9af5p+38")
-    assert certify(problem, get_norm("frobenius"), W, dual).gap > 1e-6
+    assert certify(Program(problem, get_norm("frobenius")), W, dual).gap > 1e-6
 
 
 # --- ties ---

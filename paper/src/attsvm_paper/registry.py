@@ -1,49 +1,53 @@
-"""The experiments by name; a name is listed once its module exists."""
+"""The experiments by name, and those in a file of one's own.
+
+``registry.toml`` holds what is listed of each; the modules of an experiment are imported when it is asked for.
+"""
 
 from __future__ import annotations
 
 import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from importlib.resources import files
+from typing import Any
 
-from attsvm_paper.engine.experiment import Experiment
+from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm_paper.engine.own_file import is_file, read_experiment
 
-FIGURES: dict[str, str] = {
-    "gd-paths": "attsvm_paper.figures.gd_paths",
-    "convergence-types": "attsvm_paper.figures.convergence_types",
-    "global-probability": "attsvm_paper.figures.global_probability",
-    "svm-rank": "attsvm_paper.figures.svm_rank",
-    "local-convergence": "attsvm_paper.figures.local_convergence",
-    "multi-token": "attsvm_paper.figures.multi_token",
-    "lambda-head": "attsvm_paper.figures.lambda_head",
-    "rank-budget": "attsvm_paper.figures.rank_budget",
-    "prompt-attention": "attsvm_paper.figures.prompt_attention",
-    "mirror-descent": "attsvm_paper.figures.mirror_descent",
-}
-"""The published figures, in the order of the report: name on the command line, module."""
 
-BEYOND: dict[str, str] = {
-    "phase-diagram": "attsvm_paper.beyond.phase_diagram",
-    "rank-law": "attsvm_paper.beyond.rank_law",
-    "convergence-rates": "attsvm_paper.beyond.convergence_rates",
-    "optimiser-geometry": "attsvm_paper.beyond.optimiser_geometry",
-    "atlas": "attsvm_paper.beyond.atlas",
-    "basins": "attsvm_paper.beyond.basins",
-    "overparameterisation": "attsvm_paper.beyond.overparameterisation",
-    "sparse-selectors": "attsvm_paper.beyond.sparse_selectors",
-    "joint-training": "attsvm_paper.beyond.joint_training",
-    "sequences": "attsvm_paper.beyond.sequences",
-    "layers": "attsvm_paper.beyond.layers",
-    "token-similarity": "attsvm_paper.beyond.token_similarity",
-    "regularisation": "attsvm_paper.beyond.regularisation",
-    "weight-decay": "attsvm_paper.beyond.weight_decay",
-    "query-temperature": "attsvm_paper.beyond.query_temperature",
-    "factor-flow": "attsvm_paper.beyond.factor_flow",
-    "adaptive-steps": "attsvm_paper.beyond.adaptive_steps",
-    "benign-overfitting": "attsvm_paper.beyond.benign_overfitting",
-    "parameter-margin": "attsvm_paper.beyond.parameter_margin",
-    "trained-embeddings": "attsvm_paper.beyond.trained_embeddings",
-    "grokking": "attsvm_paper.beyond.grokking",
-}
+@dataclass(frozen=True)
+class Listing:
+    """What is known of an experiment that is not imported; the attributes of :class:`Experiment`, and its modules."""
+
+    name: str
+    title: str
+    source: str
+    claim: str
+    minutes: Mapping[Effort, float]
+    instance: tuple[str, ...]
+    batch: int
+    modules: tuple[str, ...]
+
+
+_TABLE = tomllib.loads(files("attsvm_paper").joinpath("registry.toml").read_text(encoding="utf-8"))
+
+
+def _listings(room: str) -> dict[str, Listing | Experiment]:
+    listings: dict[str, Listing | Experiment] = {}
+    for name, entry in _TABLE[room].items():
+        stems = entry.pop("modules", [name.replace("-", "_")])
+        modules = tuple(f"{__package__}.{room}.{stem}" for stem in stems)
+        listings[name] = Listing(name, instance=tuple(entry.pop("instance")), modules=modules, **entry)
+    return listings
+
+
+FIGURES = _listings("figures")
+"""The published figures, in the order of the report."""
+
+BEYOND = _listings("beyond")
 """Experiments without a published counterpart."""
 
 
@@ -55,14 +59,38 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Experiment:
     """Import an experiment.
 
+    Parameters
+    ----------
+    name : str
+        A name of the list, or the path of a file that defines an ``EXPERIMENT``, such as ``./own.py``.
+
     Raises
     ------
     ValueError
-        If there is no such experiment; the message suggests the closest names.
+        If there is no such experiment; the message suggests the closest names. If the file has none that can run.
+    OSError
+        If the file cannot be read.
     """
-    modules = FIGURES | BEYOND
-    if name not in modules:
-        close = difflib.get_close_matches(name, modules, n=3, cutoff=0.5)
-        suggestion = " or ".join(close) if close else "a name of `attsvm list`"
+    listings = FIGURES | BEYOND
+    if is_file(name):
+        experiment = read_experiment(name)
+        if experiment.name in listings:
+            raise ValueError(f"{name} calls its experiment {experiment.name!r}, as attsvm does; another was expected.")
+        return experiment
+    if name not in listings:
+        close = difflib.get_close_matches(name, listings, n=3, cutoff=0.5)
+        suggestion = " or ".join(close) if close else "a name of `attsvm list`, or a file such as ./own.py,"
         raise ValueError(f"{name!r} is no experiment; {suggestion} was expected.")
-    return import_module(modules[name]).EXPERIMENT
+    listing = listings[name]
+    return listing if isinstance(listing, Experiment) else _of_modules(name)
+
+
+@cache
+def _of_modules(name: str) -> Experiment:
+    """Collect the parts of an experiment, each from the first of its modules that has it."""
+    entry = dict(vars((FIGURES | BEYOND)[name]))
+    parts: dict[str, Any] = {}
+    for module in reversed(entry.pop("modules")):
+        parts |= vars(import_module(module))
+    names = ("sweep", "trials", "figure", "verdicts", "joint", "readings")
+    return Experiment(config=parts["Config"], **{part: parts.get(part) for part in names}, **entry)

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ImportError as error:
         import sys
 
-        from attsvm.core.extras import missing_extra
+        from attsvm.platform.extras import missing_extra
 
         sentence = missing_extra("this command", error)
         if sentence is None:

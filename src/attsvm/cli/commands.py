@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from attsvm import __version__
 from attsvm.cli.console import BadInput, Exit, discard, prepare_stream, refuse
-from attsvm.core.environment import check_threads, read_moment
+from attsvm.platform.environment import check_threads, read_moment
 
 app = App(
     name="attsvm",

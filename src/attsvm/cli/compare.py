@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from attsvm.cli.console import BadInput, Exit, check_writable, refusing
-from attsvm.core.files import locked
+from attsvm.platform.files import locked
 from attsvm.study.comparison import compare as compared
 from attsvm.study.comparison import read_record
 

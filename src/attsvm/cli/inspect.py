@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
-from attsvm.core.files import locked
-from attsvm.core.summary import counted
+from attsvm.platform.files import locked
+from attsvm.platform.summary import counted
 
 if TYPE_CHECKING:
-    from attsvm.pretrained.media import MediaKind
+    from attsvm.pretrained.heads.media import MediaKind
 
 
 # Folder of finished heads in the report's directory, while others are unfinished.
@@ -79,10 +79,10 @@ def inspect(
         numbers = None if layers is None else read_layers(layers)
     check_writable(out, directory=True)
     try:
-        from attsvm.core.extras import MissingExtra
-        from attsvm.pretrained.inspection import inspect_model
-        from attsvm.pretrained.loading import load
-        from attsvm.pretrained.media import read_media
+        from attsvm.platform.extras import MissingExtra
+        from attsvm.pretrained.heads.loading import load
+        from attsvm.pretrained.heads.media import read_media
+        from attsvm.pretrained.inspection.inspection import inspect_model
 
         with refusing():
             network, tokenizer = load(model, reads, dtype=dtype, device=device)
@@ -104,7 +104,7 @@ def inspect(
         inspection = inspect_model(network, tokenizer, lines, progress=progress, **options)
         is_stopped = progress.interrupted
         progress("Writing the pages", 1.0)
-        from attsvm.pretrained import unfinished
+        from attsvm.pretrained.inspection import unfinished
         from attsvm.report.inspection import headline, write_inspection
 
         page = write_inspection(inspection, out, shlex.join(["attsvm", *sys.argv[1:]]))

@@ -14,12 +14,12 @@ from cyclopts import Parameter
 from attsvm import __version__
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
 from attsvm.cli.solve_folder import CODES, Folder, check_npz, solve_folder
-from attsvm.core.files import check_apart
 from attsvm.core.norms import get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
-from attsvm.core.summary import counted
 from attsvm.data.npz import as_mask, read_arrays, write_arrays
+from attsvm.platform.files import check_apart
+from attsvm.platform.summary import counted
 from attsvm.proofs import Proof
 from attsvm.proofs.words import norm_words
 from attsvm.solution.regularised import RegularisedSolution

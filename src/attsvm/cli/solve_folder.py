@@ -12,13 +12,13 @@ import numpy as np
 
 from attsvm import __version__
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing, tell
-from attsvm.core.cluster import ClusterLost
-from attsvm.core.files import check_apart
 from attsvm.core.norms import get_norm
 from attsvm.core.status import Status
-from attsvm.core.summary import counted
 from attsvm.data.npz import read_arrays, write_arrays
 from attsvm.data.shards import ShardedProblem
+from attsvm.platform.cluster import ClusterLost
+from attsvm.platform.files import check_apart
+from attsvm.platform.summary import counted
 from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.solving import solve as solve_problem
 from attsvm.solvers.working_sets.solution import ShardedSolution, first_names

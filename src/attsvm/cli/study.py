@@ -8,15 +8,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
-from attsvm.core.files import locked, take_up
-from attsvm.core.threads import one_thread
 from attsvm.data.dataset import Dataset
 from attsvm.data.npz import read_dataset
 from attsvm.data.table import TABLES
+from attsvm.platform.files import locked, take_up
+from attsvm.platform.threads import one_thread
 from attsvm.study.files import NUMBERS, PAGE, file_in_the_way
 from attsvm.study.results import Settings, Study
+
+if TYPE_CHECKING:
+    from attsvm.study.verdict import TheoryClaim
 
 DEFAULT = Path("attsvm-study")
 DIGITS = {"classes": "3-8", "query": "mean", "patch": 5, "positions": "place"}
@@ -43,6 +47,7 @@ def study(
     text: str | None = None,
     label: str | None = None,
     model: str | None = None,
+    bag: str | None = None,
 ) -> int:
     """Train attention on a data set and compare it with the SVM of the tokens it selects.
 
@@ -51,9 +56,10 @@ def study(
     Parameters
     ----------
     data
-        "digits" (scikit-learn's 8x8 images, cut into 2x2-pixel patches); a .npz file with tokens (n, T, d), queries
+        "bags" (sequences of scikit-learn's digits of which one decides); "patches", also "digits" (the same 8x8 images,
+        cut into 2x2-pixel patches); a .npz file with tokens (n, T, d), queries
         (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T) and head (d,); or a .csv or .tsv file of labelled
-        texts.
+        texts, or of instances in labelled bags.
     out
         The directory to write, which must not contain a study. By default attsvm-study, or attsvm-study-2 and so on if
         it exists: studies are neither lost nor mixed.
@@ -85,12 +91,15 @@ def study(
     text
         Texts only, required: the name of the column of texts.
     label
-        Texts only, required: the name of the column of labels, which has two values.
+        Texts and bags only, required: the name of the column of labels, which has two values.
     model
         Texts only: folder or hub name of a transformers model whose last hidden states are the tokens. By default words
         are tokens, with vectors fitted on the file.
+    bag
+        Tables of instances, one per row: the name of the column that names the bag of each. Other columns of numbers
+        are features.
     """
-    columns = {"text": text, "label": label, "model": model}
+    columns = {"text": text, "label": label, "model": model, "bag": bag}
     options = {"classes": classes, "query": query, "patch": patch, "positions": positions}
     with refusing():
         settings = Settings(train, steps, lr, seed, shuffles, time_limit, max_steps)
@@ -101,28 +110,30 @@ def study(
         # Before training: Ctrl-C during a later import would prevent writing the result.
         from attsvm.report.study import write_numbers, write_study
         from attsvm.study.run import prepare, run
+        from attsvm.study.verdict import claims
 
         setup = prepare(dataset, settings)
     command = shlex.join(["attsvm", *sys.argv[1:]])
     with _locked_directory(out, overwrite) as directory, Progress() as progress:
         result = run(setup, settings, progress)
         is_stopped = progress.interrupted
+        assertions = claims(result)
         try:
             progress("Drawing the report", 1.0)
             with one_thread():
-                page = write_study(result, directory, command)
+                page = write_study(result, assertions, directory, command)
         except OSError as error:  # such as a full disk: the results are at least on the terminal
-            _say(result)
+            _say(result, assertions)
             with refusing():
                 raise error from None
         except KeyboardInterrupt:  # a second Ctrl-C gives up the pictures and keeps the numbers
             try:
-                numbers = write_numbers(result, directory, command)
+                numbers = write_numbers(result, assertions, directory, command)
             finally:
-                _say(result)
+                _say(result, assertions)
             print(f"Numbers: {numbers}")
             return Exit.INTERRUPTED
-    _say(result)
+    _say(result, assertions)
     print(f"Report: {page}")
     return Exit.INTERRUPTED if is_stopped else Exit.DONE
 
@@ -163,12 +174,19 @@ def _read_data(data: str, options: dict[str, str | int], columns: dict[str, str 
     flags = [f"--{name}" for name, value in columns.items() if value is not None]
     if flags:
         raise BadInput(f"{' and '.join(flags)} can only be given with a table; a .csv or .tsv file was expected.")
-    if data == "digits":
+    if data in ("digits", "patches"):
         from attsvm.data.digits import digits
 
         return digits(**options)  # type: ignore[arg-type]
+    if data == "bags":
+        from attsvm.data.digits import bags_of_digits
+
+        _refuse_foreign(options)
+        return bags_of_digits()
     if Path(data).suffix != ".npz":
-        raise BadInput(f"{data!r} is no data set; 'digits' or the path of a .npz, .csv or .tsv file was expected.")
+        raise BadInput(
+            f"{data!r} is no data set; 'bags', 'patches' or the path of a .npz, .csv or .tsv file was expected."
+        )
     _refuse_foreign(options)
     return read_dataset(data)
 
@@ -180,7 +198,36 @@ def _refuse_foreign(options: dict[str, str | int]) -> None:
 
 
 def _read_table(
-    data: str, classes: str | None, train: int | None, text: str | None, label: str | None, model: str | None
+    data: str,
+    classes: str | None,
+    train: int | None,
+    text: str | None,
+    label: str | None,
+    model: str | None,
+    bag: str | None,
+) -> Dataset:
+    if label is None or (text is None) == (bag is None) or (bag is not None and model is not None):
+        raise BadInput(
+            f"{data} needs --label with --text or with --bag; the names of its columns of labels and of texts, or of "
+            "bags of instances, were expected."
+        )
+    pair = None
+    if classes is not None:
+        first, comma, second = classes.partition(",")
+        if not comma or "," in second:
+            raise BadInput(
+                f"--classes is {classes!r}; two labels with a comma between, such as good,bad, were expected."
+            )
+        pair = first.strip(), second.strip()
+    if bag is not None:
+        from attsvm.data.bag_table import read_bag_table
+
+        return read_bag_table(data, bag, label, pair)
+    return _read_texts(data, str(text), label, pair, train, model)
+
+
+def _read_texts(
+    data: str, text: str, label: str, pair: tuple[str, str] | None, train: int | None, model: str | None
 ) -> Dataset:
     from attsvm.data.table import read_texts
     from attsvm.data.text import (
@@ -193,25 +240,15 @@ def _read_table(
         word_dataset,
     )
 
-    if text is None or label is None:
-        raise BadInput(f"{data} needs --text and --label; the names of its columns of texts and labels were expected.")
-    pair = None
-    if classes is not None:
-        first, comma, second = classes.partition(",")
-        if not comma or "," in second:
-            raise BadInput(
-                f"--classes is {classes!r}; two labels with a comma between, such as good,bad, were expected."
-            )
-        pair = first.strip(), second.strip()
     texts = read_texts(data, text, label, pair)
     most = MOST_ROWS if train is None else max(MOST_ROWS, 2 * train)
     if model is None:
         return word_dataset(texts, most=most)
-    from attsvm.core.extras import MissingExtra
+    from attsvm.platform.extras import MissingExtra
 
     try:
-        from attsvm.pretrained.hidden import hidden_spans, hidden_states
-        from attsvm.pretrained.loading import load
+        from attsvm.pretrained.heads.hidden import hidden_spans, hidden_states
+        from attsvm.pretrained.heads.loading import load
 
         transformer, tokenizer = load(model)
         if train is None:
@@ -231,16 +268,17 @@ def _read_table(
     return from_vectors(texts, reduced, (note,), spans)
 
 
-def _say(result: Study) -> None:
+def _say(result: Study, assertions: list[TheoryClaim]) -> None:
     from attsvm.study.headline import cautions, headline
-    from attsvm.study.verdict import claims
 
-    print(headline(result))
+    print(headline(result, assertions))
     if not result.complete:
         print("  ! Stopped early; what follows rests on the stages done by then.")
     for caution in cautions(result):
         print(f"  ! {caution}")
-    for claim in claims(result):
+    if result.bags is not None:
+        print(f"  {result.bags.guarantee}")
+    for claim in assertions:
         print(f"  {MARKS[claim.holds]} {claim.sentence}")
         if claim.remedy:
             print(f"      {claim.remedy}")

@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from attsvm.core.error_free import UNIT
+from attsvm.core.one_hot import OneHot
 from attsvm.core.problem import SelectionProblem
 
 # Distance from zero or one up to which inner products of unit vectors count as zero or one: the rounding of an
@@ -27,6 +28,9 @@ ROUNDING = 128 * UNIT
 # Number of queries compared first: random queries are recognised as not orthogonal at almost no cost.
 FIRST_QUERIES = 8
 
+# Rows of an array, or one-hot.
+Vectors = np.ndarray | OneHot
+
 
 @dataclass(frozen=True, eq=False)
 class Columns:
@@ -34,9 +38,9 @@ class Columns:
 
     Attributes
     ----------
-    tokens : ndarray, shape (T, d)
+    tokens : ndarray or OneHot, shape (T, d)
         Orthonormal rows E.
-    directions : ndarray, shape (G, dz)
+    directions : ndarray or OneHot, shape (G, dz)
         Orthonormal rows U.
     group : ndarray of int, shape (n,)
         The column of each query; queries with no constraint get column 0.
@@ -49,13 +53,11 @@ class Columns:
         Required difference between a preferred token and the others; zero elsewhere.
     tied : ndarray of bool, shape (G,)
         Whether the preferred tokens of a column tie.
-    is_one_hot : bool
-        Whether E and U have one entry per row.
     """
 
     problem: SelectionProblem
-    tokens: np.ndarray
-    directions: np.ndarray
+    tokens: Vectors
+    directions: Vectors
     group: np.ndarray
     length: np.ndarray
     rows: np.ndarray
@@ -63,23 +65,24 @@ class Columns:
     others: np.ndarray
     demand: np.ndarray
     tied: np.ndarray
-    is_one_hot: bool
 
     @classmethod
     def of(cls, problem: SelectionProblem) -> Columns | None:
         """Find the columns of a problem; None if it does not separate."""
         asking = np.flatnonzero(problem.constrained.any(axis=1))
-        if not len(asking) or not _may_be_orthogonal(problem.queries[asking[:FIRST_QUERIES]]):
+        contexts = problem.one_hot_queries
+        if not len(asking) or (contexts is None and not _may_be_orthogonal(problem.queries[asking[:FIRST_QUERIES]])):
             return None
-        tokens = _shared_tokens(problem)
-        factors = None if tokens is None else _orthonormal(tokens)
+        factors = _orthonormal(problem)
         if factors is None:
             return None
-        found = _directions(problem.queries[asking])
-        if found is None:
-            return None
-        directions, group, length, one_hot = found
-        return _demands(problem, factors, directions, asking, group, length, one_hot)
+        found = _directions(problem.queries[asking]) if contexts is None else _one_hot_directions(contexts[asking])
+        return None if found is None else _demands(problem, factors, asking, *found)
+
+    @property
+    def is_one_hot(self) -> bool:
+        """Whether E and U have one entry per row."""
+        return isinstance(self.tokens, OneHot) and isinstance(self.directions, OneHot)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -100,11 +103,18 @@ class Columns:
 
     def lift(self, S: np.ndarray) -> np.ndarray:
         """Write scores (T, G) as W (d, dz)."""
-        return self.tokens.T @ S @ self.directions
+        return _sums(self.directions, _sums(self.tokens, S))
 
     def lower(self, W: np.ndarray) -> np.ndarray:
         """Scores (T, G) of W (d, dz)."""
-        return self.tokens @ W @ self.directions.T
+        return _inner_products(self.directions, _inner_products(self.tokens, W).T).T
+
+    def tie(self, S: np.ndarray) -> np.ndarray:
+        """Scores (T, G) whose ties hold to the last bit, from scores whose ties hold up to rounding."""
+        if not self.tied.any():
+            return S
+        first = S[self.preferred.argmax(axis=0), np.arange(len(self.tied))]
+        return np.where(self.preferred & self.tied, first, S)
 
     def margins(self, S: np.ndarray) -> np.ndarray:
         """Margins (n, T) of scores (T, G), zero where unconstrained."""
@@ -135,8 +145,23 @@ def _may_be_orthogonal(queries: np.ndarray) -> bool:
     return not ((cosine > ROUNDING) & (cosine < 1.0 - ROUNDING)).any()
 
 
-def _shared_tokens(problem: SelectionProblem) -> np.ndarray | None:
-    """Return the tokens (T, d) that all queries see; None if sequences differ."""
+def _sums(vectors: Vectors, values: np.ndarray) -> np.ndarray:
+    """Sum the outer products of values (k, m) and vectors (k, d), (m, d)."""
+    return vectors.sums(values) if isinstance(vectors, OneHot) else values.T @ vectors
+
+
+def _inner_products(vectors: Vectors, matrix: np.ndarray) -> np.ndarray:
+    """Products (k, m) of vectors (k, d) and a matrix (d, m)."""
+    return matrix[vectors.axes] * vectors.entries[:, None] if isinstance(vectors, OneHot) else vectors @ matrix
+
+
+def _orthonormal(problem: SelectionProblem) -> tuple[Vectors, float] | None:
+    """Write the tokens that all queries see as orthonormal rows (T, d) times a length; None if impossible."""
+    one_hot = problem.one_hot
+    if one_hot is not None:
+        length = float(np.abs(one_hot.entries[0]))
+        equal = 0.0 < length < np.inf and (np.abs(one_hot.entries) == length).all()
+        return (OneHot(one_hot.axes, one_hot.entries / length, one_hot.width), length) if equal else None
     _, T, d, _ = problem.shape
     first = problem.tokens[problem.sequence[0]]
     if d < T or float(first[0] @ first[-1]) * (T > 1) > ROUNDING * float(first[0] @ first[0]):
@@ -144,40 +169,31 @@ def _shared_tokens(problem: SelectionProblem) -> np.ndarray | None:
     used = np.unique(problem.sequence)
     if len(used) > 1 and not all(np.array_equal(problem.tokens[index], first) for index in used):
         return None
-    return first.astype(np.float64, copy=False)
-
-
-def _orthonormal(rows: np.ndarray) -> tuple[np.ndarray, float, bool] | None:
-    """Write rows (k, d) as orthonormal rows times a length, and whether they are one-hot; None if impossible."""
-    one_hot = _is_one_hot(rows)
+    rows = first.astype(np.float64, copy=False)
     length = float(np.sqrt(rows[0] @ rows[0]))
     if not (0.0 < length < np.inf):
         return None
     unit = rows / length
-    if one_hot:
-        return (unit, length, True) if (np.abs(unit).sum(axis=1) == 1.0).all() else None
-    is_orthonormal = (np.abs(unit @ unit.T - np.eye(len(rows))) <= ROUNDING).all()
-    return (unit, length, False) if is_orthonormal else None
+    one_hot = OneHot.of(unit)
+    if one_hot is not None:
+        return (one_hot, length) if one_hot.distinct and (np.abs(one_hot.entries) == 1.0).all() else None
+    return (unit, length) if (np.abs(unit @ unit.T - np.eye(T)) <= ROUNDING).all() else None
 
 
-def _is_one_hot(rows: np.ndarray) -> bool:
-    """Whether every row and every column has at most one entry."""
-    entries = rows != 0
-    return bool((entries.sum(axis=1) == 1).all() and (entries.sum(axis=0) <= 1).all())
+def _one_hot_directions(queries: OneHot) -> tuple[Vectors, np.ndarray, np.ndarray] | None:
+    """Write one-hot queries as lengths (m,) times distinct directions, with the direction's index (m,)."""
+    used, group = np.unique(queries.axes, return_inverse=True)
+    sign = np.ones(len(used))
+    sign[group] = np.sign(queries.entries)
+    length = queries.entries * sign[group]
+    return (OneHot(used, sign, queries.width), group, length) if (length > 0).all() else None
 
 
-def _directions(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool] | None:
+def _directions(queries: np.ndarray) -> tuple[Vectors, np.ndarray, np.ndarray] | None:
     """Write queries (m, dz) as lengths (m,) times orthonormal directions (G, dz), with the direction's index (m,)."""
-    if (np.count_nonzero(queries, axis=1) == 1).all():
-        axis = (queries != 0).argmax(axis=1)
-        used, group = np.unique(axis, return_inverse=True)
-        length = queries[np.arange(len(queries)), axis]
-        sign = np.ones(len(used))
-        sign[group] = np.sign(length)
-        directions = np.zeros((len(used), queries.shape[1]))
-        directions[np.arange(len(used)), used] = sign
-        length = length * sign[group]
-        return (directions, group, length, True) if (length > 0).all() else None
+    one_hot = OneHot.of(queries)
+    if one_hot is not None:
+        return _one_hot_directions(one_hot)
     size = np.sqrt(np.vecdot(queries, queries))
     unit = queries / size[:, None]
     cosine = unit @ unit.T
@@ -187,20 +203,19 @@ def _directions(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
     is_orthonormal = (np.abs(cosine[np.ix_(used, used)] - np.eye(len(used))) <= ROUNDING).all()
     if not is_orthonormal or (np.abs(unit - directions[group]) > ROUNDING).any():
         return None
-    return directions, group, size, False
+    return directions, group, size
 
 
 def _demands(
     problem: SelectionProblem,
-    factors: tuple[np.ndarray, float, bool],
-    directions: np.ndarray,
+    factors: tuple[Vectors, float],
     asking: np.ndarray,
+    directions: Vectors,
     group: np.ndarray,
     length: np.ndarray,
-    one_hot: bool,
 ) -> Columns | None:
     """Collect each column's preferred tokens; None unless its queries place every preferred token above all others."""
-    tokens, unit, tokens_one_hot = factors
+    tokens, unit = factors
     n, T, _, _ = problem.shape
     count, alpha, length = len(directions), problem.reference[asking], unit * length
     preferred, others = np.zeros((count, T), bool), np.zeros((count, T), bool)
@@ -236,5 +251,4 @@ def _demands(
         others=np.ascontiguousarray(others.T),
         demand=np.ascontiguousarray(demand.T),
         tied=tied,
-        is_one_hot=one_hot and tokens_one_hot,
     )

@@ -12,32 +12,30 @@ T x d dz`` matrix of ``A`` is never formed. Tokens are read in chunks, so they m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from attsvm.core.interop import Kind, to_numpy
-from attsvm.core.one_hot import OneHot
-from attsvm.core.paging import Pages, rows_in_chunk
+from attsvm.core.margin_map import MarginMap
+from attsvm.core.one_hot import OneHot, unit_vectors
 from attsvm.core.reading import (
     read_labels,
     read_mask,
-    read_matrix,
     read_preferences,
     read_selected,
     read_sequence,
     read_sequences,
     read_supports,
     read_tokens,
+    read_vectors,
 )
-from attsvm.core.rounding import lengths_above, row_lengths, squares_of
-from attsvm.core.summary import MARKED, Summarised, Summary, counted
 from attsvm.core.types import Array
+from attsvm.platform.interop import Kind, to_numpy
+from attsvm.platform.paging import rows_in_chunk
+from attsvm.platform.summary import MARKED, Summarised, Summary, counted
 
 
-class SelectionProblem(Summarised):
+class SelectionProblem(MarginMap, Summarised):
     """Tokens, queries, and the token(s) each query is to select.
 
     Parameters
@@ -47,7 +45,7 @@ class SelectionProblem(Summarised):
         cannot invalidate proofs about the problem. Memory maps are used in place; a change of their file goes
         unnoticed.
     queries : array_like, shape (n, dz)
-        One query per row; ``dz`` may differ from ``d``.
+        One query per row; ``dz`` may differ from ``d``. One-hot queries in a sparse matrix are never made dense.
     selected : array_like, shape (n,) int or (n, T) bool
         The token to select, or several tokens that must get equal scores (Gen-SVM, arXiv 2308.16898 section 6).
     mask : array_like of bool, shape (n, T), optional
@@ -85,8 +83,12 @@ class SelectionProblem(Summarised):
         self.kind = Kind.of(tokens, queries)
         self.tokens, lengths = read_tokens(tokens)
         b, T, _ = self.tokens.shape
-        self.queries = read_matrix("queries", queries)
-        n = len(self.queries)
+        rows = read_vectors("queries", queries)
+        if isinstance(rows, OneHot):
+            self.one_hot_queries = rows
+        else:
+            self.queries = rows
+        n = len(rows)
         self.sequence = read_sequence(sequence, n, b)
         self._gathers = sequence is not None
         self.mask = read_mask(mask, n, T)
@@ -94,9 +96,10 @@ class SelectionProblem(Summarised):
             self.mask = self.mask & (np.arange(T) < lengths[self.sequence, None])  # (n, T)
         self.selected = read_selected(selected, self.mask)
         self.reference = self.selected.argmax(axis=1)  # (n,)
-        selection = np.count_nonzero(self.selected)
+        selection = int(np.count_nonzero(self.selected))
         self.has_ties, self.has_rejected = selection > n, np.count_nonzero(self.mask) > selection
-        for array in (self.queries, self.sequence, self.mask, self.selected, self.reference, self.tokens):
+        dense = () if isinstance(rows, OneHot) else (rows,)
+        for array in (*dense, self.sequence, self.mask, self.selected, self.reference, self.tokens):
             array.setflags(write=False)
 
     @classmethod
@@ -162,7 +165,7 @@ class SelectionProblem(Summarised):
         (3, 2)
         """
         labels, count = read_labels(y, classes)
-        return cls._from_vocabulary(X, labels, np.eye(count))
+        return cls._from_vocabulary(X, labels, unit_vectors(count))
 
     @classmethod
     def from_contexts(cls, contexts: Any, supports: Any, *, embeddings: Any = None) -> SelectionProblem:
@@ -217,7 +220,7 @@ class SelectionProblem(Summarised):
         >>> solve(SelectionProblem.from_preferences(documents, np.eye(2), relevant)).status.name
         'OPTIMAL'
         """
-        rows = read_matrix("queries", queries)
+        rows = read_vectors("queries", queries)
         lists, expanded, selected, visible, index = read_preferences(tokens, preferred, mask, sequence, len(rows))
         problem = cls(lists, rows[expanded], selected, mask=visible, sequence=index)
         problem.kind = Kind.of(tokens, queries)
@@ -226,168 +229,12 @@ class SelectionProblem(Summarised):
     @classmethod
     def _from_vocabulary(cls, queries: Any, selected: np.ndarray, words: np.ndarray) -> SelectionProblem:
         """Let all queries read the one sequence of words (V, m)."""
-        rows = read_matrix("X" if selected.ndim == 1 else "contexts", queries)
+        rows = read_vectors("X" if selected.ndim == 1 else "contexts", queries)
         if len(rows) != len(selected):
             raise ValueError(f"y or supports has {len(selected)} rows; {len(rows)}, one a query, were expected.")
         problem = cls(words[None], rows, selected, sequence=np.zeros(len(rows), dtype=np.int64))
         problem.kind = Kind.of(queries)
         return problem
-
-    @cached_property
-    def shape(self) -> tuple[int, int, int, int]:
-        """The sizes (n, T, d, dz)."""
-        return (len(self.queries), *self.tokens.shape[1:], self.queries.shape[1])
-
-    @cached_property
-    def rejected(self) -> np.ndarray:
-        """Visible tokens that must be rejected, margin >= 1: bool, shape (n, T)."""
-        return self.mask & ~self.selected
-
-    @cached_property
-    def tied(self) -> np.ndarray:
-        """Selected tokens other than the reference, margin = 0: bool, shape (n, T)."""
-        if not self.has_ties:
-            return np.zeros(self.selected.shape, dtype=bool)
-        tied = self.selected.copy()
-        tied[np.arange(len(tied)), self.reference] = False
-        return tied
-
-    @cached_property
-    def constrained(self) -> np.ndarray:
-        """Visible rejected or tied tokens, which have a token difference: bool, shape (n, T)."""
-        return self.rejected | self.tied
-
-    @cached_property
-    def _hides(self) -> bool:
-        return not self.mask.all()
-
-    @cached_property
-    def _pages(self) -> Pages:
-        return Pages(self.tokens)
-
-    def tokens_of(self, rows: slice) -> np.ndarray:
-        """Return the tokens that some queries read, (rows, T, d); a view if each query reads its own sequence.
-
-        Examples
-        --------
-        >>> from attsvm import SelectionProblem
-        >>> problem = SelectionProblem([[[1.0], [0.0]]], [[2.0], [-1.0]], [0, 1], sequence=[0, 0])
-        >>> problem.tokens_of(slice(1, 2))
-        array([[[1.],
-                [0.]]])
-        """
-        return self.tokens[self.sequence[rows]] if self._gathers else self.tokens[rows]
-
-    def differences(self, dtype: type = np.float64) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield ``(rows, delta)`` with delta[i, t] = x_{i alpha_i} - x_{it}, (rows, T, d), zero where unconstrained.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from attsvm import SelectionProblem
-        >>> problem = SelectionProblem([[[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]], [[2.0]], [0])
-        >>> [delta for rows, delta in problem.differences()]
-        [array([[[ 0.,  0.],
-                [ 1.,  0.],
-                [ 1., -2.]]])]
-        """
-        n, T, d, _ = self.shape
-        step = rows_in_chunk(8 * T * d)
-        for start in range(0, n, step):
-            rows = slice(start, min(start + step, n))
-            x = self.tokens_of(rows).astype(dtype, copy=False)  # (rows, T, d)
-            selection = x[np.arange(len(x)), self.reference[rows]]
-            delta = selection[:, None, :] - x
-            self._pages.release()
-            if self._hides:
-                delta[~self.mask[rows]] = 0.0
-            yield rows, delta
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        """Upper bound on the length ``|delta_it| |z_i|`` of every constraint, (n, T), for bounds on rounding."""
-        with np.errstate(over="ignore", under="ignore"):
-            squares = np.empty(self.mask.shape)
-            for rows, delta in self.differences():
-                squares[rows] = squares_of(delta)
-            return self._lengths(squares)
-
-    def _lengths(self, squares: np.ndarray) -> np.ndarray:
-        """Lengths of the constraints from the squared lengths of their token differences, which are overwritten."""
-        d, dz = self.shape[2:]
-        lengths = lengths_above(squares, squares_of(self.queries), d + dz)
-        if lengths is None:
-            parts = [row_lengths(delta) for _, delta in self.differences()]
-            lengths = np.concatenate(parts) * row_lengths(self.queries)[:, None] * (1.0 + 1e-12)
-        return lengths
-
-    def apply(self, W: np.ndarray) -> np.ndarray:
-        """Evaluate the linear map A: margins of every constrained token, zero elsewhere, (n, T), for W (d, dz).
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from attsvm import SelectionProblem
-        >>> problem = SelectionProblem([[[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]], [[2.0]], [0])
-        >>> problem.apply(np.array([[1.0], [-1.0]]))
-        array([[0., 2., 6.]])
-        """
-        return self.evaluate(W, None)[0]
-
-    def adjoint(self, dual: np.ndarray) -> np.ndarray:
-        """Evaluate the adjoint: sum over (i, t) of dual_it (x_{i alpha_i} - x_it) z_i^T, (d, dz), for dual (n, T).
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from attsvm import SelectionProblem
-        >>> problem = SelectionProblem([[[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]], [[2.0]], [0])
-        >>> problem.adjoint(np.array([[0.0, 1.0, 0.5]]))
-        array([[ 3.],
-               [-2.]])
-        """
-        return self.evaluate(None, dual)[1]
-
-    def evaluate(self, W: np.ndarray | None, dual: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Evaluate the map at W and the adjoint at dual in one pass over the tokens; None gives an empty array.
-
-        A certificate passes both. The pass then also computes :attr:`lengths`, whose squares may overflow.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from attsvm import SelectionProblem
-        >>> problem = SelectionProblem([[[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]]], [[2.0]], [0])
-        >>> margins, adjoint = problem.evaluate(np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 0.5]]))
-        >>> margins.shape, adjoint.shape
-        ((1, 3), (2, 1))
-        """
-        n, T, d, dz = self.shape
-        squares = None if W is None or dual is None or "lengths" in self.__dict__ else np.empty((n, T))
-        margins = np.empty((0, T) if W is None else (n, T))
-        adjoint = np.empty((0 if dual is None else n, d))
-        u = None if W is None else self.queries @ W.T  # (n, d)
-        one_hot = self.one_hot
-        if one_hot is not None:
-            margins = margins if u is None else one_hot.margins(u, self.reference, self.mask)
-            if dual is not None:
-                adjoint = one_hot.adjoint(np.where(self.constrained, dual, 0.0), self.reference, d)
-            squares = squares if squares is None else np.where(self.constrained, one_hot.squares(self.reference), 0.0)
-        for rows, delta in self.differences() if one_hot is None else ():
-            if u is not None:
-                margins[rows] = np.matmul(delta, u[rows, :, None])[..., 0]
-            if dual is not None:
-                adjoint[rows] = np.matmul(dual[rows, None, :], delta)[:, 0]
-            if squares is not None:
-                squares[rows] = squares_of(delta)
-        if squares is not None:
-            self.lengths = self._lengths(squares)
-        return margins, adjoint.T @ self.queries if dual is not None else np.empty((0, dz))
-
-    @cached_property
-    def one_hot(self) -> OneHot | None:
-        """One-hot tokens shared by all queries; None for other tokens."""
-        return OneHot.of(self.tokens[0]) if len(self.tokens) == 1 else None
 
     def scores(self, W: Any) -> Array:
         """Attention logits x_it^T W z_i, shape (n, T); -inf where the mask hides the token.

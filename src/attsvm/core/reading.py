@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
-from attsvm.core.interop import to_numpy
-from attsvm.core.paging import Pages, rows_in_chunk
+from attsvm.core.one_hot import OneHot, unit_vectors
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.paging import Pages, rows_in_chunk
 
 
 def read_tokens(tokens: Any) -> tuple[np.ndarray, np.ndarray | None]:
@@ -53,6 +55,17 @@ def read_matrix(name: str, value: Any) -> np.ndarray:
     array = array.astype(np.float64)
     _refuse_non_finite(name, array, array.shape)
     return array
+
+
+def read_vectors(name: str, value: Any) -> np.ndarray | OneHot:
+    """Return a finite float64 matrix; one-hot rows of a sparse matrix as such."""
+    if not issparse(value):
+        return value if isinstance(value, OneHot) else read_matrix(name, value)
+    one_hot = OneHot.of_sparse(value)
+    if one_hot is None:
+        return read_matrix(name, value.toarray())
+    _refuse_non_finite(name, one_hot.entries, value.shape)
+    return one_hot
 
 
 def _refuse_non_finite(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
@@ -158,7 +171,7 @@ def read_supports(supports: Any, embeddings: Any) -> tuple[np.ndarray, np.ndarra
     support = to_numpy("supports", supports)
     if support.ndim != 2 or support.dtype != bool:
         raise ValueError(f"supports has {support.dtype} of shape {support.shape}; booleans (n, V) were expected.")
-    words = np.eye(support.shape[1]) if embeddings is None else read_matrix("embeddings", embeddings)
+    words = unit_vectors(support.shape[1]) if embeddings is None else read_matrix("embeddings", embeddings)
     if len(words) != support.shape[1]:
         raise ValueError(f"embeddings has {len(words)} rows; {support.shape[1]}, one a word, were expected.")
     return support, words

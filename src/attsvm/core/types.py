@@ -23,11 +23,6 @@ SolverMethod: TypeAlias = Literal[
 CoefficientChoice: TypeAlias = Literal["correlation", "least-squares"]
 Shortfall: TypeAlias = Literal["hinge", "squared_hinge"]
 LossName: TypeAlias = Literal["logistic", "exponential", "correlation", "log"]
-OptimizerName: TypeAlias = Literal[
-    "gd", "normalized_gd", "separately_normalized_gd", "momentum", "polyak", "mirror", "sign", "spectral",
-    "coordinate", "rows", "columns", "adam", "adamw", "signum", "lion", "muon", "compositional_muon", "shampoo",
-    "soap", "flow",
-]  # fmt: skip
 ScheduleName: TypeAlias = Literal["constant", "sqrt", "linear", "exponential"]
 Parameterization: TypeAlias = Literal["W", "KQ"]
 Numerics: TypeAlias = Literal["exact", "autograd"]

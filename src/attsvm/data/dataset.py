@@ -32,6 +32,8 @@ class Dataset:
         A head given with the data; otherwise one is fitted.
     centre : bool
         Whether queries must be centred before use, as by :meth:`centred`.
+    bags : tuple of str, optional
+        Names of the rows, if they are bags of instances of which one may decide.
     default_train : int, optional
         Default number of training rows in a study; None for the number that its time allows.
     """
@@ -44,6 +46,7 @@ class Dataset:
     passages: Passages | None = None
     head: np.ndarray | None = None
     centre: bool = False
+    bags: tuple[str, ...] | None = None
     default_train: int | None = None
 
     @property
@@ -59,7 +62,8 @@ class Dataset:
         subset = TokenData(data.tokens[rows], data.queries[rows], data.labels[rows], mask)
         patches = None if self.patches is None else self.patches.take(rows)
         passages = None if self.passages is None else self.passages.take(rows)
-        return replace(self, tokens=subset, patches=patches, passages=passages)
+        bags = None if self.bags is None else tuple(self.bags[int(i)] for i in rows)
+        return replace(self, tokens=subset, patches=patches, passages=passages, bags=bags)
 
     def split(self, train: int, rng: np.random.Generator) -> tuple[Dataset, Dataset | None]:
         """Draw `train` rows at random for training; the others are the test set (None if there are none).

@@ -128,3 +128,56 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
         centre=query == "mean",
         default_train=100,  # as in every published number about them
     )
+
+
+def bags_of_digits(count: int = 400, size: int = 9, *, classes: str = "3-8", seed: int = 0) -> Dataset:
+    """Draw sequences of digits of which one decides: it is of one of two classes, and the others are of neither.
+
+    Parameters
+    ----------
+    count, size : int
+        Number of sequences, half of each class, and of digits in each.
+    classes : str
+        Two digits joined by a dash, the first labelled +1.
+    seed : int
+
+    Returns
+    -------
+    Dataset
+        The 64 grey values of a digit are a token. All sequences have the same query, the number 1.
+
+    Raises
+    ------
+    ValueError
+        If `classes` are not two digits.
+    """
+    positive, negative = _read_classes(classes)
+    if len(positive) > 1:
+        raise ValueError(f"classes is {classes!r}; two different digits such as '3-8' were expected.")
+    from sklearn.datasets import load_digits
+
+    pixels, digit = load_digits(return_X_y=True)
+    random = np.random.default_rng(seed)
+    labels = np.where(np.arange(count) < count // 2, 1.0, -1.0)
+    others = np.flatnonzero(~np.isin(digit, positive + negative))
+    images = random.choice(others, size=(count, size))
+    deciding = random.integers(size, size=count)
+    for row, label in enumerate(labels):
+        images[row, deciding[row]] = random.choice(np.flatnonzero(digit == (positive if label > 0 else negative)[0]))
+    order = random.permutation(count)
+    tokens, labels = pixels[images[order]] / 16.0, labels[order]
+    strips = tokens.reshape(count, size, IMAGE_SIDE, IMAGE_SIDE).transpose(0, 2, 1, 3).reshape(count, IMAGE_SIDE, -1)
+    boxes = np.array([(0, t * IMAGE_SIDE, IMAGE_SIDE, IMAGE_SIDE) for t in range(size)])
+    names = str(positive[0]), str(negative[0])
+    return Dataset(
+        name=f"sequences of {size} digits with a {names[0]} or an {names[1]}",
+        tokens=TokenData(tokens, np.ones((count, 1)), labels),
+        classes=names,
+        notes=(
+            f"Each sequence has {size} of scikit-learn's digits, one of which decides its label. Tokens are digits, "
+            "64 grey values (0 to 1) each.",
+            "Every sequence has the same query, the number 1: W is a prompt vector.",
+        ),
+        patches=Patches(strips, boxes, ink=True),
+        bags=tuple(map(str, range(count))),
+    )

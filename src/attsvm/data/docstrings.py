@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from importlib import import_module
+from pkgutil import resolve_name
 
 import numpy as np
 
@@ -56,7 +56,7 @@ def docstrings(classes: str = "numpy-scipy") -> LabelledTexts:
 
 def _prose(module: str) -> list[str]:
     """Return the sufficiently long texts of a module's public functions and classes."""
-    library = import_module(module)
+    library = resolve_name(module)
     texts = []
     for name in sorted(library.__all__):
         member = getattr(library, name)

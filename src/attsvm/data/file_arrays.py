@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -266,7 +265,9 @@ class ParquetArray(FileArray):
     """A column of numbers, or of nested lists of equal lengths, one row per query."""
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        import pyarrow as arrow
+        from pyarrow import parquet
+
         with parquet.ParquetFile(self.path, page_checksum_verification=True) as file:
             counts = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
             ends = np.cumsum(counts)
@@ -303,10 +304,12 @@ def nested(column: Any, array: FileArray, first: int, expected: tuple[int, ...] 
     ValueError
         If a list has another length, a value is missing, or there are no numbers; the message names the row.
     """
-    types, sizes = import_module("pyarrow").types, [len(column)]
+    from pyarrow import compute, types
+
+    sizes = [len(column)]
     while types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
         _refuse_missing(column, array, first, sizes)
-        lengths = import_module("pyarrow.compute").list_value_length(column).to_numpy(zero_copy_only=False)
+        lengths = compute.call_function("list_value_length", [column]).to_numpy(zero_copy_only=False)
         depth = len(sizes) - 1
         if expected is not None and depth < len(expected):
             length = expected[depth]
@@ -341,4 +344,7 @@ class ZarrArray(FileArray):
     """An array of a zarr group."""
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        return np.asarray(import_module("zarr").open_group(self.path, mode="r")[self.name][start:stop])
+        import zarr
+
+        group: Any = zarr.open_group(self.path, mode="r")
+        return np.asarray(group[self.name][start:stop])

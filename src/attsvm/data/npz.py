@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.files import replacing_file
 from attsvm.data.dataset import Dataset
 from attsvm.data.images import Patches, read_patches
 from attsvm.data.passages import Passages
 from attsvm.data.token_data import TokenData
+from attsvm.platform.files import replacing_file
 
 # Inverse of the largest share of memory that an array may take: solving holds a few copies.
 SHARE_OF_MEMORY = 4

@@ -8,13 +8,12 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from attsvm.core.extras import extra_for
 from attsvm.data.file_arrays import (
     FileArray,
     FortranArray,
@@ -28,6 +27,7 @@ from attsvm.data.file_arrays import (
     unchanged,
 )
 from attsvm.data.npz import check_size, npy_header
+from attsvm.platform.extras import extra_for
 
 # Arrays of a shard.
 NAMES = ("tokens", "queries", "selected", "mask", "sequence")
@@ -136,14 +136,15 @@ def _describe_npz(path: Path, stamp: Stamp) -> Contents:
 
 def _describe_safetensors(path: Path, stamp: Stamp) -> Contents:
     """Locate the tensors; the library checks that they fill the file one after the other."""
-    library = import_module("safetensors")
+    import safetensors
+
     arrays: dict[str, FileArray] = {}
     try:
-        with library.safe_open(path, framework="numpy") as file:
+        with safetensors.safe_open(path, framework="numpy") as file:
             names = list(file.keys())
             forms = {name: file.get_slice(name) for name in names if name in NAMES}
             types = {name: (tuple(form.get_shape()), form.get_dtype()) for name, form in forms.items()}
-    except library.SafetensorError as error:
+    except safetensors.SafetensorError as error:
         raise ValueError(str(error)) from error
     with path.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
@@ -159,7 +160,8 @@ def _describe_safetensors(path: Path, stamp: Stamp) -> Contents:
 
 def _describe_parquet(path: Path, stamp: Stamp) -> Contents:
     """Take sizes from the first row; other rows are checked when they are read."""
-    parquet = import_module("pyarrow.parquet")
+    from pyarrow import parquet
+
     arrays: dict[str, FileArray] = {}
     with parquet.ParquetFile(path, page_checksum_verification=True) as file:
         names, count = file.schema_arrow.names, file.metadata.num_rows
@@ -178,7 +180,9 @@ def _describe_parquet(path: Path, stamp: Stamp) -> Contents:
 
 
 def _describe_zarr(path: Path, stamp: Stamp) -> Contents:
-    group = import_module("zarr").open_group(str(path), mode="r")
+    import zarr
+
+    group: Any = zarr.open_group(str(path), mode="r")
     names = sorted(group.array_keys())
     arrays = {
         name: ZarrArray(str(path), name, tuple(group[name].shape), group[name].dtype, stamp)

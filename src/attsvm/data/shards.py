@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.interop import to_numpy
-from attsvm.core.summary import counted
 from attsvm.data.file_arrays import Stamp, check_unchanged
 from attsvm.data.shard_checks import sizes_of
 from attsvm.data.shard_folder import ShardEntry, entries_of
 from attsvm.data.shard_pieces import ShardArrays, ShardFile
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.summary import counted
 
 # Bytes of tokens per piece of a larger file; bytes of margins if all queries share the tokens.
 PIECE_BYTES = 1 << 27

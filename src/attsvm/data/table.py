@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attsvm.core.summary import counted
 from attsvm.data.text import LabelledTexts
+from attsvm.platform.summary import counted
 
 # Suffixes of files that are read as tables.
 TABLES = (".csv", ".tsv")
@@ -49,21 +49,24 @@ def read_texts(path: str | Path, text: str, label: str, classes: tuple[str, str]
     file = Path(path)
     if not file.is_file():
         raise FileNotFoundError(f"{file} does not exist; a .csv or .tsv file was expected.")
-    content, notes = _decode(file)
-    pairs = _columns(file, content, text, label, notes)
+    content, notes = decoded(file)
+    names, rows = fields(file, content, {"text": text, "label": label}, notes)
+    places = names.index(text), names.index(label)
+    pairs = [(row[places[0]], row[places[1]]) for _, row in rows]
     texts = [(words.strip(), value.strip()) for words, value in pairs if words.strip()]
     if len(texts) < len(pairs):
         notes.append(f"Rows without a text are left out, {len(pairs) - len(texts):,} in all.")
     labelled = [pair for pair in texts if pair[1].lower() not in _MISSING]
     if len(labelled) < len(texts):
         notes.append(f"Rows without a label are left out, {len(texts) - len(labelled):,} in all.")
-    rows, values = _two_classes(file, label, labelled, classes, notes)
-    _note_repeats(rows, notes)
-    labels = np.array([1.0 if value == values[1] else -1.0 for _, value in rows])
-    return LabelledTexts(file.name, tuple(words for words, _ in rows), labels, (values[1], values[0]), tuple(notes))
+    chosen, values = two_classes(file, label, labelled, classes, notes)
+    _note_repeats(chosen, notes)
+    labels = np.array([1.0 if value == values[1] else -1.0 for _, value in chosen])
+    return LabelledTexts(file.name, tuple(words for words, _ in chosen), labels, (values[1], values[0]), tuple(notes))
 
 
-def _decode(file: Path) -> tuple[str, list[str]]:
+def decoded(file: Path) -> tuple[str, list[str]]:
+    """Read a file as text; returns it and notes about its encoding."""
     raw = file.read_bytes()
     notes = []
     try:
@@ -85,8 +88,31 @@ def _decode(file: Path) -> tuple[str, list[str]]:
     return content, notes
 
 
-def _columns(file: Path, content: str, text: str, label: str, notes: list[str]) -> list[tuple[str, str]]:
-    """Read the two columns under the delimiter that gives them."""
+def fields(
+    file: Path, content: str, wanted: dict[str, str], notes: list[str]
+) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Read a table under the delimiter that gives the wanted columns.
+
+    Parameters
+    ----------
+    file : Path
+    content : str
+    wanted : dict of str to str
+        Names of columns by the option that asks for them.
+    notes : list of str
+        Gets a sentence about an unusual delimiter or line end.
+
+    Returns
+    -------
+    names : list of str
+    rows : list of (int, list of str)
+        The line on which each row ends, and its fields.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`read_texts`.
+    """
     usual = "\t" if file.suffix.lower() == ".tsv" else ","
     delimiters = sorted(_DELIMITERS, key=lambda delimiter: delimiter != usual)
     headers: dict[str, list[str]] = {}
@@ -98,33 +124,31 @@ def _columns(file: Path, content: str, text: str, label: str, notes: list[str]) 
             failures.append(error)
         else:
             headers[delimiter] = [name.strip() for name in names]
-    delimiter = next((d for d, names in headers.items() if text in names and label in names), None)
+    delimiter = next((d for d, names in headers.items() if set(wanted.values()) <= set(names)), None)
     if delimiter is None and failures:
         raise failures[0]
     if delimiter is None:
         names = [name for name in max(headers.values(), key=len) if name]
-        column, name = next((c, n) for c, n in (("text", text), ("label", label)) if n not in names)
+        column, name = next((option, column) for option, column in wanted.items() if column not in names)
         columns = f"the columns {', '.join(map(_short, names))}" if len(content.splitlines()) > 1 else "no rows"
         raise ValueError(f"{file} has {columns}; a column {name!r} was expected for --{column}.")
     names = headers[delimiter]
-    for name in (text, label):
+    for name in wanted.values():
         if names.count(name) > 1:
             raise ValueError(f"{file} has {names.count(name)} columns {name!r}; different names were expected.")
     if delimiter != usual:
         notes.append(f"Fields of {file.name} are separated by {_DELIMITERS[delimiter]}.")
     if _line_end(content) == "\r":
         notes.append(f"Lines of {file.name} end in carriage returns.")
-    places = names.index(text), names.index(label)
-    pairs = []
-    for line, row in _rows(file, content, delimiter):
-        if row and len(row) <= max(places):
+    last = max(names.index(name) for name in wanted.values())
+    rows = [(line, row) for line, row in _rows(file, content, delimiter) if row][1:]
+    for line, row in rows:
+        if len(row) <= last:
             raise ValueError(
-                f"{file} has a row that ends before a column in line {line}; {text!r} and "
-                f"{label!r} were expected in every row."
+                f"{file} has a row that ends before a column in line {line}; "
+                f"{' and '.join(map(repr, wanted.values()))} were expected in every row."
             )
-        if row:
-            pairs.append((row[places[0]], row[places[1]]))
-    return pairs[1:]
+    return names, rows
 
 
 def _line_end(content: str) -> str:
@@ -144,10 +168,10 @@ def _rows(file: Path, content: str, delimiter: str) -> Iterator[tuple[int, list[
         ) from error
 
 
-def _two_classes(
+def two_classes(
     file: Path, label: str, rows: list[tuple[str, str]], classes: tuple[str, str] | None, notes: list[str]
 ) -> tuple[list[tuple[str, str]], tuple[str, str]]:
-    """Select the rows of two labels."""
+    """Select the rows, pairs of anything and a label, of two labels; returns them and the labels in order."""
     counts = Counter(value for _, value in rows)
     some = ", ".join(f"{_short(value)!r} ({counted(count, 'row')})" for value, count in counts.most_common(5)) or "none"
     if classes is not None:

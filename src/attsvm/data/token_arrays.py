@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.interop import is_tensor, to_numpy
+from attsvm.platform.interop import is_tensor, to_numpy
 
 Array = Any
 """A NumPy array or a torch tensor."""

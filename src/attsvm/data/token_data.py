@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.interop import is_tensor, to_numpy
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.summary import MARKED, Summarised, Summary
 from attsvm.data.token_arrays import Array, boolean_mask, floating, next_token_arrays, sequence_arrays
+from attsvm.platform.interop import is_tensor, to_numpy
+from attsvm.platform.summary import MARKED, Summarised, Summary
 
 
 @dataclass(frozen=True, eq=False, init=False)

@@ -10,7 +10,7 @@ subtracted from g. Let :math:`D = g - g_\top`, where :math:`\top` is the current
 has nothing large to cancel. :math:`\langle P, D\rangle = \sum_{t\ne\top} P_t D_t` is a sum of small terms, and the top
 entry becomes :math:`-P_\top \sum_{t\ne\top} P_t D_t`, accurate to rounding. The same idea works for cross-entropy,
 whose gradient at the label is minus the sum of the others. The remaining limit is the underflow of exp, near margin 745
-in float64 and 103 in float32. :mod:`attsvm.training.gradient` continues in logarithms.
+in float64 and 103 in float32. :mod:`attsvm.training.risk.gradient` continues in logarithms.
 
 Everything is differentiable twice and works under torch.func transforms and torch.compile; softmax and cross-entropy
 are differentiable in forward mode too.
@@ -20,8 +20,8 @@ are differentiable in forward mode too.
 
 from __future__ import annotations
 
-from attsvm.core.extras import extra_for
-from attsvm.core.lazy import lazy_names
+from attsvm.platform.extras import extra_for
+from attsvm.platform.lazy import lazy_names
 
 with extra_for("attsvm.functional"):
     from attsvm.functional.attention import exact_attention

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from attsvm.core.interop import is_tensor
+from attsvm.platform.interop import is_tensor
 
 
 def _tensor(name: str, array: Any) -> Tensor:

@@ -6,7 +6,7 @@ matplotlib's global state.
 
 from __future__ import annotations
 
-from attsvm.core.lazy import TYPE_CHECKING, lazy_names
+from attsvm.platform.lazy import TYPE_CHECKING, lazy_names
 
 # Checkers and editors read the imports; at run time a name loads its module on first use.
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from attsvm.plots.style import FIRST
 
 if TYPE_CHECKING:
     from attsvm.pretrained.activations.image import Side
-    from attsvm.pretrained.attribution import Attribution
-    from attsvm.pretrained.audit import MarginAudit
-    from attsvm.pretrained.head import AttentionHead
+    from attsvm.pretrained.attribution.attribution import Attribution
+    from attsvm.pretrained.heads.head import AttentionHead
+    from attsvm.pretrained.selection.audit import MarginAudit
 
 
 def head(head: AttentionHead, sequence: int = 0, ax: Axes | None = None) -> Axes:
@@ -90,12 +90,12 @@ def controls(audit: MarginAudit, ax: Axes | None = None) -> Axes:
     names, values = zip(*bars, strict=True)
     ax = axes_or_new(ax)
     ax.barh(names, values, color=[FIRST if k < own else "0.75" for k in range(len(bars))])
-    draws = audit.null["cosine"].draws
-    if len(draws):
-        ax.axvspan(
-            draws.min(), draws.max(), color="0.5", alpha=0.2, lw=0, label="re-drawn weights, with their own SVMs"
-        )
-        ax.legend(frameon=False)
+    null = audit.null["cosine"]
+    for kind, draws, colour in (("rotated", null.rotated, "0.4"), ("permuted", null.permuted, "0.7")):
+        if np.isfinite(draws).any():
+            low, high = np.nanmin(draws), np.nanmax(draws)
+            ax.axvspan(low, high, color=colour, alpha=0.25, lw=0, label=f"{kind} weights, with their own SVMs")
+            ax.legend(frameon=False)
     ax.set(xlabel="cosine with the trained W")
     ax.invert_yaxis()
     return ax

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,12 +13,14 @@ from matplotlib.patheffects import AbstractPathEffect, withStroke
 from attsvm.data.dataset import Dataset
 from attsvm.data.images import Patches
 from attsvm.plots.style import FIRST, INK, SECOND, house_style, is_wide, new_figure
-from attsvm.study.results import Run, Setup
+from attsvm.study.results import DecidingInstance, Run, Setup
 
 # Size of a patch in inches from which lines have full width, and the smallest line width.
 FULL_PATCH, HAIR = 0.3, 0.2
 # Ratios of height to width outside which an image is stretched: its patches would be too small to see.
 FLATTEST, TALLEST = 0.3, 2.0
+# Height in inches of the title over a strip of drawings.
+TITLE = 0.22
 # Number of positions above which image counts are written only on the most frequent ones.
 MOST_NUMBERS, MOST_FREQUENT = 40, 5
 
@@ -59,6 +63,42 @@ def _box(ax: Axes, box: np.ndarray, depth: float, **look: object) -> None:
     ax.add_patch(frame)
 
 
+def _cells(patches: Patches, width: float) -> tuple[int, int]:
+    """Return the number of rows and columns of images; strips of drawings are wide."""
+    if patches.ink and patches.aspect < FLATTEST:
+        return (6, 2) if is_wide(width) else (8, 1)
+    return (2, 6) if is_wide(width) else (4, 3)
+
+
+def _grid(patches: Patches, width: float, count: int) -> tuple[Figure, np.ndarray]:
+    """Make a figure for `count` images with titles; returns the axes, flat, too."""
+    rows, columns = _cells(patches, width)
+    cell = width / columns
+    strips = columns < 3
+    figure = new_figure(
+        width, rows * (cell * patches.aspect + TITLE if strips else cell * (_cell_aspect(patches) + 0.13))
+    )
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for ax in axes[count:]:
+        ax.set_axis_off()
+    return figure, axes
+
+
+def deciding_figure(data: Dataset, instances: Sequence[DecidingInstance], width: float) -> Figure:
+    """Draw bags from the least margin to the largest, with the deciding patch framed."""
+    patches = data.patches
+    assert patches is not None
+    rows, columns = _cells(patches, width)
+    places = np.unique(np.linspace(0, len(instances) - 1, rows * columns).round().astype(int))
+    with house_style():
+        figure, axes = _grid(patches, width, len(places))
+        for ax, one in zip(axes, (instances[place] for place in places), strict=False):
+            _image(ax, patches, patches.images[one.row])
+            _box(ax, patches.boxes[one.index], 0.06, ec=FIRST, lw=2.6 * _weight(patches, width / columns))
+            ax.set_title(f"{one.label}, margin {one.margin:.2g}", fontsize=8, pad=2.5)
+    return figure
+
+
 def support_figure(setup: Setup, run: Run, width: float) -> Figure:
     """Draw the images with the largest sums of SVM multipliers.
 
@@ -69,16 +109,12 @@ def support_figure(setup: Setup, run: Run, width: float) -> Figure:
     assert patches is not None
     dual = np.asarray(run.solutions[run.own].dual)
     heavy = dual.max() or 1.0
-    rows, columns = (2, 6) if is_wide(width) else (4, 3)
+    rows, columns = _cells(patches, width)
     order = np.argsort(-dual.sum(axis=1), kind="stable")[: rows * columns]
     labels = setup.train.tokens.labels
     with house_style():
-        cell = width / columns
-        figure = new_figure(width, rows * (cell * _cell_aspect(patches) + 0.13 * cell))
-        weight = _weight(patches, cell)
-        axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for ax in axes[len(order) :]:
-            ax.set_axis_off()
+        figure, axes = _grid(patches, width, len(order))
+        weight = _weight(patches, width / columns)
         for ax, i in zip(axes, order, strict=False):
             _image(ax, patches, patches.images[i])
             for t in np.flatnonzero(dual[i] > 0):

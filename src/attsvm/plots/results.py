@@ -10,14 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from attsvm.core.correlation import correlation
-from attsvm.core.interop import to_numpy
+from attsvm.platform.interop import to_numpy
 from attsvm.plots.style import FIRST, QUIET, SECOND
 
 if TYPE_CHECKING:  # most results are drawn without torch
     from attsvm.solution.solution import Solution
     from attsvm.theory.margin_report import MarginReport
-    from attsvm.training.path_result import RegularizationPath
-    from attsvm.training.trace import Trace
+    from attsvm.training.paths.path_result import RegularizationPath
+    from attsvm.training.run.trace import Trace
 
 COLOURS = (FIRST, SECOND, "#2f8f5b", "#8e5ea2", "#7a6a4f")
 BINS = 40

@@ -20,6 +20,7 @@ from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import FUNCTION_ROUNDING, SUBNORMAL, growth, norm_above, sum_below
 from attsvm.proofs.objective import SEPARATION_TOL, Terms
+from attsvm.proofs.program import Program
 from attsvm.proofs.ties import tie_move
 
 # Number of products, in addition to one per multiplier, that may underflow; each loses less than the smallest float.
@@ -44,34 +45,26 @@ class Bulk:
     error: float
 
 
-def margin_allowance(W: np.ndarray, size: float) -> float:
+def margin_allowance(problem: SelectionProblem, size: float) -> float:
     """Bound the rounding of margins of W, whose Frobenius norm is ``size``, relative to the constraints' lengths."""
     # Differences, their products with W z, and the scaling of W and margins.
-    return gamma(sum(W.shape) + 6) * size * (1 + FUNCTION_ROUNDING)
+    return gamma(problem.roundings[0] + 6) * size * (1 + FUNCTION_ROUNDING)
 
 
 def upper_bound(
-    problem: SelectionProblem,
-    terms: Terms,
-    W: np.ndarray,
-    margins: np.ndarray,
-    objective: float,
-    prior: np.ndarray | None = None,
-    *,
-    sharp: bool,
+    program: Program, W: np.ndarray, margins: np.ndarray, objective: float, *, sharp: bool
 ) -> tuple[float, float]:
     """Bound the smallest objective from above with W (d, dz) as given; returns the bound and the residual of the ties.
 
     ``objective`` is the computed norm of W - prior.
     """
-    norm = terms.norm
+    problem, norm, terms, prior = program.problem, program.norm, program.terms, program.prior
     size = objective if norm is FROBENIUS and prior is None else frobenius(W)
-    allowance, rejected, lengths = margin_allowance(W, size), problem.rejected, problem.lengths
+    allowance, rejected, lengths = margin_allowance(problem, size), problem.rejected, problem.lengths
     distance, above = distance_above(norm, W, objective, prior, sharp=sharp)
     # A norm alone scales with W, so its margins count from zero. Losses depend on 1 - margin: digits of this difference
     # would be lost in the margin itself.
-    norm_alone = terms.hard and prior is None
-    origin = 0.0 if norm_alone else 1.0
+    origin = 0.0 if program.plain else 1.0
     least = (margins - origin) - allowance * lengths
     move = tie_move(problem, W, size) if problem.has_ties else 0.0
     longer = move * growth(norm, W.shape) * (1 + FUNCTION_ROUNDING) if move > 0 else 0.0
@@ -86,7 +79,7 @@ def upper_bound(
         else:
             longer, residual = 0.0, float((np.abs(margins) + allowance * lengths).max(where=problem.tied, initial=0.0))
     floor = float(least.min(where=rejected, initial=np.inf))
-    if norm_alone:
+    if program.plain:
         return (
             ((above + longer) / floor * (1 + FUNCTION_ROUNDING), residual / floor)
             if floor > 0
@@ -158,13 +151,11 @@ def _sharpen(
 
 
 def lower_bound(
-    problem: SelectionProblem,
-    terms: Terms,
+    program: Program,
     dual: np.ndarray,
     adjoint: np.ndarray,
     length: float,
     tie_residual: float,
-    prior: np.ndarray | None = None,
     *,
     sharp: bool,
     bulk: Bulk | None = None,
@@ -174,13 +165,15 @@ def lower_bound(
     ``adjoint`` (d, dz) is A^T dual and ``length`` its computed dual norm, up to a rounded multiple of the multipliers.
     For losses they belong to these multipliers up to rounding. ``adjoint`` includes the adjoint of the ``bulk``.
     """
-    norm, (n, T) = terms.norm, dual.shape
+    problem, norm, terms, prior = program.problem, program.norm, program.terms, program.prior
+    n, T = dual.shape
     values = dual[problem.rejected]
     total = sum_below(values)
     size = np.abs(dual) if problem.has_ties else dual
     weight = float(np.vdot(size, problem.lengths)) * (1 + gamma(n * T + 4))
     # Zero multipliers add nothing, rounding included.
-    count = n + T if n + T < 64 else min(n + T, int(np.count_nonzero(dual)))
+    longest = problem.roundings[1]
+    count = longest if longest < 64 else min(longest, int(np.count_nonzero(dual)))
     error = gamma(count + 8) * weight
     if bulk is not None:
         total, error = (

@@ -25,7 +25,7 @@ from attsvm.core.norms import frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, constraint_rows, reduce
 from attsvm.core.rounding import FUNCTION_ROUNDING
-from attsvm.core.summary import MARKED, Summarised, Summary
+from attsvm.platform.summary import MARKED, Summarised, Summary
 from attsvm.proofs.decision import decidable
 from attsvm.proofs.infeasible import prove_infeasible
 

@@ -21,11 +21,11 @@ import numpy as np
 
 from attsvm.core.error_free import EPS
 from attsvm.core.gap import relative_gap
-from attsvm.core.norms import FROBENIUS, Norm, frobenius
+from attsvm.core.norms import FROBENIUS, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import FUNCTION_ROUNDING, LENIENT
 from attsvm.proofs.bounds import lower_bound, margin_allowance, upper_bound
-from attsvm.proofs.objective import HARD_MARGIN, Regularisation, Terms
+from attsvm.proofs.program import Program
 from attsvm.proofs.proof import Bound
 from attsvm.proofs.ties import onto_ties
 
@@ -101,11 +101,9 @@ def proven_gap(low: Bound, high: Bound, tie_residual: float = 0.0) -> float:
 
 
 def certify(
-    problem: SelectionProblem,
-    norm: Norm,
+    program: Program,
     W: np.ndarray,
     dual: np.ndarray,
-    regularisation: Regularisation = HARD_MARGIN,
     *,
     sharp: bool = False,
     evaluation: tuple[np.ndarray, np.ndarray] | None = None,
@@ -122,30 +120,29 @@ def certify(
 
     Parameters
     ----------
-    problem : SelectionProblem
-    norm : Norm
+    program : Program
     W : ndarray, shape (d, dz)
     dual : ndarray, shape (n, T)
-    regularisation : Regularisation
     sharp : bool
         Take the decisive sums in twice the working precision.
     evaluation : tuple of ndarray, shapes (n, T) and (d, dz)
         Margins of W and A^T dual if the solver has them, summed as in :meth:`SelectionProblem.evaluate` in any order.
         The multipliers must then be admissible.
     """
-    if regularisation.plain and not problem.has_rejected:
+    problem = program.problem
+    if program.plain and not problem.has_rejected:
         # No token is rejected: the zero matrix is optimal, and no multiplier is needed to prove it.
         return Certified(np.zeros_like(W), np.zeros_like(dual), np.zeros(dual.shape), 0.0, 0.0, 0.0)
-    terms, prior = regularisation.terms(problem, norm), regularisation.prior
+    terms, prior = program.terms, program.prior
     high, residual, rounding, resolution, primal = math.inf, 0.0, 0.0, 0.0, None
     with np.errstate(**LENIENT):
         dual = terms.clip(dual) if evaluation is None else dual
         margins, adjoint = problem.evaluate(W, dual) if evaluation is None else evaluation
-        W, margins, objective = _scale_matrix(problem, terms, prior, W, margins)
+        W, margins, objective = _scale_matrix(program, W, margins)
         if objective < math.inf:
-            high, residual = upper_bound(problem, terms, W, margins, objective, prior, sharp=sharp)
-        dual, low, bound = _scale_multipliers(problem, terms, prior, dual, adjoint, residual, sharp=sharp)
-        if not regularisation.plain:
+            high, residual = upper_bound(program, W, margins, objective, sharp=sharp)
+        dual, low, bound = _scale_multipliers(program, dual, adjoint, residual, sharp=sharp)
+        if not program.plain:
             # A large C magnifies the rounding of margins; a slightly longer W avoids it.
             loss = terms.loss(1.0 - margins)
             primal = min(terms.of_length(objective) + loss, high) if objective < math.inf else math.inf
@@ -157,47 +154,42 @@ def certify(
     return Certified(W, dual, margins, objective, low, high, residual, rounding, primal, resolution)
 
 
-def _scale_matrix(
-    problem: SelectionProblem, terms: Terms, prior: np.ndarray | None, W: np.ndarray, margins: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, float]:
+def _scale_matrix(program: Program, W: np.ndarray, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Move W (d, dz) with margins (n, T) onto the ties, and scale a hard-margin W to smallest margin one.
 
     Returns W, its margins and the norm of W - prior, which is infinite if W has no positive margin.
     """
+    problem = program.problem
     if problem.has_ties and _loose(problem, W, margins):
         W = onto_ties(problem, W, margins)
         margins = problem.apply(W)
-    unit = float(margins.min(where=problem.rejected, initial=np.inf)) if terms.hard else 1.0
-    if prior is not None and unit > 1.0 - float((margin_allowance(W, frobenius(W)) * problem.lengths).max()):
+    unit = float(margins.min(where=problem.rejected, initial=np.inf)) if program.terms.hard else 1.0
+    if program.prior is not None and unit > 1.0 - float(
+        (margin_allowance(problem, frobenius(W)) * problem.lengths).max()
+    ):
         unit = 1.0  # a longer W would be further from the prior
     W, margins = (W / unit, margins / unit) if unit > 0 and unit != 1.0 else (W.copy(), margins)
-    size = terms.norm.value(W if prior is None else W - prior) if unit > 0 else math.inf
+    size = program.distance(W) if unit > 0 else math.inf
     return W, margins, size if size < math.inf else math.inf
 
 
 def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> bool:
     """Whether W misses a tie by more than rounding, so that moving it onto the ties pays."""
-    allowance = margin_allowance(W, frobenius(W))
+    allowance = margin_allowance(problem, frobenius(W))
     return bool((np.abs(margins) > allowance * problem.lengths).any(where=problem.tied))
 
 
 def _scale_multipliers(
-    problem: SelectionProblem,
-    terms: Terms,
-    prior: np.ndarray | None,
-    dual: np.ndarray,
-    adjoint: np.ndarray,
-    residual: float,
-    *,
-    sharp: bool,
+    program: Program, dual: np.ndarray, adjoint: np.ndarray, residual: float, *, sharp: bool
 ) -> tuple[np.ndarray, float, float]:
     """Scale admissible multipliers (n, T), with adjoint A^T dual, to their convention.
 
     Returns the multipliers, the lower bound that they prove, and the same bound as computed.
     """
+    terms = program.terms
     length = terms.norm.dual(adjoint)
-    if terms.hard and prior is None:
-        bound = float(dual[problem.rejected].sum()) / length if length > 0 else 0.0
+    if program.plain:
+        bound = float(dual[terms.rejected].sum()) / length if length > 0 else 0.0
         scale = 1.0 / length if 0 < bound < math.inf else 0.0
     else:
         scale, bound = terms.bound(dual, adjoint, length)
@@ -209,4 +201,4 @@ def _scale_multipliers(
     scaled = terms.clip(dual * scale) if terms.upper < math.inf else dual * scale
     # The bound of a hard margin does not depend on the scale; the unscaled multipliers carry no rounding from scaling.
     proving = (scaled, adjoint * scale, length * scale) if sharp or not terms.hard else (dual, adjoint, length)
-    return scaled, lower_bound(problem, terms, *proving, residual, prior, sharp=sharp), bound
+    return scaled, lower_bound(program, *proving, residual, sharp=sharp), bound

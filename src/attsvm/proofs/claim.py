@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,10 +13,11 @@ from attsvm.core.norms import FROBENIUS, Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import FUNCTION_ROUNDING, LENIENT, growth
 from attsvm.core.status import Status
-from attsvm.core.summary import Listed
+from attsvm.platform.summary import Listed
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import PRIOR_RESOLUTION, Certified, counts_as_zero, proven_gap
-from attsvm.proofs.objective import HARD_MARGIN, Regularisation, Terms
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation
+from attsvm.proofs.program import Program
 from attsvm.proofs.proof import Bound, interval, interval_statement
 
 # Bounds that were computed twice may differ by the rounding of a few scalars.
@@ -56,6 +58,11 @@ class Claim(Listed):
     certificate: FarkasCertificate | None
     tol: float
     regularisation: Regularisation = HARD_MARGIN
+
+    @cached_property
+    def program(self) -> Program:
+        """The question that the claim answers."""
+        return Program(self.problem, self.norm, self.regularisation)
 
     @property
     def infeasible(self) -> bool:
@@ -110,23 +117,21 @@ class Claim(Listed):
         >>> claim.fault(0.1, 0.1) is None, claim.fault(0.2, 0.3) is None
         (True, False)
         """
-        certified, regularisation = self.certified, self.regularisation
+        certified, program = self.certified, self.program
         agreement = AGREEMENT + self.norm.dual_resolution
         claimed_low, claimed_high = certified.lower_bound, certified.upper_bound
-        prior = regularisation.prior
-        value = self.norm.value(certified.W if prior is None else certified.W - prior)
+        value = program.distance(certified.W)
         if not abs(certified.objective - value) <= value * gamma(8 * (certified.W.size + 8)):
             return f"the objective is said to be {certified.objective:.17g} where W has norm {value:.17g}."
         # Bounds computed twice differ by the rounding of margins and the rounding error of W near a prior.
-        terms = regularisation.terms(self.problem, self.norm)
-        resolution = 0.0 if regularisation.plain else self._margin_rounding(terms)
-        resolution += 0.0 if prior is None else terms.size(PRIOR_RESOLUTION * prior)
+        resolution = 0.0 if program.plain else self._margin_rounding()
+        resolution += 0.0 if program.prior is None else program.terms.size(PRIOR_RESOLUTION * program.prior)
         if not claimed_low * (1 - agreement) - resolution <= low:
             return f"the bound is said to be {claimed_low:.17g} where the multipliers prove {float(low):.17g}."
         if not claimed_high * (1 + AGREEMENT) + resolution >= high:
             return f"W is said to prove {claimed_high:.17g} where it proves {float(high):.17g}."
         with np.errstate(**LENIENT):
-            wrong = self._margins_fault() or (self._dual_fault() if regularisation.plain else self._primal_fault(value))
+            wrong = self._margins_fault() or (self._dual_fault() if program.plain else self._primal_fault(value))
         if wrong is None and self.status is Status.OPTIMAL:
             nothing = counts_as_zero(certified.primal, certified.objective, resolution)
             gap = max(0.0 if nothing else proven_gap(low, high), certified.gap)
@@ -134,9 +139,9 @@ class Claim(Listed):
                 return f"the gap is {gap:.3g} where an optimum promises {self.tol:.3g}."
         return wrong
 
-    def _margin_rounding(self, terms: Terms) -> float:
+    def _margin_rounding(self) -> float:
         """Effect of a few roundings per margin on the losses, or on the norm of a W that keeps its margins."""
-        certified = self.certified
+        certified, terms = self.certified, self.program.terms
         with np.errstate(**LENIENT):
             error = gamma(8) * frobenius(certified.W) * self.problem.lengths
             if terms.hard:
@@ -166,7 +171,7 @@ class Claim(Listed):
 
     def _primal_fault(self, length: float) -> str | None:
         """Compare the claimed objective at W with its value from the margins and the norm of W - prior."""
-        certified, terms = self.certified, self.regularisation.terms(self.problem, self.norm)
+        certified, terms = self.certified, self.program.terms
         value = min(terms.of_length(length) + terms.loss(1.0 - certified.margins), certified.upper_bound)
         if certified.primal is not None and abs(certified.primal - value) <= value * gamma(16 * (certified.W.size + 8)):
             return None
@@ -185,8 +190,8 @@ class Claim(Listed):
         return f"A^T dual has dual norm {length:.17g}; {scales[-1]:.17g} was expected."
 
 
-def interval_words(norm: Norm, regularisation: Regularisation, low: Bound, high: Bound) -> str:
+def interval_words(program: Program, low: Bound, high: Bound) -> str:
     """Sentence that states the interval of the minimised quantity."""
-    if regularisation.plain:
-        return interval_statement(norm.name, low, high)
+    if program.plain:
+        return interval_statement(program.norm.name, low, high)
     return f"The smallest objective lies in {interval(low, high)}."

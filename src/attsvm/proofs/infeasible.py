@@ -18,7 +18,7 @@ import numpy as np
 from attsvm.core.error_free import UNIT, gamma
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
-from attsvm.core.summary import counted
+from attsvm.platform.summary import counted
 from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.surjective import SURE_DEFECT, TINY, right_inverse

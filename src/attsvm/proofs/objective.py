@@ -20,7 +20,7 @@ the dual norm. Multipliers are scaled to the largest bound before it is evaluate
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -65,6 +65,8 @@ class Terms:
         1/(2C) for the squared hinge, else zero. The largest of these where C differs between queries.
     prices : ndarray, shape (n, 1), or None
         C of every query; None where all have the same.
+    hard : bool
+        Whether a margin below one is forbidden rather than penalised.
     """
 
     norm: Norm
@@ -75,6 +77,10 @@ class Terms:
     upper: float
     shift: float
     prices: np.ndarray | None = None
+    hard: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.hard = math.isinf(self.upper) and self.shift == 0.0
 
     @property
     def uppers(self) -> float | np.ndarray:
@@ -85,11 +91,6 @@ class Terms:
     def shifts(self) -> float | np.ndarray:
         """1/(2C) for the squared hinge, else zero: of each query, (n, 1), where C differs between them."""
         return 0.5 / self.prices if self.prices is not None and self.shift > 0 else self.shift
-
-    @property
-    def hard(self) -> bool:
-        """Whether a margin below one is forbidden rather than penalised."""
-        return math.isinf(self.upper) and self.shift == 0.0
 
     def size(self, V: np.ndarray) -> float:
         """Evaluate f(V)."""

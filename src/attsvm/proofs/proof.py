@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from fractions import Fraction
 
-from attsvm.core.summary import BAD, GOOD, Summarised, Summary
+from attsvm.platform.summary import BAD, GOOD, Summarised, Summary
 
 Bound = Fraction | float
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from attsvm import check
 from attsvm.core.rounding import LENIENT
-from attsvm.core.summary import counted
+from attsvm.platform.summary import counted
 from attsvm.proofs.claim import WRONG_KIND, Claim, interval_words
 from attsvm.proofs.proof import Proof, unproven
 from attsvm.proofs.witness import data_content, question_content, witness_content
@@ -125,4 +125,4 @@ def _compared(claim: Claim, low: Fraction, high: Fraction) -> Proof:
     fault = claim.fault(low, high)
     if fault is not None:
         return unproven(fault, PROOF_METHOD, low=low, high=high)
-    return Proof(True, low, high, interval_words(claim.norm, claim.regularisation, low, high), PROOF_METHOD)
+    return Proof(True, low, high, interval_words(claim.program, low, high), PROOF_METHOD)

@@ -44,7 +44,7 @@ def recheck(claim: Claim) -> Proof:
     """
     if claim.infeasible:
         return _recheck_certificate(claim)
-    problem, norm, regularisation = claim.problem, claim.norm, claim.regularisation
+    program, problem = claim.program, claim.problem
     if claim.mixed:
         return unproven(WRONG_KIND, RECHECK_METHOD)
     if claim.empty:
@@ -52,30 +52,26 @@ def recheck(claim: Claim) -> Proof:
     W, dual = claim.certified.W, claim.certified.dual
     if W.shape != problem.shape[2:] or dual.shape != problem.mask.shape:
         return unproven(f"W has shape {W.shape} and the multipliers {dual.shape}.", RECHECK_METHOD)
-    plain, prior = regularisation.plain, regularisation.prior
-    terms = regularisation.terms(problem, norm)
-    signed = terms.clip(dual)
+    signed = program.terms.clip(dual)
     low, high, residual = 0.0, math.inf, 0.0
     with np.errstate(**LENIENT):
         if np.isfinite(W).all():
             margins = problem.apply(W)
-            if not regularisation.hard or margins.min(where=problem.rejected, initial=np.inf) > 0:
-                length = norm.value(W if prior is None else W - prior)
-                high, residual = upper_bound(problem, terms, W, margins, length, prior, sharp=True)
+            if not program.terms.hard or margins.min(where=problem.rejected, initial=np.inf) > 0:
+                high, residual = upper_bound(program, W, margins, program.distance(W), sharp=True)
         if np.isfinite(signed).all() and signed.any():
             adjoint = problem.adjoint(signed)
-            length = norm.dual(adjoint)
-            low = lower_bound(problem, terms, signed, adjoint, length, residual, prior, sharp=True)
+            low = lower_bound(program, signed, adjoint, program.norm.dual(adjoint), residual, sharp=True)
     if not high < math.inf:
         return unproven("the smallest margin of W is not positive beyond rounding.", RECHECK_METHOD, low=low)
-    if plain and not low > 0:
+    if program.plain and not low > 0:
         return unproven("the multipliers bound nothing.", RECHECK_METHOD, high=high)
     if residual > claim.certified.tie_residual * 2:
         return unproven(f"tied tokens differ by {residual:.3g} of the margin.", RECHECK_METHOD, low=low, high=high)
     fault = claim.fault(low, high)
     if fault is not None:
         return unproven(fault, RECHECK_METHOD, low=low, high=high)
-    statement = interval_words(norm, regularisation, low, high)
+    statement = interval_words(program, low, high)
     if residual > 0:
         statement += f" Scores of tied tokens may differ by {residual:.3g} of the margin in it."
     return Proof(True, low, high, statement, RECHECK_METHOD)

@@ -26,6 +26,9 @@ from attsvm.proofs.tie_moves import TieEquations, exact_move, margins_of
 
 # Number of ties above which the Gram matrix is not formed.
 GRAM_TIES = 2000
+# Bound on the square of the smallest singular value above which it is not improved: the square is at most one, and the
+# move at most twice as long.
+OWN_SHARE = 0.25
 # Number of ties, and numbers per equation, up to which the exact solution takes milliseconds.
 FEW_TIES, FEW_NUMBERS = 24, 4000
 
@@ -46,6 +49,8 @@ def tie_move(problem: SelectionProblem, W: np.ndarray, length: float) -> float:
     float
         Zero when they are equal; infinite when no such change is proven to exist.
     """
+    if _hold_exactly(problem, W):
+        return 0.0
     d, dz = W.shape
     rows, columns = _distinct_ties(problem)
     if not len(rows):
@@ -59,6 +64,17 @@ def tie_move(problem: SelectionProblem, W: np.ndarray, length: float) -> float:
     if floor > 0:
         return float(np.linalg.norm(residual)) / math.sqrt(floor) * (1 + gamma(len(rows) + d + dz + 32))
     return _exactly(problem, rows, columns, W)
+
+
+def _hold_exactly(problem: SelectionProblem, W: np.ndarray) -> bool:
+    """Whether tokens and queries are one-hot and W (d, dz) has equal entries wherever scores tie."""
+    words, contexts = problem.one_hot, problem.one_hot_queries
+    if words is None or contexts is None:
+        return False
+    rows, columns = np.nonzero(problem.tied)
+    first, axis = problem.reference[rows], contexts.axes[rows]
+    equal = W[words.axes[first], axis] == W[words.axes[columns], axis]
+    return bool((equal & (words.entries[first] == words.entries[columns])).all())
 
 
 def onto_ties(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> np.ndarray:
@@ -109,7 +125,10 @@ def _smallest_square(ties: Rows) -> float:
     if k > d * ties.queries.shape[1]:
         return 0.0
     delta, queries, lengths, floor = ties.delta.high, ties.queries, ties.lengths, math.inf
-    for block in _connected(queries, ties.group):
+    blocks = _connected(queries, ties.group)
+    if (own := _smallest_own_part(delta, blocks)) >= OWN_SHARE:
+        return own
+    for block in blocks:
         floor = min(floor, _smallest_square_of_block(delta[block], queries[block], lengths[block]))
         if floor == 0.0:
             break
@@ -127,6 +146,24 @@ def _connected(queries: np.ndarray, group: np.ndarray) -> list[np.ndarray]:
     block = connected_components(graph, directed=False)[1][group]
     order = np.argsort(block, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(block[order])) + 1)
+
+
+def _smallest_own_part(delta: np.ndarray, blocks: list[np.ndarray]) -> float:
+    """Bound it by the entries of differences (k, d) on axes that no other equation of the block has; 0 without any.
+
+    On such an axis, the sum of multiples of the block's equations has that equation's multiple alone. Words that tie
+    after a one-hot context have an axis each, and need no factorisation.
+    """
+    k, d = delta.shape
+    number = np.empty(k, dtype=np.int64)
+    for i, block in enumerate(blocks):
+        number[block] = i
+    row, axis = np.nonzero(delta)
+    place = number[row] * d + axis
+    alone = np.bincount(place)[place] == 1
+    squares = (delta[row, axis] / row_lengths(delta)[row]) ** 2
+    own = np.bincount(row[alone], weights=squares[alone], minlength=k)
+    return float(own.min()) * (1.0 - gamma(d + 16))
 
 
 def _smallest_square_of_block(delta: np.ndarray, queries: np.ndarray, lengths: np.ndarray) -> float:

@@ -75,15 +75,15 @@ def witness_content(claim: Claim) -> dict[str, Any]:
 
 
 def _optimum(claim: Claim) -> dict[str, Any]:
-    problem, norm, asked, W = claim.problem, claim.norm, claim.regularisation, claim.certified.W
+    problem, norm, W = claim.problem, claim.norm, claim.certified.W
     given = np.where(np.isfinite(claim.certified.dual).all(), claim.certified.dual, 0.0)
-    clipped = asked.terms(problem, norm).clip(given)
+    clipped = claim.program.terms.clip(given)
     # Equal numbers keep the given multipliers, signs of zeros included.
     dual = given if (clipped == given).all() else clipped
     vectors: dict[str, Any] = {"V": None, "W": None, "adjoint": norm_proof(norm, _adjoint(problem, dual), dual=True)}
     out: dict[str, Any] = {"dual": table(dual), "vectors": vectors}
     if np.isfinite(W).all() and np.isfinite(claim.certified.objective):
-        vectors |= {"W": singular_vectors(W), "V": norm_proof(norm, W - asked.origin(W.shape))}
+        vectors |= {"W": singular_vectors(W), "V": norm_proof(norm, W - claim.program.origin)}
         move, ties = tie_witness(problem, W)
         out |= {"W": table(W), "move": move, "ties": ties}
     return out

@@ -8,26 +8,14 @@ Examples: ``["rows", "2", "1"]``, ``["weighted", w, ["entrywise", "1"]]``, ``["s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from attsvm.core.error_free import Pair
-from attsvm.core.norms import (
-    FROBENIUS,
-    SPECTRAL,
-    Entrywise,
-    KyFan,
-    Largest,
-    Mahalanobis,
-    Mixed,
-    Norm,
-    Schatten,
-    Sum,
-    Weighted,
-)
+from attsvm.core.norms import SPECTRAL, Norm
+from attsvm.core.norms.norm import FAMILIES
 from attsvm.core.norms.square_root import SquareRoot
 
 
@@ -111,8 +99,9 @@ def read_norm(words: list[Any]) -> Norm:
 
 
 def _norm_of(words: list[Any]) -> Norm:
-    name, *parts = words
-    return WORDS[name](*map(_read_part, parts))
+    word, *parts = words
+    family, _ = FAMILIES[word]
+    return family.from_words(word, *map(_read_part, parts))
 
 
 def _read_part(part: Any) -> Any:
@@ -121,17 +110,3 @@ def _read_part(part: Any) -> Any:
     if isinstance(part, str):
         return math.inf if part == "inf" else float(Fraction(part))
     return _norm_of(part) if isinstance(part[0], str) else read_table(part)
-
-
-WORDS: dict[str, Callable[..., Norm]] = {
-    "frobenius": lambda: FROBENIUS,
-    "schatten": Schatten,
-    "ky-fan": lambda k: KyFan(int(k)),
-    "entrywise": Entrywise,
-    "weighted": lambda weights, inner: Weighted(weights, inner.p),
-    "rows": lambda p, q: Mixed(p, q, "rows"),
-    "columns": lambda p, q: Mixed(p, q, "columns"),
-    "sum": Sum,
-    "largest": Largest,
-    "coordinates": Mahalanobis,
-}

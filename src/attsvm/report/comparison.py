@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from attsvm.core.files import replacing_files_in
+from attsvm.platform.files import replacing_files_in
 from attsvm.plots.curves import compared_figure
 from attsvm.report.page import Picture, environment, versions
 from attsvm.study.comparison import Comparison, Record

@@ -8,14 +8,15 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attsvm.core.files import replacing_files_in
-from attsvm.pretrained.extract import RefusedHead
-from attsvm.pretrained.finding import HeadFinding
-from attsvm.pretrained.inspection import Inspection
-from attsvm.pretrained.null import Standing
+from attsvm.platform.files import replacing_files_in
+from attsvm.pretrained.heads.extract import RefusedHead
+from attsvm.pretrained.inspection.finding import HeadFinding
+from attsvm.pretrained.inspection.inspection import Inspection
+from attsvm.pretrained.selection.null import Standing
 from attsvm.report.media import draw, write_pictures
 from attsvm.report.page import environment, versions
 
@@ -55,6 +56,10 @@ class Measure:
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
+# Shade from which white has a contrast of 4.5 with the ground; black has 4.6 there.
+WHITE_FROM = 0.81
+# Marks of tokens that begin a word.
+_MARKS = ("Ġ", "▁")
 # Kinds of input of a model: the noun for one input, its name, and the noun for a token.
 NOUNS = {
     None: ("a text", "text", "token"), "images": ("an image", "image", "patch"),
@@ -103,7 +108,7 @@ def measures(inspection: Inspection) -> tuple[Measure, ...]:
             "cosine",
             "Cosine with its SVM, above the null",
             "Cosine of the trained W, inside the span of the data, with the SVM of its selection, minus the median for "
-            "heads with re-drawn weights: what training added.",
+            "heads with rotated weights: what training added.",
             lambda head: head.audit.null["cosine"].added,
             lambda value: f"{value:+.2f}",
             0.0,
@@ -163,12 +168,15 @@ def headline(inspection: Inspection) -> str:
         else f"No head of {total} selects hard"
     )
     counts = Counter(head.types.name for head in inspection.heads if head.types.name is not None)
-    types = ", ".join(f"{count} {name}" for name, count in counts.most_common(3))
+    named = [f"{count} {name}" for name, count in counts.most_common(3)]
     of_type = sum(counts.values())
+    others = of_type - sum(count for _, count in counts.most_common(3))
+    types = ", ".join([*named, f"{others} of other types"] if others else named)
     above = sum(head.audit.better_than_null for head in inspection.heads)
     return (
         f"{kinds}; {of_type} {'has' if of_type == 1 else 'have'} a named type{f' ({types})' if types else ''}; {above} "
-        f"{'is' if above == 1 else 'are'} nearer the SVM of their selection than untrained heads are."
+        f"{'is' if above == 1 else 'are'} nearer the SVM of their selection than untrained heads are (by chance, "
+        f"about {sum(head.audit.null['cosine'].level for head in inspection.heads):.1f} of {total} would be)."
     )
 
 
@@ -235,10 +243,12 @@ def _numbers(head: HeadFinding) -> dict[str, Any]:
 
 
 def _standing(standing: Standing) -> dict[str, Any]:
-    """Numbers of a standing, None if undefined."""
+    """Numbers of a standing, None if undefined; the null is that of rotated weights, permuted ones are apart."""
     measures_of = {
         "trained": standing.trained,
         "null_median": standing.median,
+        "level": standing.level,
+        "permuted_median": standing.permuted_median,
         "null_highest": float(standing.draws.max()) if len(standing.draws) else float("nan"),
         "share_below": standing.share_below,
         "added": standing.added,
@@ -272,7 +282,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
         index = pages.get_template("inspection.html.j2").render(
             found=inspection, record=record, measures=table, page_name=page_name, percent=percent,
             version=record["attsvm"], grid=grid, refusals=refusals(inspection), short=SHORT, hues=HUES,
-            noun=noun, terms=TERMS,
+            noun=noun, terms=TERMS, cell=cell, distinction=distinction,
             many=any(len(heads) > MOST_NUMBERS for heads in grid.values()),
         )  # fmt: skip
         (beside / "index.html").write_text(index, encoding="utf-8")
@@ -282,7 +292,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
             after = page_name(inspection.heads[place + 1]) if place + 1 < len(inspection.heads) else None
             page = template.render(
                 found=inspection, head=head, before=before, after=after, percent=percent, version=record["attsvm"],
-                offsets=_offsets(head), word=_word, drawn=draw, noun=noun,
+                offsets=_offsets(head), word=partial(_word, marked=_has_marks(head)), drawn=draw, noun=noun, chip=chip,
             )  # fmt: skip
             (beside / "heads" / page_name(head)).write_text(page, encoding="utf-8")
         (beside / "inspect.json").write_text(
@@ -316,8 +326,34 @@ def _offsets(head: HeadFinding, reach: int = 10) -> list[tuple[str, float]]:
     return ends[0] + [(f"{k}".replace("-", "−"), share) for k, share in near.items()] + ends[1]
 
 
-def _word(token: str) -> tuple[str, bool]:
-    """Text of a token, and whether a space precedes it (WordPiece, byte-level BPE and SentencePiece marks)."""
+def _has_marks(head: HeadFinding) -> bool:
+    """Tell whether tokens that begin a word are marked (byte-level BPE, SentencePiece), and not those that go on."""
+    return any(token.startswith(_MARKS) for one in (*head.shows, *head.examples) for token in one.tokens)
+
+
+def _word(token: str, marked: bool) -> tuple[str, bool]:
+    """Text of a token, and whether a space precedes it."""
     if token.startswith("##"):
         return token[2:], False
-    return token.lstrip("Ġ▁") or " ", True
+    return token.lstrip("".join(_MARKS)) or " ", token.startswith(_MARKS) or not marked
+
+
+def distinction(head: HeadFinding) -> str:
+    """Say what tells a head from untrained ones: the rule with the most attention beyond its null."""
+    name = head.types.foremost
+    one = head.types.scores[name]
+    label = f"offset {head.types.offset:+d}" if name == "offset" else name
+    return f"{label} {percent(one.score)} (null {percent(one.standing.median)})"
+
+
+def cell(shade: float) -> str:
+    """Colour of a cell and of its text, as CSS: white text only where its contrast is at least 4.5."""
+    red, green, blue = (int(255 - span * shade) for span in (224, 165, 102))
+    ink = "#fff" if shade > WHITE_FROM else "#000"
+    return f"background: rgb({red},{green},{blue}); color: {ink}"
+
+
+def chip(p: float) -> tuple[float, bool]:
+    """Opacity of the blue behind a token by its attention, and whether a light page needs white text on it."""
+    opacity = round(0.9 * p**0.7, 2)
+    return opacity, opacity > WHITE_FROM

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from attsvm.pretrained.finding import Example
-from attsvm.pretrained.media import Media, Parts
+from attsvm.pretrained.heads.media import Media, Parts
+from attsvm.pretrained.inspection.finding import Example
 
 # Length of a drawing's longer side, in its units.
 SIDE = 240.0

@@ -15,7 +15,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, se
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from attsvm.core.summary import counted
+from attsvm.platform.summary import counted
 from attsvm.plots.style import NARROW, WIDE, as_png, as_svg, save
 from attsvm.report.formulas import formula, glossary, math_font
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attsvm.plots.curves import correlation_figure, precision_figure
 from attsvm.plots.locality import margins_figure
-from attsvm.plots.patches import selection_figure, support_figure
+from attsvm.plots.patches import deciding_figure, selection_figure, support_figure
 from attsvm.plots.spectra import spectrum_figure
 from attsvm.report.page import Picture
 from attsvm.study.results import Study
@@ -68,7 +68,7 @@ def _spectrum(study: Study) -> Picture:
 
 
 def _on_images(study: Study) -> list[Picture]:
-    setup, runs = study.setup, study.runs
+    setup, runs, words = study.setup, study.runs, nouns(study.setup.train)
     figures = [
         Picture(
             "selection",
@@ -78,15 +78,28 @@ def _on_images(study: Study) -> list[Picture]:
             own_colours=True,
         )
     ]
+    bags = study.bags
+    if bags is not None:
+        figures.append(
+            Picture(
+                "deciding",
+                lambda width: deciding_figure(setup.train, bags.instances, width),
+                f"Training {words.rows} with the {words.token} that decides each framed.",
+                f"Blue: the {words.token} that attention selects. First the {words.row} whose selection the least "
+                "change would alter, last the one with the largest margin.",
+                own_colours=True,
+            )
+        )
     run = runs["W"]
     if run.own in run.curves:
         figures.append(
             Picture(
                 "support",
                 lambda width: support_figure(setup, run, width),
-                "Training images with their selected patch and their support patches.",
-                "The images the SVM rests on most. Blue: the patch selected. Orange: support patches, thicker for a "
-                "larger multiplier. Dotted: the best patch, where another was selected.",
+                f"Training {words.rows} with their selected {words.token} and their support {words.tokens}.",
+                f"The {words.rows} the SVM rests on most. Blue: the {words.token} selected. Orange: support "
+                f"{words.tokens}, thicker for a larger multiplier. Dotted: the best {words.token}, where another was "
+                "selected.",
                 own_colours=True,
             )
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attsvm.core.summary import counted
+from attsvm.platform.summary import counted
 from attsvm.study.results import ARRIVAL, Accuracy, Study
 from attsvm.study.verdict import NEARER, NORM_NAMES
 from attsvm.study.words import correlation_text, nouns, share_text

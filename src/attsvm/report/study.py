@@ -6,10 +6,11 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from attsvm.core.files import replacing_files_in
+from attsvm.platform.files import replacing_files_in
 from attsvm.report.page import Picture, environment, versions
 from attsvm.report.pictures import pictures
 from attsvm.report.prose import accuracy_sentence, lede, method, tiles
@@ -17,12 +18,12 @@ from attsvm.study.excerpts import excerpts, frequent
 from attsvm.study.files import FIGURE_SUFFIXES, FIGURES, NUMBERS, PAGE, listed_files
 from attsvm.study.headline import cautions, headline, headline_parts, outcomes
 from attsvm.study.numbers import accuracy_lines, quantities, series
-from attsvm.study.results import Study
-from attsvm.study.verdict import TRAINED, claims
+from attsvm.study.results import BagReport, Study
+from attsvm.study.verdict import TRAINED, TheoryClaim
 from attsvm.study.words import nouns
 
 
-def verdict(study: Study, command: str, files: Sequence[str] = ()) -> dict[str, Any]:
+def verdict(study: Study, assertions: Sequence[TheoryClaim], command: str, files: Sequence[str] = ()) -> dict[str, Any]:
     """Collect the content of verdict.json: version, seed, parameters, claims, every number, names of other files."""
     data = study.setup
     parameters = asdict(study.settings) | {
@@ -40,18 +41,26 @@ def verdict(study: Study, command: str, files: Sequence[str] = ()) -> dict[str, 
         "parameters": parameters,
         "complete": study.complete,
         "stopped_in": study.stopped_in or None,
-        "headline": headline(study),
-        "outcome": outcomes(study),
+        "headline": headline(study, assertions),
+        "outcome": outcomes(study, assertions),
         "cautions": cautions(study),
-        "claims": [asdict(claim) for claim in claims(study)],
+        "claims": [asdict(claim) for claim in assertions],
         "quantities": quantities(study),
         "series": series(study),
+        "bags": None if study.bags is None else _bags(study.bags),
         "seconds": round(study.seconds, 2),
         "versions": versions(),
         "files": list(files),
     }
 
 
+def _bags(bags: BagReport) -> dict[str, Any]:
+    instances = [asdict(one) | {"margin": one.margin if isfinite(one.margin) else None} for one in bags.instances]
+    return {"guarantee": bags.guarantee, "instances": instances}
+
+
+# Number of bags in the table of deciding instances; the others are folded.
+NEAREST_BAGS = 15
 # Terms that the page explains, from the documentation's glossary.
 TERMS = (
     "Attention SVM", "Selection", "Margin", "Neighbour, support token", "Score", "Head", "Correlation",
@@ -59,7 +68,7 @@ TERMS = (
 )  # fmt: skip
 
 
-def render(study: Study, command: str, charts: dict[str, Picture]) -> str:
+def render(study: Study, assertions: Sequence[TheoryClaim], command: str, charts: dict[str, Picture]) -> str:
     """Return the report as one HTML document that needs no other file."""
     passages, train = study.setup.train.passages, study.setup.train
     run = next(iter(study.runs.values()), None) if passages is not None else None
@@ -70,12 +79,14 @@ def render(study: Study, command: str, charts: dict[str, Picture]) -> str:
             found=study,
             name=study.setup.train.name,
             words=nouns(study.setup.train),
-            headline=headline_parts(study),
+            headline=headline_parts(study, assertions),
             lede=lede(study),
             cautions=cautions(study),
             tiles=tiles(study),
-            claims=claims(study),
+            claims=assertions,
             pictures=charts,
+            bags=study.bags,
+            nearest=NEAREST_BAGS,
             excerpts=[] if run is None else excerpts(study, run),
             frequent={} if run is None else frequent(train, run.selected),
             trained="" if run is None else TRAINED[run.parameterization][0],
@@ -85,17 +96,21 @@ def render(study: Study, command: str, charts: dict[str, Picture]) -> str:
             accuracy_sentence=accuracy_sentence(study),
             method=method(study),
             controls={name: run.controls for name, run in study.runs.items()},
-            verdict=verdict(study, command),
+            verdict=verdict(study, assertions, command),
         )
     )
 
 
-def write_study(study: Study, directory: str | os.PathLike[str], command: str) -> Path:
+def write_study(
+    study: Study, assertions: Sequence[TheoryClaim], directory: str | os.PathLike[str], command: str
+) -> Path:
     """Write the report to a temporary folder, then move it into the directory, replacing an earlier study.
 
     Parameters
     ----------
     study : Study
+    assertions : sequence of TheoryClaim
+        Its claims, from :func:`attsvm.study.verdict.claims`.
     directory : path
         Created if it does not exist.
     command : str
@@ -117,17 +132,19 @@ def write_study(study: Study, directory: str | os.PathLike[str], command: str) -
         for picture in charts.values():
             picture.save(beside / FIGURES)
         names = [PAGE, NUMBERS, *(f"{FIGURES}/{name}{suffix}" for name in charts for suffix in FIGURE_SUFFIXES)]
-        (beside / NUMBERS).write_text(_numbers(study, command, names), encoding="utf-8")
-        (beside / PAGE).write_text(render(study, command, charts), encoding="utf-8")
+        (beside / NUMBERS).write_text(_numbers(study, assertions, command, names), encoding="utf-8")
+        (beside / PAGE).write_text(render(study, assertions, command, charts), encoding="utf-8")
     return Path(directory) / PAGE
 
 
-def write_numbers(study: Study, directory: str | os.PathLike[str], command: str) -> Path:
+def write_numbers(
+    study: Study, assertions: Sequence[TheoryClaim], directory: str | os.PathLike[str], command: str
+) -> Path:
     """Write only verdict.json, without pictures; parameters and errors as in :func:`write_study`."""
     with replacing_files_in(directory, listed_files(Path(directory))) as beside:
-        (beside / NUMBERS).write_text(_numbers(study, command, [NUMBERS]), encoding="utf-8")
+        (beside / NUMBERS).write_text(_numbers(study, assertions, command, [NUMBERS]), encoding="utf-8")
     return Path(directory) / NUMBERS
 
 
-def _numbers(study: Study, command: str, files: Sequence[str]) -> str:
-    return json.dumps(verdict(study, command, files), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def _numbers(study: Study, assertions: Sequence[TheoryClaim], command: str, files: Sequence[str]) -> str:
+    return json.dumps(verdict(study, assertions, command, files), indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from attsvm import __version__, check
-from attsvm.core.files import replacing_file
-from attsvm.core.interop import Kind
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
+from attsvm.platform.files import replacing_file
+from attsvm.platform.interop import Kind
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.claim import Claim
 from attsvm.proofs.prove import Examination, examine

@@ -40,10 +40,10 @@ import numpy as np
 from scipy.optimize import nnls
 
 from attsvm.core.error_free import EPS
-from attsvm.core.extras import frame
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
-from attsvm.core.summary import MARKED, Summarised, Summary, bars
+from attsvm.platform.extras import frame
+from attsvm.platform.summary import MARKED, Summarised, Summary, bars
 
 if TYPE_CHECKING:
     from attsvm.solution.solution import Solution

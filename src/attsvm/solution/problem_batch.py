@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.extras import frame
-from attsvm.core.interop import Kind, to_numpy
 from attsvm.core.norms import Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
-from attsvm.core.summary import GOOD, UNSURE, Listed, Summarised, Summary
 from attsvm.core.types import Array
+from attsvm.platform.extras import frame
+from attsvm.platform.interop import Kind, to_numpy
+from attsvm.platform.summary import GOOD, UNSURE, Listed, Summarised, Summary
 from attsvm.solution.solution import Solution
 
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import row_lengths
 from attsvm.core.status import Status
-from attsvm.core.summary import BAD, GOOD, UNSURE, Summary, counted, histogram
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.summary import BAD, GOOD, UNSURE, Summary, counted, histogram
 from attsvm.proofs.claim import interval_words
+from attsvm.proofs.program import Program
 
 if TYPE_CHECKING:
     from attsvm.solution.solution import Solution
@@ -67,7 +68,7 @@ def status_sentence(solution: Solution) -> str:
         parts.append(f"Scores of tied tokens may differ by {certified.tie_residual:.1e} of the margin in that.")
     if solution.status not in (Status.OPTIMAL, Status.INFEASIBLE) and certified.lower_bound > 0:
         bounds = (certified.lower_bound, certified.upper_bound)
-        parts.append(interval_words(solution.norm, solution.regularisation, *bounds))
+        parts.append(interval_words(Program(solution.problem, solution.norm, solution.regularisation), *bounds))
     if solution.note:
         parts.append(solution.note)
     return " ".join(parts)

@@ -19,7 +19,7 @@ import numpy as np
 
 from attsvm.core.error_free import EPS
 from attsvm.core.norms import FROBENIUS
-from attsvm.core.summary import counted, one_line
+from attsvm.platform.summary import counted, one_line
 from attsvm.solution.solution import SOLUTION_CLASSES, Solution
 
 

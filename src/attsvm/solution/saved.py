@@ -1,4 +1,4 @@
-"""Solutions read from their files."""
+"""Solutions written to files, and read from them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,28 @@ from attsvm import check
 from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
+from attsvm.proofs.claim import Claim
 from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.words import read_norm, read_table
-from attsvm.solution.certificate_file import PROMISES, read_certificate, read_certified, read_hex, read_problem
+from attsvm.solution.certificate_file import (
+    PROMISES,
+    certificate_content,
+    read_certificate,
+    read_certified,
+    read_hex,
+    read_problem,
+    write_certificate,
+)
+
+
+def save_solution(
+    path: str | os.PathLike[str], claim: Claim, method: str, iterations: int, seconds: float, note: str
+) -> None:
+    """Write a claim and the statistics of its run as a certificate; see :meth:`attsvm.Solution.save`."""
+    if os.fspath(path).endswith(".npz"):
+        raise ValueError(f"path is {os.fspath(path)}; a certificate is JSON, a name such as c.json was expected.")
+    run = {"method": method, "iterations": int(iterations), "seconds": float(seconds), "note": note}
+    write_certificate(path, certificate_content(claim, run))
 
 
 def load_solution(path: str | os.PathLike[str], kinds: Mapping[bool, Any]) -> Any:

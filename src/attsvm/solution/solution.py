@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.error_free import EPS
-from attsvm.core.extras import drawing, frame
 from attsvm.core.norms import Norm, entrywise, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
-from attsvm.core.summary import Summarised, Summary, counted, one_line
 from attsvm.core.types import Array
+from attsvm.platform.extras import drawing, frame
+from attsvm.platform.summary import Summarised, Summary, counted, one_line
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified
 from attsvm.proofs.claim import Claim
@@ -23,10 +23,9 @@ from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 from attsvm.proofs.proof import Proof
 from attsvm.proofs.prove import prove
 from attsvm.proofs.recheck import recheck
-from attsvm.solution.certificate_file import certificate_content, write_certificate
 from attsvm.solution.influence import Influence, influence
 from attsvm.solution.reading import constraint_lengths, constraint_table, solution_summary, status_sentence
-from attsvm.solution.saved import load_solution
+from attsvm.solution.saved import load_solution, save_solution
 from attsvm.solution.unsolved import UnsolvedError
 
 
@@ -290,15 +289,7 @@ class Solution(Summarised):
         >>> copy.status.name, bool(copy.verify())
         ('OPTIMAL', True)
         """
-        if os.fspath(path).endswith(".npz"):
-            raise ValueError(f"path is {os.fspath(path)}; a certificate is JSON, a name such as c.json was expected.")
-        run = {
-            "method": self.method,
-            "iterations": int(self.iterations),
-            "seconds": float(self.seconds),
-            "note": self.note,
-        }
-        write_certificate(path, certificate_content(self._claim, run))
+        save_solution(path, self._claim, self.method, self.iterations, self.seconds, self.note)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Solution:

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.error_free import UNIT, gamma
-from attsvm.core.norms import Norm, frobenius
-from attsvm.core.problem import SelectionProblem
+from attsvm.core.norms import frobenius
 from attsvm.core.reduction import LARGEST
 from attsvm.core.rounding import growth
 from attsvm.core.status import Status
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified, certify
 from attsvm.proofs.decision import contradiction, decidable
-from attsvm.proofs.objective import HARD_MARGIN, Regularisation
+from attsvm.proofs.program import Program
 from attsvm.solution.solution import SOLUTION_CLASSES, Solution
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.refinement import refine
@@ -37,11 +36,9 @@ class Answers:
     ``phase_one`` is the Frobenius solution without the prior, for a hard margin with a prior.
     """
 
-    problem: SelectionProblem
-    norm: Norm
+    program: Program
     tol: float
     control: Control
-    regularisation: Regularisation = HARD_MARGIN
     phase_one: Solution | None = None
 
     def of(
@@ -54,12 +51,11 @@ class Answers:
 
         ``evaluation`` is as for :func:`attsvm.proofs.certified.certify`.
         """
-        problem, norm, tol, regularisation = self.problem, self.norm, self.tol, self.regularisation
+        program, problem, tol = self.program, self.program.problem, self.tol
         n, T, d, dz = problem.shape
         self.control.certify()
         dual = np.zeros((n, T)) if dual is None else dual
-        origin = regularisation.origin((d, dz)) if W is None else W
-        certified = certify(problem, norm, origin, dual, regularisation, evaluation=evaluation)
+        certified = certify(program, program.origin if W is None else W, dual, evaluation=evaluation)
         if self.phase_one is not None and W is not None and certified.gap > tol:
             certified = self._feasible(self.phase_one, certified, W, dual)
         gap = certified.gap
@@ -68,10 +64,10 @@ class Answers:
         else:
             doubtful = gap - certified.rounding <= tol or self.control.solved
         if doubtful:
-            certified = refine(problem, norm, regularisation, certified.W, certified.dual, tol)
+            certified = refine(program, certified.W, certified.dual, tol)
             gap = certified.gap
         status = Status.OPTIMAL if gap <= tol else self.control.stopped or Status.UNDECIDED
-        if not regularisation.plain:
+        if not program.plain:
             return self._solution(status, certified, note=self._range_note(certified, status))
         unproven = certified.upper_bound == np.inf or certified.tie_residual > 0
         if not (unproven and decidable(problem)):
@@ -90,10 +86,10 @@ class Answers:
         """
         if not np.isfinite(phase_one.objective):
             return certified
-        problem = self.problem
+        problem = self.program.problem
         rounding = gamma(sum(W.shape) + 8) * frobenius(W) * problem.lengths
         short = float((1.0 - problem.apply(W) + rounding).max(where=problem.rejected, initial=0.0))
-        safe = certify(problem, self.norm, W + short * phase_one.certified.W, dual, self.regularisation)
+        safe = certify(self.program, W + short * phase_one.certified.W, dual)
         return safe if safe.gap < certified.gap else certified
 
     def infeasible(
@@ -103,24 +99,24 @@ class Answers:
 
         ``dual`` (n, T) are the multipliers that bound the norm. ``exact`` requires a proof in exact arithmetic.
         """
-        certificate = FarkasCertificate(self.problem, multipliers)
+        certificate = FarkasCertificate(self.program.problem, multipliers)
         proven = certificate.exact if exact else certificate.verify()
         return self.of_certificate(certificate, dual) if proven else None
 
     def of_certificate(self, certificate: FarkasCertificate, dual: np.ndarray | None = None) -> Solution:
         """Report a verified certificate."""
-        n, T, d, dz = self.problem.shape
+        n, T, d, dz = self.program.problem.shape
         bound = np.zeros((n, T)) if dual is None else dual
-        certified = certify(self.problem, self.norm, np.zeros((d, dz)), bound, self.regularisation)
+        certified = certify(self.program, np.zeros((d, dz)), bound)
         return self._solution(Status.INFEASIBLE, certified, certificate)
 
     def _solution(
         self, status: Status, certified: Certified, certificate: FarkasCertificate | None = None, note: str = ""
     ) -> Solution:
-        control = self.control
-        return SOLUTION_CLASSES[self.regularisation.plain](
-            self.problem,
-            self.norm,
+        control, program = self.control, self.program
+        return SOLUTION_CLASSES[program.plain](
+            program.problem,
+            program.norm,
             status,
             certified,
             control.iterations,
@@ -129,7 +125,7 @@ class Answers:
             certificate,
             self.tol,
             note,
-            self.regularisation,
+            program.regularisation,
         )
 
     def _range_note(self, certified: Certified, status: Status) -> str:
@@ -139,15 +135,15 @@ class Answers:
         by u C |delta||z|, and all of them move it by the root of the sum of squares. This must be less than the width
         of the dual norm's unit ball. For the squared norm, half its square must be less than tol of the losses.
         """
-        problem = self.problem
-        C = None if self.regularisation.C is None else float(np.max(self.regularisation.C))
+        program, problem = self.program, self.program.problem
+        C = None if program.regularisation.C is None else float(np.max(program.regularisation.C))
         if status is Status.UNDECIDED and certified.objective > 0.0 and certified.value < sys.float_info.min:
             return BELOW_RANGE
         if C is None or status is not Status.UNDECIDED:
             return ""
         reach = UNIT * np.sqrt(np.square(problem.lengths).sum(where=problem.rejected))
-        price = 1.0 / (reach * growth(self.norm, certified.W.shape, True))
-        if self.regularisation.terms(problem, self.norm).squared:
+        price = 1.0 / (reach * growth(program.norm, certified.W.shape, True))
+        if program.terms.squared:
             loss = certified.value / C - 0.5 * certified.objective * (certified.objective / C)
             price = 2.0 * self.tol * max(loss, 0.0) / reach / reach
         return f"Floats hold the multipliers of C up to {price:.2g} only on these data." if price < C else ""

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numba import get_num_threads
 
-from attsvm.core.cluster import gathered, remote_client
 from attsvm.core.error_free import gamma
-from attsvm.core.kernels import Stopwatch, call, compiles, frozen, spares
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
+from attsvm.platform.cluster import gathered, remote_client
+from attsvm.platform.kernels import Stopwatch, call, compiles, frozen, spares
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import certify
+from attsvm.proofs.program import Program
 from attsvm.solution.problem_batch import BatchSolution, ProblemBatch
 from attsvm.solution.solution import Solution
 from attsvm.solvers.compiled import frobenius as frobenius_batch
@@ -27,8 +29,9 @@ from attsvm.solvers.compiled import nuclear as nuclear_batch
 from attsvm.solvers.compiled.infeasibility import INFEASIBLE, prove_stack
 from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED
 from attsvm.solvers.nuclear.face_newton import fits
+from attsvm.solvers.options import AIMED_GAP
 from attsvm.solvers.schedule import NUCLEAR_INTERIOR_STEPS, nuclear_interior_work
-from attsvm.solvers.solving import AIMED_GAP, solve
+from attsvm.solvers.solving import solve
 
 # Largest number of entries of token differences held at once, and length below which squares may have lost digits.
 DIFFERENCE_ENTRIES, TOO_SHORT = 1 << 22, 1e-100
@@ -81,86 +84,146 @@ def solve_batch(
     'OPTIMAL'
     """
     watch = Stopwatch()
-    measure = get_norm(norm)
-    if not 0 < tol < 1:
-        raise ValueError(f"tol is {tol!r}; a number between 0 and 1 was expected.")
-    stack = problems if isinstance(problems, ProblemBatch) else _stack(problems)
-    B, n, T, d = stack.tokens.shape
-    dz = stack.queries.shape[2]
-    W, dual, margins = np.empty((B, d, dz)), np.empty((B, n, T)), np.empty((B, n, T))
-    objective, gap = np.empty(B), np.empty(B)
-    state = np.zeros(B, dtype=np.int64)
-    arrays = (W, dual, margins, objective, gap, state)
-    data = tuple(frozen(array) for array in (stack.tokens, stack.queries, stack.selected, stack.mask))
-    solve_stack, entry, work, interior_work = None, None, frobenius_batch.work, 0.0
-    if measure is FROBENIUS:
-        solve_stack, work, method = frobenius_batch.solve_stack, frobenius_batch.work, "batched active set"
-        entry, options = frobenius_batch.solve_each, (AIMED_GAP * tol, True)
-        interior_work = frobenius_batch.interior_work(n, T, d, dz)
-    elif measure is NUCLEAR and fits(n * (T - 1), min(n, dz)):
-        solve_stack, work, method = nuclear_batch.solve_stack, nuclear_batch.work, "batched first order + face Newton"
-        entry, options = nuclear_batch.solve_one, (AIMED_GAP * tol,)
-        interior_work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work((min(d, n * T), min(dz, n)), n * (T - 1))
-    operations = B * work(n, T, d, dz)
-    if (
-        scheduler is None
-        and solve_stack is not None
-        and compiles(entry, operations)
-        and not spares(entry, operations, B * interior_work)
-    ):
-        _on_all_cores(solve_stack, data, options, arrays)
-        margins[~stack.mask] = np.inf
-        if (state == CONTRADICTION).any():
-            call(prove_stack, float(B) * n * T * (d * dz) ** 2, *data, dual, state)
-            state[state == CONTRADICTION] = OPEN
-        rounding = _rounding(stack, measure, W, dual, objective)
-        for b in np.flatnonzero((state == SOLVED) & np.isinf(rounding)):
-            pair = certify(problems[int(b)], measure, W[b], dual[b])
-            gap[b], rounding[b] = pair.gap if pair.tie_residual == 0 else np.inf, 0.0
-        gap += rounding
-        state[(state == SOLVED) & ~(gap <= tol)] = OPEN
-    status = np.full(B, Status.OPTIMAL, dtype=object)
-    contradictory = state == INFEASIBLE
-    status[contradictory], W[contradictory] = Status.INFEASIBLE, np.nan
-    objective[contradictory] = gap[contradictory] = np.inf
-    margins[contradictory[:, None, None] & stack.mask] = 0.0
-    if scheduler is not None:
-        answers = _on_cluster(stack, measure, tol, scheduler)
-        singles = {b: replace(one, problem=problems[b]) for b, one in enumerate(answers)}
+    setup = BatchSetup(problems, norm, tol)
+    if scheduler is None:
+        setup.solve_compiled()
+        setup.solve_singly()
     else:
-        # One after the other: measured in the nuclear norm, threads that wait for the interpreter were a third slower.
-        singles = {int(b): solve(problems[int(b)], norm, tol=tol) for b in np.flatnonzero(state == OPEN)}
-    for b, solution in singles.items():
-        W[b] = solution.certified.W if np.isfinite(solution.objective) else np.nan
-        proof, status[b] = solution.certificate, solution.status
-        dual[b] = solution.certified.dual if proof is None else proof.dual
-        margins[b] = np.where(stack.mask[b], solution.certified.margins, np.inf)
-        objective[b], gap[b] = solution.objective, solution.gap
+        answers = _on_cluster(setup.stack, setup.norm, tol, scheduler)
+        setup.take({b: replace(answer, problem=problems[b]) for b, answer in enumerate(answers)})
+    return setup.solution(watch.seconds)
 
-    def certified(b: int) -> Solution:
-        if b in singles:
-            return singles[b]
-        problem = problems[b]
-        if status[b] is Status.INFEASIBLE:
-            proof = FarkasCertificate(problem, dual[b].copy())
-            answer = certify(problem, measure, np.zeros(W[b].shape), dual[b])
-            return Solution(problem, measure, Status.INFEASIBLE, answer, 1, 0.0, method, proof, tol)
-        answer = certify(problem, measure, W[b], dual[b])
-        return Solution(problem, measure, Status.OPTIMAL, answer, 1, 0.0, method, tol=tol)
 
-    kind = stack.kind if isinstance(problems, ProblemBatch) else problems[0].kind
-    return BatchSolution(
-        problems=problems,
-        norm=measure,
-        W=kind.restore(W),
-        dual=kind.restore(dual),
-        margins=kind.restore(margins),
-        objective=objective,
-        gap=gap,
-        status=status,
-        seconds=watch.seconds,
-        certified=certified,
-    )
+@dataclass(frozen=True, eq=False)
+class CompiledCall:
+    """The compiled call that solves a stack.
+
+    ``work`` is its number of operations per instance, ``spared_work`` the number of the method in memory, which runs
+    while the kernel ``entry`` is not compiled.
+    """
+
+    solve_stack: Callable[..., None]
+    entry: Any
+    options: tuple[float, ...]
+    work: float
+    spared_work: float
+    method: str
+
+    @classmethod
+    def of(cls, norm: Norm, tol: float, shape: tuple[int, int, int, int]) -> CompiledCall | None:
+        """Look up the call for instances of a shape (n, T, d, dz); None if the norm or the size has none."""
+        n, T, d, dz = shape
+        if norm is FROBENIUS:
+            kernels = frobenius_batch
+            call_of_norm = kernels.solve_stack, kernels.solve_each, (AIMED_GAP * tol, True), kernels.work(*shape)
+            return cls(*call_of_norm, kernels.interior_work(*shape), "batched active set")
+        if norm is NUCLEAR and fits(n * (T - 1), min(n, dz)):
+            kernels = nuclear_batch
+            call_of_norm = kernels.solve_stack, kernels.solve_one, (AIMED_GAP * tol,), kernels.work(*shape)
+            spared = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work((min(d, n * T), min(dz, n)), n * (T - 1))
+            return cls(*call_of_norm, spared, "batched first order + face Newton")
+        return None
+
+    def pays(self, count: int) -> bool:
+        """Whether the call is compiled, or worth compiling, for this number of instances."""
+        operations = count * self.work
+        return compiles(self.entry, operations) and not spares(self.entry, operations, count * self.spared_work)
+
+
+class BatchSetup:
+    """A batch, the compiled call of its norm, and the arrays of its answers."""
+
+    def __init__(self, problems: ProblemBatch | Sequence[SelectionProblem], norm: AnyNorm, tol: float) -> None:
+        if not 0 < tol < 1:
+            raise ValueError(f"tol is {tol!r}; a number between 0 and 1 was expected.")
+        self.problems, self.norm, self.tol = problems, get_norm(norm), tol
+        self.stack = problems if isinstance(problems, ProblemBatch) else _stack(problems)
+        B, n, T, d = self.stack.tokens.shape
+        dz = self.stack.queries.shape[2]
+        self.compiled = CompiledCall.of(self.norm, tol, (n, T, d, dz))
+        self.W, self.dual, self.margins = np.empty((B, d, dz)), np.empty((B, n, T)), np.empty((B, n, T))
+        self.objective, self.gap = np.empty(B), np.empty(B)
+        self.state = np.zeros(B, dtype=np.int64)
+        # Answers to the instances that are solved one by one.
+        self.singles: dict[int, Solution] = {}
+
+    def solve_compiled(self) -> None:
+        """Solve all instances in compiled calls, if that pays; those without a certificate stay open."""
+        stack, state, compiled = self.stack, self.state, self.compiled
+        if compiled is None or not compiled.pays(len(stack)):
+            return
+        data = tuple(frozen(array) for array in (stack.tokens, stack.queries, stack.selected, stack.mask))
+        arrays = (self.W, self.dual, self.margins, self.objective, self.gap, state)
+        _on_all_cores(compiled.solve_stack, data, compiled.options, arrays)
+        self.margins[~stack.mask] = np.inf
+        if (state == CONTRADICTION).any():
+            constraints, entries = self.dual.size, self.W[0].size
+            call(prove_stack, float(constraints) * entries**2, *data, self.dual, state)
+            state[state == CONTRADICTION] = OPEN
+        rounding = _rounding(stack, self.norm, self.W, self.dual, self.objective)
+        for b in np.flatnonzero((state == SOLVED) & np.isinf(rounding)):
+            pair = certify(Program(self.problems[int(b)], self.norm), self.W[b], self.dual[b])
+            self.gap[b], rounding[b] = pair.gap if pair.tie_residual == 0 else np.inf, 0.0
+        self.gap += rounding
+        state[(state == SOLVED) & ~(self.gap <= self.tol)] = OPEN
+        contradictory = state == INFEASIBLE
+        self.W[contradictory] = np.nan
+        self.objective[contradictory] = self.gap[contradictory] = np.inf
+        self.margins[contradictory[:, None, None] & stack.mask] = 0.0
+
+    def solve_singly(self) -> None:
+        """Solve the open instances one after the other.
+
+        Measured in the nuclear norm, threads that wait for the interpreter were a third slower.
+        """
+        self.take(
+            {int(b): solve(self.problems[int(b)], self.norm, tol=self.tol) for b in np.flatnonzero(self.state == OPEN)}
+        )
+
+    def take(self, singles: dict[int, Solution]) -> None:
+        """Copy the answers to single instances into the arrays."""
+        self.singles = singles
+        for b, solution in singles.items():
+            self.W[b] = solution.certified.W if np.isfinite(solution.objective) else np.nan
+            proof = solution.certificate
+            self.dual[b] = solution.certified.dual if proof is None else proof.dual
+            self.margins[b] = np.where(self.stack.mask[b], solution.certified.margins, np.inf)
+            self.objective[b], self.gap[b] = solution.objective, solution.gap
+
+    def certified(self, b: int) -> Solution:
+        """Return the answer to one instance with its certificate."""
+        if b in self.singles:
+            return self.singles[b]
+        assert self.compiled is not None
+        problem, method = self.problems[b], self.compiled.method
+        program = Program(problem, self.norm)
+        if self.state[b] == INFEASIBLE:
+            proof = FarkasCertificate(problem, self.dual[b].copy())
+            answer = certify(program, np.zeros(self.W[b].shape), self.dual[b])
+            return Solution(problem, self.norm, Status.INFEASIBLE, answer, 1, 0.0, method, proof, self.tol)
+        answer = certify(program, self.W[b], self.dual[b])
+        return Solution(problem, self.norm, Status.OPTIMAL, answer, 1, 0.0, method, tol=self.tol)
+
+    def solution(self, seconds: float) -> BatchSolution:
+        """Return the answers in the array type of the given problems."""
+        status = np.full(len(self.stack), Status.OPTIMAL, dtype=object)
+        status[self.state == INFEASIBLE] = Status.INFEASIBLE
+        for b, solution in self.singles.items():
+            status[b] = solution.status
+        problems = self.problems
+        kind = self.stack.kind if isinstance(problems, ProblemBatch) else problems[0].kind
+        return BatchSolution(
+            problems=problems,
+            norm=self.norm,
+            W=kind.restore(self.W),
+            dual=kind.restore(self.dual),
+            margins=kind.restore(self.margins),
+            objective=self.objective,
+            gap=self.gap,
+            status=status,
+            seconds=seconds,
+            certified=self.certified,
+        )
 
 
 def _on_cluster(stack: ProblemBatch, norm: Norm, tol: float, scheduler: str) -> list[Solution]:

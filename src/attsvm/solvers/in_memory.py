@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.norms import Norm
-from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import independent_ties, reduce
-from attsvm.proofs.objective import Regularisation
+from attsvm.proofs.program import Program
 from attsvm.solvers.common.control import Control, IterationState
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.euclidean import work_of_a_step
@@ -16,9 +14,7 @@ from attsvm.solvers.working_sets.solving import Outcome, WorkingSets
 
 
 def solve_in_memory(
-    problem: SelectionProblem,
-    norm: Norm,
-    regularisation: Regularisation,
+    program: Program,
     control: Control,
     method: Method,
     start: tuple[np.ndarray, np.ndarray] | None,
@@ -29,9 +25,7 @@ def solve_in_memory(
 
     Parameters
     ----------
-    problem : SelectionProblem
-    norm : Norm
-    regularisation : Regularisation
+    program : Program
     control : Control
         Keeps the best iterates, in reduced coordinates.
     method : callable
@@ -40,9 +34,8 @@ def solve_in_memory(
     skip_rounds : bool
         Leave the outer loop out.
     """
-    terms = regularisation.terms(problem, norm)
-    prior = regularisation.origin(problem.shape[2:])
-    reduced = independent_ties(reduce(problem, rotate=norm.base.invariant, transform=norm.transform))
+    terms, prior, norm = program.terms, program.origin, program.norm
+    reduced = independent_ties(reduce(program.problem, rotate=norm.base.invariant, transform=norm.transform))
     setting = Setting.of(reduced, terms, prior)
     control.unit = setting.value_unit
     # Rejected tokens that no W moves.
@@ -67,7 +60,7 @@ def solve_in_memory(
                 setting,
                 unit,
                 control,
-                WorkingSets(problem, norm, regularisation, loop_control, method, start),
+                WorkingSets(program, loop_control, method, start),
                 loop_control,
             )
             turns = beside_rounds(setting, work_of_a_step(reduced), whole, Turn("working sets", loop.run(), np.inf))

@@ -86,10 +86,16 @@ LARGE_SUPPORT = 400
 """Active constraints; above this number Newton on the face waits for one target more."""
 WHOLE_SET = 250
 """Constraints; up to this number all are in the nuclear norm's first working set."""
+CENTRAL_OPERATIONS = 1_000_000
+"""Operations of a step; up to this number a soft margin in the Frobenius norm is first tried by one compiled call."""
 COMPILED_CONSTRAINTS = 250
 """Constraints; above this number Newton on the face runs in NumPy instead of compiled loops."""
 FEW_PRODUCTS = 4000
 """Multiplications of a matrix product; above this number compiled steps call BLAS for it."""
+SMALL_SET = 100
+"""Constraints; above this number the active set's first passive set is factored by LAPACK, not one at a time."""
+ROTATION_ROWS = 24
+"""Rows of a matrix; up to this number singular vectors come from rotations of a nearby basis, not from LAPACK."""
 MOST_UNKNOWNS = 2000
 """Unknowns of a singular system on the face; above this number no least squares is tried."""
 PATIENCE = 6000

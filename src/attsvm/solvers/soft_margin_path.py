@@ -45,7 +45,7 @@ def soft_margin_path(
     >>> import numpy as np
     >>> from attsvm import SelectionProblem, soft_margin_path
     >>> problem = SelectionProblem(np.array([[[1.0, 0.0], [0.0, 0.0]]]), [[1.0]], [0])
-    >>> [float(s.objective) for s in soft_margin_path(problem, [0.25, 1.0, 4.0])]
+    >>> [round(float(s.objective), 6) for s in soft_margin_path(problem, [0.25, 1.0, 4.0])]
     [0.25, 1.0, 1.0]
     """
     path: list[RegularisedSolution] = []

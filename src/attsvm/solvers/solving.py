@@ -5,57 +5,45 @@ from __future__ import annotations
 import os
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
+from attsvm.core.norms import FROBENIUS, get_norm
 from attsvm.core.norms.splitting import evaluations_within
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
-from attsvm.core.threads import blas_on_one_thread
 from attsvm.core.types import AnyNorm, Shortfall, SolverMethod
 from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.objective import Terms
+from attsvm.proofs.program import Program
 from attsvm.solution.solution import Solution
 from attsvm.solvers.answers import Answers
 from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.regularisation import read_regularisation
-from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.compiled.frobenius import avoids_compiling, solve_compiled
-from attsvm.solvers.frobenius.portfolio import FROBENIUS_METHODS, solve_setting
 from attsvm.solvers.in_memory import solve_in_memory
-from attsvm.solvers.interior_point.general import solve_general
-from attsvm.solvers.nuclear.portfolio import NUCLEAR_METHODS
+from attsvm.solvers.options import METHODS as METHODS
+from attsvm.solvers.options import method_of, read_limits
 from attsvm.solvers.schedule import (
     FEW_ENTRIES,
     GRAM_LIMIT,
-    ONE_THREAD,
     SMALL,
     SMALL_PRODUCTS,
     STREAM_BYTES,
     WARM,
-    Method,
-    Steps,
 )
 from attsvm.solvers.separable.solving import solve_separable
-from attsvm.solvers.working_sets.pool import pool_of
+from attsvm.solvers.sharded import solve_shards
 from attsvm.solvers.working_sets.solution import ShardedSolution
-from attsvm.solvers.working_sets.solving import Outcome, WorkingSets, solve_shards
+from attsvm.solvers.working_sets.solving import Outcome, WorkingSets
 
-METHODS: dict[Norm, dict[str, Method]] = {
-    FROBENIUS: {"auto": solve_setting, **{key: partial(solve_setting, method=key) for key in FROBENIUS_METHODS}},
-    NUCLEAR: NUCLEAR_METHODS,
-}
-
-# Gap that methods aim at, over tol: lifting an answer to the original coordinates costs a few roundings.
-AIMED_GAP = 0.5
 # Gap of the problem without the prior of a hard margin, which only decides whether a W exists.
 PHASE_ONE_TOL = 0.1
+SHARD_OPTIONS = ("scheduler", "workers", "checkpoint")
 
 
 Folder = str | os.PathLike[str]
@@ -112,9 +100,7 @@ def solve(
     C: float | ArrayLike | None = None,
     loss: Shortfall = "hinge",
     prior: Any = None,
-    scheduler: str | None = None,
-    workers: int | None = None,
-    checkpoint: Folder | None = None,
+    **shards: Any,
 ) -> Solution | ShardedSolution:
     r"""Find the smallest W that selects the given tokens with margin one.
 
@@ -152,12 +138,10 @@ def solve(
         Used with ``C``; "squared_hinge" costs ``C u**2``.
     prior : array_like, shape (d, dz), optional
         A matrix W0: the norm of ``W - prior`` is minimised.
-    scheduler : str, optional
-        Address of a running dask scheduler whose workers evaluate the shards.
-    workers : int, optional
-        Number of local processes to start for this instead.
-    checkpoint : path, optional
-        File of a run on shards, written after every round. A run that was interrupted continues from it.
+    **shards
+        For a problem in pieces: ``scheduler``, address of a running dask scheduler whose workers evaluate the shards;
+        ``workers``, number of local processes to start for this instead; ``checkpoint``, file of the run, written after
+        every round. A run that was interrupted continues from it.
 
     Returns
     -------
@@ -179,47 +163,50 @@ def solve(
     >>> solution.status.name, solution.objective
     ('OPTIMAL', 1.0)
     """
-    if isinstance(problem, (str, os.PathLike)):
-        problem = ShardedProblem.from_folder(problem)
-    if isinstance(problem, ShardedProblem):
-        problem = problem.current()
-        measure = get_norm(norm)
-        _check_options(tol, max_iter, time_limit, problem.shape, measure)
+    if isinstance(problem, (str, os.PathLike, ShardedProblem)):
         if method is not None or warm_start is not None:
             raise ValueError("method and warm_start are for problems in memory; neither was expected with shards.")
-        control = Control(AIMED_GAP * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
-        regularisation = read_regularisation(problem.shape, C, loss, prior, streamed=True)
-        with pool_of(problem, scheduler, workers) as pool:
-            inner = _choose(measure, None)
-            with evaluations_within(control.is_late):
-                return solve_shards(problem, measure, regularisation, control, tol, inner, pool, checkpoint)
-    if (scheduler, workers, checkpoint) != (None, None, None):
-        raise ValueError("scheduler, workers and checkpoint are for shards; a ShardedProblem or a folder was expected.")
+        limits: dict[str, Any] = {"max_iter": max_iter, "time_limit": time_limit, "callback": callback}
+        return solve_shards(problem, norm, tol=tol, **limits, verbose=verbose, C=C, loss=loss, prior=prior, **shards)
+    if shards:
+        _refuse(shards)
     if not isinstance(problem, SelectionProblem):
         raise ValueError(f"problem has type {type(problem).__name__}; a SelectionProblem was expected.")
     measure = get_norm(norm)
-    _check_options(tol, max_iter, time_limit, problem.shape, measure)
+    control = read_limits(problem.shape, measure, tol, max_iter, time_limit, callback, verbose=verbose)
     if warm_start is not None and warm_start.certified.dual.shape != problem.mask.shape:
         raise ValueError(
             f"warm_start has multipliers of shape {warm_start.certified.dual.shape}; a solution of the same shape, "
             f"{problem.mask.shape}, was expected."
         )
-    control = Control(AIMED_GAP * tol, max_iter=max_iter, time_limit=time_limit, callback=callback, verbose=verbose)
     regularisation = read_regularisation(problem.shape, C, loss, prior, streamed=method == "streamed")
-    answers = Answers(problem, measure, tol, control, regularisation)
-    if not regularisation.plain and method not in (None, "auto", "streamed"):
+    program = Program(problem, measure, regularisation)
+    answers = Answers(program, tol, control)
+    if not program.plain and method not in (None, "auto", "streamed"):
         raise ValueError(f"method is {method!r}; None, 'auto' or 'streamed' was expected with C or prior.")
     # Dual norms in closed form need no clock.
     with evaluations_within(control.is_late) if measure.leaves > 1 else nullcontext():
-        if regularisation.plain:
+        if program.plain:
             return _solve_hard(answers, method, warm_start)
         with np.errstate(**LENIENT):
             return _solve_regularised(answers, method, warm_start)
 
 
+def _refuse(shards: dict[str, Any]) -> None:
+    """Refuse options of shards for a problem in memory, and names that are no options at all."""
+    for name, value in shards.items():
+        if name not in SHARD_OPTIONS:
+            raise TypeError(f"solve() got an unexpected keyword argument {name!r}")
+        if value is not None:
+            raise ValueError(
+                "scheduler, workers and checkpoint are for shards; a ShardedProblem or a folder was expected."
+            )
+
+
 def _solve_hard(answers: Answers, method: SolverMethod | None, warm_start: Solution | None) -> Solution:
     """Solve a hard margin without a prior."""
-    problem, measure, control = answers.problem, answers.norm, answers.control
+    program, control = answers.program, answers.control
+    problem, measure = program.problem, program.norm
     if not problem.has_rejected:
         control.method = "closed form"
         return answers.of(None, None)
@@ -230,7 +217,7 @@ def _solve_hard(answers: Answers, method: SolverMethod | None, warm_start: Solut
             return early
     if method is None:
         with np.errstate(**LENIENT):
-            pair = solve_separable(problem, measure, answers.regularisation, control)
+            pair = solve_separable(program, control)
         if pair is not None:
             early = answers.of(*pair)
             if early.status is Status.OPTIMAL or control.stopped:
@@ -259,24 +246,24 @@ def _run(
     answers: Answers, method: str | None, start: tuple[np.ndarray, np.ndarray] | None, *, streamed: bool
 ) -> Outcome:
     """Solve the whole problem, or working sets of it without a copy of the tokens."""
-    problem, norm, regularisation, control = answers.problem, answers.norm, answers.regularisation, answers.control
-    inner = _choose(norm, method)
-    skip_rounds = method not in (None, "auto") or regularisation.prices is not None
+    program, control = answers.program, answers.control
+    inner = method_of(program.norm, method)
+    skip_rounds = method not in (None, "auto") or program.regularisation.prices is not None
     if streamed:
-        return WorkingSets(problem, norm, regularisation, control, inner, start).solve()
-    return solve_in_memory(problem, norm, regularisation, control, inner, start, skip_rounds=skip_rounds)
+        return WorkingSets(program, control, inner, start).solve()
+    return solve_in_memory(program, control, inner, start, skip_rounds=skip_rounds)
 
 
 def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start: Solution | None) -> Solution:
     """Solve with a soft margin or a prior; for a hard margin, ask first without the prior whether a W exists."""
-    problem, regularisation, control = answers.problem, answers.regularisation, answers.control
-    if regularisation.hard:
+    program, control = answers.program, answers.control
+    problem, terms = program.problem, program.terms
+    if terms.hard:
         phase_one = solve(problem, tol=PHASE_ONE_TOL, time_limit=control.time_limit, method=method)
         if phase_one.certificate is not None:
             control.iterations, control.method = phase_one.iterations, phase_one.method
             return answers.of_certificate(phase_one.certificate)
         answers = replace(answers, phase_one=phase_one)
-    terms = regularisation.terms(problem, answers.norm)
     if not np.isfinite(terms.cost).all():
         # The margins of the prior leave the range of floats, and so do all terms that depend on them.
         return answers.of(None, None)
@@ -289,7 +276,7 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
             return first
     control.method = ""
     has_prices = terms.prices is not None
-    pair = None if method is not None or has_prices else solve_separable(problem, answers.norm, regularisation, control)
+    pair = None if method is not None or has_prices else solve_separable(program, control)
     early = None if pair is None else answers.of(*pair)
     if early is not None:
         if early.status is Status.OPTIMAL or control.stopped:
@@ -333,38 +320,3 @@ def _small(problem: SelectionProblem, warm_start: Solution | None) -> bool:
 def _large(problem: SelectionProblem) -> bool:
     """Tell whether token differences are better streamed than held in memory."""
     return 8 * int(problem.rejected.sum()) * problem.shape[2] > STREAM_BYTES
-
-
-def _choose(measure: Norm, method: str | None) -> Method:
-    """Look up the method for a problem in memory, or for a working set of a larger one."""
-    methods = METHODS.get(measure.base, {"auto": solve_general})
-    if method is not None and method not in methods:
-        names = ", ".join(repr(name) for name in (*methods, "streamed"))
-        raise ValueError(f"method is {method!r}; one of {names} was expected for the {measure.name} norm.")
-    run = methods[method or "auto"]
-
-    def run_on_few_threads(setting: Setting, control: Control, start: np.ndarray | None) -> Steps:
-        small = min(int(np.prod(setting.reduced.shape)), int(setting.terms.rejected.sum())) <= ONE_THREAD
-        with blas_on_one_thread() if small else nullcontext():
-            return (yield from run(setting, control, start))
-
-    return run_on_few_threads
-
-
-def _check_options(
-    tol: float,
-    max_iter: int | None,
-    time_limit: float | None,
-    shape: tuple[int, int, int, int],
-    norm: Norm,
-) -> None:
-    _, _, d, dz = shape
-    mismatch = norm.mismatch((d, dz))
-    if mismatch is not None:
-        raise ValueError(mismatch)
-    if not 0 < tol < 1:
-        raise ValueError(f"tol is {tol!r}; a number between 0 and 1 was expected.")
-    if max_iter is not None and max_iter < 1:
-        raise ValueError(f"max_iter is {max_iter!r}; at least 1 was expected.")
-    if time_limit is not None and not time_limit > 0:
-        raise ValueError(f"time_limit is {time_limit!r}; a positive number was expected.")

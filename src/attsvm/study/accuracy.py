@@ -60,4 +60,4 @@ def accuracies(study: Study) -> tuple[Accuracy, ...]:
         label = f"{names[parameterization][0]} on shuffled labels, mean of {len(control.test)}"
         means = float(control.train.mean()), float(control.test.mean())
         rows.append(Accuracy(f"{parameterization}_shuffled_labels", label, *means))
-    return tuple(rows)
+    return tuple(rows) if study.bags is None else (*rows, *study.bags.accuracies)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.summary import counted
+from attsvm.platform.summary import counted
 from attsvm.study.files import NUMBERS
 from attsvm.study.intervals import difference_interval, mean_difference_interval, paired_interval, share_interval
 from attsvm.study.words import correlation_text, share_text

@@ -6,7 +6,7 @@ import json
 from pathlib import Path, PurePosixPath
 
 PAGE, NUMBERS, FIGURES = "report.html", "verdict.json", "figures"
-FIGURE_NAMES = ("correlation", "spectrum", "margins", "precision", "selection", "support")
+FIGURE_NAMES = ("correlation", "spectrum", "margins", "precision", "selection", "support", "deciding")
 FIGURE_SUFFIXES = (".png", ".pdf")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from attsvm.core.summary import counted
+from collections.abc import Sequence
+
+from attsvm.platform.summary import counted
 from attsvm.study.results import Run, Study
 from attsvm.study.verdict import (
     ALIKE,
@@ -13,7 +15,6 @@ from attsvm.study.verdict import (
     TRAINED,
     UNSOLVED,
     TheoryClaim,
-    claims,
     direction_state,
     nearest_control,
     needed_steps,
@@ -66,18 +67,18 @@ def _phrase(state: str, run: Run) -> str:
     }[state]
 
 
-def outcomes(study: Study) -> dict[str, str]:
-    """Return the outcome of each run, by parameterisation."""
-    by_key = {claim.key: claim for claim in claims(study)}
+def outcomes(study: Study, assertions: Sequence[TheoryClaim]) -> dict[str, str]:
+    """Return the outcome of each run, by parameterisation, from the study's claims."""
+    by_key = {claim.key: claim for claim in assertions}
     return {name: run_state(run, by_key) for name, run in study.runs.items()}
 
 
-def headline(study: Study) -> str:
+def headline(study: Study, assertions: Sequence[TheoryClaim]) -> str:
     """Summarise the verdict: outcome of training, prediction compared with its controls, and failed claims."""
-    return " ".join(filter(None, headline_parts(study)))
+    return " ".join(filter(None, headline_parts(study, assertions)))
 
 
-def headline_parts(study: Study) -> tuple[str, str]:
+def headline_parts(study: Study, assertions: Sequence[TheoryClaim]) -> tuple[str, str]:
     """Split the verdict into the outcome of training and the rest."""
     words = nouns(study.setup.train)
     if not study.complete:
@@ -86,16 +87,15 @@ def headline_parts(study: Study) -> tuple[str, str]:
         return f"Interrupted{while_doing}: there is no verdict yet, only what was done by then.", ""
     if all(solution.objective == 0 for run in study.runs.values() for solution in run.solutions.values()):
         return f"There is nothing to select: no {words.row} shows more than one {words.token}.", ""
-    assertions = claims(study)
     failing = sum(claim.holds is False for claim in assertions)
     rest = [_prediction(study, assertions)]
     if failing:
         rest.append(f"{failing} of {len(assertions)} claims {'does' if failing == 1 else 'do'} not hold.")
-    return _training(study), " ".join(filter(None, rest))
+    return _training(study, assertions), " ".join(filter(None, rest))
 
 
-def _training(study: Study) -> str:
-    states = outcomes(study)
+def _training(study: Study, assertions: Sequence[TheoryClaim]) -> str:
+    states = outcomes(study, assertions)
     if set(states.values()) == {ARRIVES}:
         return "Trained attention became the max-margin token selector."
     phrases = {name: _phrase(state, study.runs[name]) for name, state in states.items()}
@@ -108,7 +108,7 @@ def _training(study: Study) -> str:
     return f"{sentence} Train longer: --steps {max(missing)}." if missing else sentence
 
 
-def _prediction(study: Study, assertions: list[TheoryClaim]) -> str:
+def _prediction(study: Study, assertions: Sequence[TheoryClaim]) -> str:
     rows = {row.key: row for row in study.accuracies}
     claim = next((claim for claim in assertions if claim.key == "predicts_W"), None)
     if claim is None or rows["W"].test is None:

@@ -263,6 +263,52 @@ class ShuffledLabels:
         return upper_limit(self.test)
 
 
+@dataclass(frozen=True)
+class DecidingInstance:
+    """The instance that decides a training bag.
+
+    Attributes
+    ----------
+    row : int
+        Index of the training bag.
+    bag, label, instance : str
+        Names of the bag and its class, and of the instance: its text, or its number.
+    index : int
+        Number of the instance in the bag.
+    attention : float
+        Share of the attention on it.
+    margin : float
+        Its margin over the other instances of the bag under the certified W of norm one; infinite if there is none.
+    """
+
+    row: int
+    bag: str
+    label: str
+    instance: str
+    index: int
+    attention: float
+    margin: float
+
+
+@dataclass(frozen=True, eq=False)
+class BagReport:
+    """Attention and head trained together on bags of instances.
+
+    Attributes
+    ----------
+    guarantee : str
+        What is certified about the selection, in sentences.
+    instances : tuple of DecidingInstance
+        By margin: the selection that the least change of W would alter comes first.
+    accuracies : tuple of Accuracy
+        Of the classifier, with the trained attention and with the certified W, and of the MI-SVM.
+    """
+
+    guarantee: str
+    instances: tuple[DecidingInstance, ...]
+    accuracies: tuple[Accuracy, ...]
+
+
 @dataclass(eq=False)
 class Study:
     """All results, stage by stage; a stage that was not reached is empty.
@@ -278,6 +324,8 @@ class Study:
     shuffled_labels : dict of str to ShuffledLabels
         By parameterisation; empty if nothing is held out.
     precision : tuple of PrecisionRun
+    bags : BagReport or None
+        Only for bags of instances.
     accuracies : tuple of Accuracy
     complete : bool
         False when the study was stopped early.
@@ -292,6 +340,7 @@ class Study:
     runs: dict[str, Run] = field(default_factory=dict)
     shuffled_labels: dict[str, ShuffledLabels] = field(default_factory=dict)
     precision: tuple[PrecisionRun, ...] = ()
+    bags: BagReport | None = None
     accuracies: tuple[Accuracy, ...] = ()
     complete: bool = False
     stopped_in: str = ""

@@ -9,12 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from attsvm.core.correlation import correlation
-from attsvm.core.kernels import compiled_first
-from attsvm.core.threads import one_thread
 from attsvm.core.types import Numerics, Parameterization
 from attsvm.data.dataset import Dataset
+from attsvm.platform.kernels import compiled_first
+from attsvm.platform.threads import one_thread
 from attsvm.solvers.solving import solve
 from attsvm.study.accuracy import accuracies
+from attsvm.study.bag_report import report_bags
 from attsvm.study.controls import controls
 from attsvm.study.head import fit_head
 from attsvm.study.labels import shuffled_labels
@@ -24,6 +25,7 @@ from attsvm.study.watch import Progress, Watch
 from attsvm.theory.tokens import Trial
 
 # Sentence and usual share of the time of each stage.
+BAGS = "Training attention and head together, and certifying what they select"
 FEASIBILITY = "Asking whether the best tokens can all be selected"
 LABELS = {"W": "Training W on shuffled labels", "KQ": "Training K and Q on shuffled labels"}
 PRECISION: dict[tuple[str, Numerics], str] = {
@@ -31,7 +33,7 @@ PRECISION: dict[tuple[str, Numerics], str] = {
     ("float64", "autograd"): "Training W again in float64 with plain autograd",
     ("float32", "autograd"): "Training W again in float32 with plain autograd",
 }
-STAGES = {FEASIBILITY: 2.0}
+STAGES = {FEASIBILITY: 2.0, BAGS: 0.0}
 for _name, _training, _solving, _labels in (("W", 5.0, 3.0, 1.0), ("KQ", 8.0, 6.0, 2.0)):
     # The number of training rounds is unknown beforehand: that stage gets no share.
     STAGES |= {TRAINING[_name]: _training, LONGER[_name]: 0.0, SOLVING[_name]: _solving, LABELS[_name]: _labels}
@@ -184,6 +186,10 @@ def _fill(result: Study, watch: Watch) -> None:
         return
     problem = setup.trial.problem(setup.optimal)
     result.optimal = solve(problem, time_limit=settings.time_limit, callback=watch.poll)
+    if setup.train.bags is not None:
+        if not watch.enter(BAGS):
+            return
+        result.bags = report_bags(setup, settings)
     for parameterization in ("W", "KQ"):
         if not watch.enter(TRAINING[parameterization]):
             return

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.status import Status
-from attsvm.core.summary import counted
+from attsvm.platform.summary import counted
 from attsvm.solution.solution import Solution
 from attsvm.study.convergence import climbing, steps_to
 from attsvm.study.intervals import share_interval

@@ -22,7 +22,9 @@ class Nouns:
 
 
 def nouns(data: Dataset) -> Nouns:
-    """Patches of images, tokens of texts, or tokens of sequences."""
+    """Instances of bags, patches of images, tokens of texts, or tokens of sequences."""
+    if data.bags is not None:
+        return Nouns("instance", "instances", "bag", "bags")
     if data.patches is not None:
         return Nouns("patch", "patches", "image", "images")
     if data.passages is not None and data.passages.prose:

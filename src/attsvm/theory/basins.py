@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.correlation import correlation
-from attsvm.core.extras import frame
-from attsvm.core.interop import to_numpy
-from attsvm.core.summary import MARKED, Summarised, Summary, bars
+from attsvm.platform.extras import frame
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.summary import MARKED, Summarised, Summary, bars
 from attsvm.theory.landscape import Landscape, explore
 from attsvm.theory.search import train_starts
 from attsvm.theory.tokens import SELECTED, Trial

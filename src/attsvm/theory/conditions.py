@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.summary import Listed
+from attsvm.platform.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.theory.landscape import Landscape
 from attsvm.theory.loss_slopes import loss_constants, slopes
@@ -156,7 +156,7 @@ def initial_gradient(trial: Trial, loss: str | Callable[..., Any] = "logistic", 
     """Return the gradient of the risk at W (default 0), shape (d, dz)."""
     import torch
 
-    from attsvm.training.objective import Objective
+    from attsvm.training.risk.objective import Objective
 
     objective = Objective.from_data(trial.data, trial.head if trial.v is None else trial.v, loss)
     n, d, dz = trial.tokens.shape[0], trial.tokens.shape[2], trial.queries.shape[1]

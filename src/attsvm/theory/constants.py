@@ -47,8 +47,8 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.correlation import correlation
-from attsvm.core.interop import to_numpy
-from attsvm.core.summary import Listed
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.summary import Listed
 from attsvm.theory.loss_slopes import loss_constants, slope_range
 from attsvm.theory.tokens import LocalOptimality, Trial
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.extras import frame
-from attsvm.core.interop import to_numpy
 from attsvm.core.status import Status
-from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted
 from attsvm.core.types import FactorNorm
 from attsvm.data.token_data import TokenData
+from attsvm.platform.extras import frame
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted
 from attsvm.theory.conditions import Condition, condition_e
 from attsvm.theory.landscape import ENUMERATE, SAMPLES, Landscape, explore
 from attsvm.theory.search import STARTS

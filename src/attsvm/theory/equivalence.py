@@ -31,11 +31,11 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.correlation import correlation
-from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.summary import Listed
 from attsvm.core.types import CoefficientChoice, FactorNorm
 from attsvm.data.token_data import TokenData
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.theory.finite_part import FINITE_NORMS, FinitePart, finite_part

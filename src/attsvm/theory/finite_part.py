@@ -8,31 +8,21 @@ W is the smallest matrix with
 (arXiv 2308.16898, Section 6, W^fin). In the Frobenius norm that is a least-squares solve: W is the minimum-norm
 solution of linear equations, and lies in the span of the tied :math:`\delta_{it}z_i^\top`.
 
-In the nuclear norm it is a hard margin without rejected tokens and with a prior. It is the smallest V = W - W_0, where
-:math:`W_0` has the prescribed differences with the opposite sign and W has none (:mod:`attsvm.proofs.objective`).
+In the nuclear norm it is a hard margin without rejected tokens (:mod:`attsvm.solvers.tie_equations`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.core.norms import NUCLEAR
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
-from attsvm.core.rounding import LENIENT
 from attsvm.core.types import FactorNorm
-from attsvm.proofs.objective import HARD_MARGIN
-from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.interior_point.general import solve_from
-from attsvm.solvers.schedule import finish
+from attsvm.solvers.tie_equations import smallest_nuclear
 
 FINITE_NORMS = ("frobenius", "nuclear")
-
-# Requested gap of the nuclear norm: Newton on the face ends at rounding level.
-NUCLEAR_GAP = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +83,5 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: Factor
     if norm == "frobenius" or not start.any():
         return FinitePart(reduced.lift(start.reshape(reduced.shape)), residual, 0.0)
     # Inconsistent equations are met in the least-squares sense.
-    prior = -start.reshape(reduced.shape)
-    cost = np.where(reduced.tied, reduced.apply(-prior), 0.0)
-    setting = Setting(reduced, replace(HARD_MARGIN.terms(reduced, NUCLEAR), cost=cost), prior, 0.0, 1.0)
-    control = Control(NUCLEAR_GAP)
-    with np.errstate(**LENIENT):
-        finish(solve_from(setting, control, -prior))
-    W = -prior if control.W is None else control.W
-    return FinitePart(reduced.lift(W), float(np.abs(system @ W.ravel() - target).max()), control.state.gap)
+    W, gap = smallest_nuclear(reduced, start.reshape(reduced.shape))
+    return FinitePart(reduced.lift(W), float(np.abs(system @ W.ravel() - target).max()), gap)

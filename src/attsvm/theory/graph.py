@@ -30,10 +30,10 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.summary import Listed
 from attsvm.core.types import FactorNorm
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 

@@ -26,8 +26,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
+from attsvm.platform.interop import to_numpy
 
 _NORMS = ("frobenius", "max", "spectral")
 # Smoothing of the dual norm relative to its size, from coarse to fine; a bound needs no exact minimiser.

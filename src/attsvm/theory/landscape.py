@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.extras import frame
 from attsvm.core.status import Status
-from attsvm.core.summary import MARKED, Summarised, Summary
+from attsvm.platform.extras import frame
+from attsvm.platform.summary import MARKED, Summarised, Summary
 from attsvm.theory.search import SEARCH_STEPS, STARTS, End, random_starts, swaps, train_starts
 from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
 

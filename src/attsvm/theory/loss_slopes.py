@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.error_free import EPS
-from attsvm.core.summary import Listed
+from attsvm.platform.summary import Listed
 
 # Margins at which the slope of a callable is measured.
 _GRID = 2001

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.error_free import gamma
-from attsvm.core.extras import drawing, frame
-from attsvm.core.interop import to_numpy
 from attsvm.core.norms import get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
-from attsvm.core.summary import MARKED, Summarised, Summary, bars
 from attsvm.core.types import AnyNorm
+from attsvm.platform.extras import drawing, frame
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.summary import MARKED, Summarised, Summary, bars
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.summary import Listed
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 

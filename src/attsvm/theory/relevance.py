@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import eye_array
 
-from attsvm.core.interop import to_numpy
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.summary import Worded
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.summary import Worded
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
@@ -98,7 +99,7 @@ def relevance_ceiling(labels: Any, *, tol: float = 1e-9, time_limit: float | Non
         raise ValueError("labels has no query with a relevant and an irrelevant document; one or more were expected.")
     relevant = relevant[divided]
     N, m = relevant.shape
-    problem = SelectionProblem.from_preferences(np.eye(m), np.eye(N), relevant)
+    problem = SelectionProblem.from_preferences(np.eye(m), eye_array(N), relevant)
     solution = solve(problem, "nuclear", tol=tol, time_limit=time_limit)
     # A quotient of correctly rounded numbers, one unit of rounding each for the product, the root and the quotient.
     rounding = 1.0 + 4.0 * np.finfo(float).eps

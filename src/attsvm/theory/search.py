@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.correlation import correlation
-from attsvm.core.summary import Listed
 from attsvm.data.token_data import TokenData
+from attsvm.platform.summary import Listed
 from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial
 
 STARTS = 30

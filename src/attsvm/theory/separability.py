@@ -18,7 +18,7 @@ import numpy as np
 
 from attsvm.core.error_free import EPS
 from attsvm.core.status import Status
-from attsvm.core.summary import Listed
+from attsvm.platform.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.theory.landscape import Landscape

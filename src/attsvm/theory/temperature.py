@@ -28,7 +28,7 @@ import numpy as np
 from attsvm.core.norms import Norm, get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
-from attsvm.core.summary import Worded
+from attsvm.platform.summary import Worded
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.correlation import correlation
-from attsvm.core.interop import to_numpy
-from attsvm.core.summary import Listed
 from attsvm.core.types import AnyNorm
+from attsvm.platform.interop import to_numpy
+from attsvm.platform.summary import Listed
 from attsvm.theory.conditions import Condition, check_conditions, describe
 from attsvm.theory.constants import in_cone, local_constants
 from attsvm.theory.divergence import NAME_BOUNDED, NAME_DIVERGES, norm_bounded, norm_diverges

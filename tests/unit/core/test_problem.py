@@ -8,10 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 import oracle
 from attsvm import SelectionProblem
-from attsvm.core import problem as module
+from attsvm.core import margin_map
+from attsvm.core import problem as statement
 from problems import FAMILIES, NAMED
 
 
@@ -88,7 +90,8 @@ def test_chunks_of_queries_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         W, dual = rng.standard_normal(problem.shape[2:]), rng.standard_normal(problem.mask.shape)
         whole = problem.apply(W), problem.adjoint(dual), problem.scores(W), problem.lengths
         for step in (1, 3):
-            monkeypatch.setattr(module, "rows_in_chunk", lambda size, step=step: step)
+            for module in (margin_map, statement):
+                monkeypatch.setattr(module, "rows_in_chunk", lambda size, step=step: step)
             variant = SelectionProblem(
                 problem.tokens, problem.queries, problem.selected, mask=problem.mask, sequence=problem.sequence
             )
@@ -173,6 +176,44 @@ def test_contexts_tie_the_words_that_follow() -> None:
     np.testing.assert_array_equal(problem.selected, support)
     assert problem.tied.sum() == 1
     np.testing.assert_array_equal(SelectionProblem.from_contexts(np.eye(2), support).tokens, np.eye(3)[None])
+
+
+@pytest.mark.parametrize("axes", [[0, 1, 2, 3], [3, 0, 3, 1]])
+def test_one_hot_queries_in_a_sparse_matrix_are_the_same_problem(axes: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    entries = np.array([1.0, -2.0, 0.5, 3.0])
+    support = rng.random((4, 5)).argsort(axis=1) < 2
+    sparse = csr_array((entries, (np.arange(4), axes)), shape=(4, 6))
+    given, dense = (SelectionProblem.from_contexts(rows, support) for rows in (sparse, sparse.toarray()))
+    W, dual = rng.standard_normal((5, 6)), rng.random((4, 5))
+    assert given.shape == dense.shape
+    for ours, theirs in zip(given.evaluate(W, dual), dense.evaluate(W, dual), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-14, atol=1e-14)
+    assert "queries" not in vars(given)
+    tokens = np.einsum("it,itd->id", dense.constrained * dual, dense.tokens[0][dense.reference][:, None] - dense.tokens)
+    np.testing.assert_allclose(given.adjoint(dual), tokens.T @ sparse.toarray(), atol=1e-14)
+    np.testing.assert_allclose(given.apply(W)[given.constrained], dense.margins(W)[given.constrained], atol=1e-14)
+    np.testing.assert_array_equal(given.queries, sparse.toarray())
+
+
+def test_other_sparse_queries_are_read_as_arrays() -> None:
+    rows = csr_array(np.array([[1.0, 2.0], [0.0, 1.0]]))
+    problem = SelectionProblem.from_contexts(rows, np.eye(2, dtype=bool))
+    assert problem.one_hot_queries is None
+    np.testing.assert_array_equal(problem.queries, rows.toarray())
+    # A stored zero is no entry.
+    np.testing.assert_array_equal(
+        SelectionProblem.from_contexts(csr_array(([0.0], [0], [0, 1]), shape=(1, 2)), [[True, False]]).queries, [[0, 0]]
+    )
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        SelectionProblem.from_contexts(csr_array(np.diag([1.0, np.inf])), np.eye(2, dtype=bool))
+
+
+def test_many_unit_vectors_share_their_memory() -> None:
+    count = 1200
+    words = SelectionProblem.from_contexts(csr_array(np.eye(1, 2)), np.eye(1, count, dtype=bool)).tokens
+    np.testing.assert_array_equal(words[0], np.eye(count))
+    assert words.strides[1:] == (-8, 8)
 
 
 def test_ragged_sequences_are_padded_and_hidden() -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attsvm import solve
-from attsvm.training.objective import Objective
+from attsvm.training.risk.objective import Objective
 from attsvm_paper.beyond.atlas import (
     LIMIT_FLOOR,
     SIZES,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
 import math
 import re
 import shlex
@@ -11,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from attsvm_paper import registry
+from attsvm_paper.published.ledger import curve
 from attsvm_paper.report.errata import ERRATA, HEAD, KINDS, WITHDRAWALS, page
-from errata_numbers import numbers
+from errata_numbers import falsified, numbers
 
 ROOT = Path(__file__).parents[3]
 IN_PYTHON = {shlex.split(one.command)[2]: one for one in ERRATA if one.command.startswith("python -c")}
@@ -65,44 +68,53 @@ def test_the_page_is_written_from_the_records() -> None:
     assert (ROOT / "docs" / "errata.md").read_text(encoding="utf-8") == page()
 
 
-def output_of(word: str, capsys: pytest.CaptureFixture[str]) -> str:
+def output_of(word: str) -> str:
     (code,) = (code for code in IN_PYTHON if word in code)
-    exec(compile(code, word, "exec"), {})
-    return capsys.readouterr().out
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        exec(compile(code, word, "exec"), {})
+    return output.getvalue()
 
 
-def test_the_saturated_gradient_does_not_sum_to_zero(capsys: pytest.CaptureFixture[str]) -> None:
-    others, selected = map(float, output_of("backward", capsys).split())
+@falsified("output_of")
+def test_the_saturated_gradient_does_not_sum_to_zero() -> None:
+    others, selected = map(float, output_of("backward").split())
     # The exact value, from probabilities of exp(-38) and exp(-37) that score 2 and 1 less.
     assert others == pytest.approx(-(2 * math.exp(-38) + math.exp(-37)), rel=1e-6, abs=0)
-    (text,) = (one for one in ERRATA if one.title == "Saturated gradients")
-    assert "the last one is three times too large" in text.shows
-    assert round(selected / -others) == 3
+    assert (round(selected / -others),) == numbers("Saturated", r"the last one is (\w+) times too large")
+    assert numbers("Saturated", r"end at (\d+) steps") == (curve("Fig. 7b: W, Frobenius SVM").x[-1] + 1,)
     # Half of eps: a sum with one drops what is smaller.
     assert numbers("Saturated", r"log ε = ([\d.]+) in float64") == (round(53 * math.log(2), 1),)
 
 
 @pytest.mark.slow
-def test_d_is_stronger_than_what_it_is_there_for(capsys: pytest.CaptureFixture[str]) -> None:
-    holds, single = map(int, output_of("condition_d", capsys).split())
-    (text,) = (one.holds for one in ERRATA if one.title.startswith("Condition D"))
-    assert holds == 0
-    assert f" {single} of them" in text
+@falsified("output_of")
+def test_d_is_stronger_than_what_it_is_there_for() -> None:
+    holds, single = map(int, output_of("condition_d").split())
+    title = "Condition D"
+    n, T, d, none, total, unique, same = numbers(
+        title, r"At n = (\d), T = (\d), d = (\d) it holds in (\w+) of (\d+) .*\. (\d+) of them .* selection, of (\d+)\."
+    )
+    (command,) = (one.command for one in ERRATA if one.title.startswith(title))
+    assert f"random_data({total:.0f}, {n:.0f}, {T:.0f}, {d:.0f}, " in command
+    assert (holds, single, total) == (none, unique, same)
 
 
 @pytest.mark.slow
-def test_separate_normalisation_goes_where_joint_normalisation_goes_and_stalls(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@falsified("output_of")
+def test_separate_normalisation_goes_where_joint_normalisation_goes_and_stalls() -> None:
     """The erratum's own command, to its end: medians of 1 - correlation after its two numbers of steps."""
-    output = output_of("SeparatelyNormalizedGD", capsys)
+    output = output_of("SeparatelyNormalizedGD")
     joint, separate = ([float(part) for part in row.split()] for row in re.findall(r"\[([^\]]+)\]", output))
     title = "K and Q normalised"
     early, median, late = numbers(
         title, r"after ([\d,]+) steps \(median 1 − correlation ([\d.]+) .* At ([\d,]+) separate"
     )
     stalled, lower = numbers(title, r"has stalled \(([\d.]+)\), and joint normalisation goes on \(([\d.]+)\)")
+    again = numbers(title, r"Medians after ([\d,]+) and ([\d,]+) steps")
+    (draws,) = numbers(title, r"over (\w+) draws")
     (command,) = (one.command for one in ERRATA if one.title.startswith(title))
+    assert again == (early, late)
+    assert f"data[:{draws:.0f}]" in command
     assert f"steps={late:,.0f}".replace(",", "_") in command
     assert f"record_every=[{early:,.0f}]".replace(",", "_") in command
     # Three digits are quoted.

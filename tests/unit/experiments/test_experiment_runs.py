@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attsvm.core.meter import Meter, duration
+from attsvm.platform.meter import Meter, duration
 from attsvm_paper import registry
 from attsvm_paper.engine import runner
 from attsvm_paper.engine.compute import compute, cut, task_of

@@ -82,6 +82,7 @@ def test_grouped_heads_as_torch(heads: int, mask: str, chunk: int | None) -> Non
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @chunks
+@pytest.mark.slow
 def test_options_compile_in_one_graph(chunk: int | None) -> None:
     torch.compiler.reset()
 

@@ -96,6 +96,7 @@ def test_a_shape_that_fits_two_dimensions_is_refused() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"weight": WEIGHT}, {"label_smoothing": 0.3}])
+@pytest.mark.slow
 def test_derivatives_of_both_modes(options: dict) -> None:
     a = SIX.clone().requires_grad_()
     for reduction in REDUCTIONS:
@@ -253,6 +254,7 @@ def test_the_scaled_loss_takes_weights_and_ignored_rows(lead: float) -> None:
 @pytest.mark.parametrize("scale", [1.0, 40.0])
 @pytest.mark.parametrize("target", [LABELS, PROBABILITIES], ids=["labels", "probabilities"])
 @pytest.mark.parametrize("options", [{}, {"weight": WEIGHT}, {"label_smoothing": 0.1}], ids=str)
+@pytest.mark.slow
 def test_the_compiled_graph_has_the_same_gradient(options: dict, target: torch.Tensor, scale: float) -> None:
     torch.compiler.reset()
     logits = draw(6, 5, scale=scale)

@@ -9,7 +9,7 @@ from attsvm import TokenData, train
 from attsvm.data.synthetic import random_data
 from attsvm.functional import sparsemax
 from attsvm.nn.heads import LambdaHead, ReLUHead
-from attsvm.training.path import regularization_path
+from attsvm.training.paths.path import regularization_path
 
 D = 10
 
@@ -55,6 +55,7 @@ def orthonormal(seed):
 
 
 @pytest.mark.parametrize("lam", [0.05, 0.2, 0.7, 2.0])
+@pytest.mark.slow
 def test_the_limit_of_the_lambda_head_is_sparsemax(lam):
     """The identity of Lemma 6 to 1e-10: minimise the risk in balls ||W|| <= R and let R grow.
 
@@ -74,6 +75,7 @@ def test_the_limit_of_the_lambda_head_is_sparsemax(lam):
 
 
 @pytest.mark.parametrize("lam", [0.2, 1.0])
+@pytest.mark.slow
 def test_training_goes_to_sparsemax(lam):
     data, v = orthonormal(5)
     rate, steps = 2.0, 2_000

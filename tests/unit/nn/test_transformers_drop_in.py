@@ -103,6 +103,7 @@ TOLERANCES = {"loop": 1e-3, "trainer": 1e-3, "autocast": 5e-2}
 
 
 @pytest.mark.parametrize("script", TOLERANCES)
+@pytest.mark.slow
 def test_training_is_that_of_torch(script: str, plain: dict, calls: dict[str, int], tmp_path: Path) -> None:
     losses = by_trainer(tmp_path) if script == "trainer" else by_loop(script == "autocast")
     assert calls["cross_entropy"] == STEPS

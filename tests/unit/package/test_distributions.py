@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -11,7 +13,7 @@ import pytest
 from test_extras import run_without
 
 import attsvm
-from attsvm.core.extras import EXTRAS
+from attsvm.platform.extras import EXTRAS
 from attsvm_paper import registry
 from attsvm_paper.cli import list as list_command
 from attsvm_paper.cli import reproduce as reproduce_command
@@ -34,6 +36,16 @@ def test_both_have_one_version_and_one_licence() -> None:
 def test_its_commands_are_those_of_the_entry_points() -> None:
     found = {command.name: command.load() for command in entry_points(group="attsvm.commands")}
     assert found == {"reproduce": reproduce_command.reproduce, "list": list_command.list_experiments}
+
+
+def test_the_list_imports_no_experiment() -> None:
+    code = (
+        "import sys; from attsvm.cli import main; main(['list']); "
+        "print([name for name in sys.modules if name == 'matplotlib' or name.startswith("
+        "('attsvm_paper.figures', 'attsvm_paper.beyond', 'attsvm_paper.plots'))])"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(

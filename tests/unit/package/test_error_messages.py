@@ -19,6 +19,7 @@ ELSEWHERE = (
     "--port chooses another",
     "reproduce needs",
     "cannot be run with these --set",
+    "{} cannot be run: {}.",  # what a file of one's own raises, and where
     "no dask scheduler answers",
     "has no workers",
     "cannot import attsvm",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attsvm import SelectionProblem, solve
-from attsvm.core.extras import EXTRAS, MissingExtra, extra_for, missing_extra
+from attsvm.platform.extras import EXTRAS, MissingExtra, extra_for, missing_extra
 
 # A finder in front of all others, for which some packages do not exist.
 ABSENT = """
@@ -92,7 +92,7 @@ def test_a_name_that_needs_torch_says_how_to_install_it(name: str) -> None:
         ("from attsvm.functional import exact_softmax", (), "attsvm.functional needs torch, ... 'attsvm[torch]'"),
         ("import attsvm.functional", (), "attsvm.functional needs torch, ... 'attsvm[torch]'"),
         ("import attsvm.training", (), "attsvm.training needs torch, ... 'attsvm[torch]'"),
-        ("from attsvm.training.loop import train", (), "attsvm.training needs torch, ... 'attsvm[torch]'"),
+        ("from attsvm.training.run.loop import train", (), "attsvm.training needs torch, ... 'attsvm[torch]'"),
         (
             "from attsvm.pretrained import extract_head", (),
             "attsvm.pretrained.extract_head needs torch, ... 'attsvm[pretrained]'",
@@ -102,7 +102,7 @@ def test_a_name_that_needs_torch_says_how_to_install_it(name: str) -> None:
             "attsvm.pretrained.AttentionHead needs torch, ... 'attsvm[pretrained]'",
         ),
         (
-            "from attsvm.pretrained.loading import load; load('gpt2')", ("torch",),
+            "from attsvm.pretrained.heads.loading import load; load('gpt2')", ("torch",),
             "attsvm.pretrained needs transformers, ... 'attsvm[pretrained]'",
         ),
         ("from attsvm.plots import margins", (), "attsvm.plots.margins needs matplotlib, ... 'attsvm[plots]'"),

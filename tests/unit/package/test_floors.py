@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 from typing import TypeGuard
@@ -13,7 +14,7 @@ from sources import FILES, PACKAGES, place
 
 # From the ground up; a module may import from its own floor and from those before it.
 FLOORS = (
-    *("core", "proofs", "solution", "nn", "data", "solvers", "training", "theory"),
+    *("platform", "core", "proofs", "solution", "nn", "data", "solvers", "training", "theory"),
     *("study", "pretrained", "plots", "report", "playground", "cli"),
 )
 # Those of attsvm-paper stand on all of attsvm.
@@ -21,22 +22,30 @@ PAPER = ("published", "judging", "engine", "plots", "figures", "beyond", "regist
 # Public modules and packages at the root, and the floor that they stand on.
 ROOT = {
     "check": "core",
-    "compile": "core",
+    "compile": "platform",
     "functional": "core",
     "norms": "core",
+    "attention_classifier": "study",
     "estimator": "study",
     "margin_classifier": "study",
     "experiments": "cli",
-    "__init__": "core",
+    "__init__": "platform",
 }
 PACKAGE = PACKAGES[0]
+# Folders inside a floor, from the ground up.
+ROOMS = {
+    "training": ("risk", "optimisers", "run", "paths"),
+    "pretrained": ("activations", "heads", "selection", "attribution", "monitoring", "inspection"),
+}
+# Modules of the solvers that floors above them may use.
+DOORS = {"solving", "batching", "soft_margin_path", "gram", "tie_equations"}
 
 
 def _floor(module: str) -> int:
     package, room = module.split(".")[:2] if "." in module else (module, "__init__")
     if package == "attsvm_paper":
         return len(FLOORS) + (PAPER.index(room) if room in PAPER else 0)
-    return FLOORS.index(ROOT.get(room, room) if room in ROOT or room in FLOORS else "core")
+    return FLOORS.index(ROOT.get(room, room) if room in ROOT or room in FLOORS else "platform")
 
 
 def _is_text(node: ast.AST) -> TypeGuard[ast.Constant]:
@@ -44,7 +53,7 @@ def _is_text(node: ast.AST) -> TypeGuard[ast.Constant]:
 
 
 def _is_lazy(call: ast.Call) -> bool:
-    return getattr(call.func, "attr", getattr(call.func, "id", "")).endswith("import_module")
+    return getattr(call.func, "attr", getattr(call.func, "id", "")).endswith(("import_module", "resolve_name"))
 
 
 @cache
@@ -91,12 +100,77 @@ def test_modules_of_the_package_are_named_in_strings_by_lazy_packages_only() -> 
     assert {name for name in strings if not name.endswith("__init__.py")} == set()
 
 
-def test_what_a_pass_leaves_is_read_below_the_heads() -> None:
-    folder = PACKAGE / "pretrained" / "activations"
-    above = {
-        f"{path.name} imports {name}"
-        for path in folder.glob("*.py")
+@pytest.mark.parametrize("folder", ROOMS)
+def test_imports_inside_a_floor_point_down(folder: str) -> None:
+    rooms = ROOMS[folder]
+    assert {path.name for path in (PACKAGE / folder).iterdir() if path.is_dir() and path.name[0] != "_"} == {*rooms}
+    upward = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for number, room in enumerate(rooms)
+        for path in (PACKAGE / folder / room).rglob("*.py")
         for name in _imports(path)
-        if name.startswith("attsvm.pretrained") and not name.startswith("attsvm.pretrained.activations")
+        if name.startswith(f"attsvm.{folder}.") and name.split(".")[2] not in rooms[: number + 1]
+    ]
+    assert not upward
+
+
+def test_solvers_are_entered_by_their_doors() -> None:
+    above = FLOORS[FLOORS.index("solvers") + 1 : FLOORS.index("cli")]
+    outside = [
+        f"{place(path)} imports {name}"
+        for path in FILES
+        if PACKAGE in path.parents and place(path).split("/")[1].removesuffix(".py") in (*above, *ROOT)
+        for name in _imports(path)
+        if name.startswith("attsvm.solvers.") and name.split(".", 2)[2] not in DOORS
+    ]
+    # Names of the package, which checkers read.
+    assert {line for line in outside if not line.startswith("attsvm/__init__.py ")} == set()
+
+
+def _folders(package: Path) -> set[str]:
+    return {f"{path.parent.relative_to(package).as_posix()}/" for path in package.rglob("*.py")} - {"./"}
+
+
+@pytest.mark.parametrize("number", range(2), ids=[package.name for package in PACKAGES])
+def test_the_map_names_every_folder_once(number: int) -> None:
+    text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = text.split("| Floor | Holds |")[number + 1].split("\n\n")[0].splitlines()[2:]
+    named = [name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
+    modules = {path.name for path in PACKAGES[number].glob("*.py")} - {"__init__.py"}
+    assert sorted(named) == sorted(_folders(PACKAGES[number]) | modules)
+
+
+def _graph(package: Path) -> dict[str, set[str]]:
+    """Modules of a package and those that each imports; imports for types and inside functions count."""
+    root = package.parent
+    names = {".".join(path.relative_to(root).with_suffix("").parts): path for path in FILES if package in path.parents}
+    graph: dict[str, set[str]] = {}
+    for name, path in names.items():
+        found: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                found.update({str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)})
+            elif isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+        graph[name] = found & names.keys()
+    return graph
+
+
+def test_no_modules_of_the_reproduction_import_each_other_in_a_circle() -> None:
+    graph = _graph(PACKAGES[1])
+    while leaves := {name for name, found in graph.items() if not found}:
+        graph = {name: found - leaves for name, found in graph.items() if name not in leaves}
+    assert not graph
+
+
+def test_modules_of_the_reproduction_import_at_their_top() -> None:
+    inside = {
+        place(path)
+        for path in FILES
+        if PACKAGES[1] in path.parents
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef)
+        and any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(function))
     }
-    assert not above
+    # The command waits for what draws only when it runs.
+    assert inside == {"attsvm_paper/cli/reproduce.py"}

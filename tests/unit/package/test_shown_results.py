@@ -27,7 +27,7 @@ from attsvm import (
     theory,
     train,
 )
-from attsvm.core.summary import LONGEST_LINE, one_line
+from attsvm.platform.summary import LONGEST_LINE, one_line
 from attsvm.solvers.common.control import IterationState
 from attsvm.theory.graph import graph_svm
 from attsvm.theory.prompt import joint_svm
@@ -37,9 +37,9 @@ from pretrained_models import batch, tiny
 LARGEST_CARD = 20_000
 # Public classes that are no results: what is given to solve and train, estimators and layers, and single values.
 INSTANCES = {
-    "Status", "UnsolvedError", "AttentionSVM", "MarginClassifier", "Attention", "Entrywise", "Weighted", "Schatten",
-    "KyFan", "Mixed", "Mahalanobis", "Sum", "Largest", "Norm", "Smooth", "PredictionHead", "LinearHead", "ReLUHead",
-    "ShardedProblem", "LambdaHead", "Loss", "Outcome", "Playground", "AttentionMonitor",
+    "Status", "UnsolvedError", "AttentionSVM", "MarginClassifier", "AttentionClassifier", "Attention", "Entrywise",
+    "Weighted", "Schatten", "KyFan", "Mixed", "Mahalanobis", "Sum", "Largest", "Norm", "Smooth", "PredictionHead",
+    "LinearHead", "ReLUHead", "ShardedProblem", "LambdaHead", "Loss", "Outcome", "Playground", "AttentionMonitor",
 }  # fmt: skip
 
 
@@ -155,7 +155,7 @@ FRAMES: dict[str, tuple[Callable[[Any], int], str]] = {
     "RegularizationPath": (lambda path: len(path.radius), "loss"),
     "Attribution": (lambda split: len(split.components), "queries"),
     "AttributionCheck": (lambda check: 6 * len(check.components), "flipped"),
-    "MarginAudit": (lambda audit: len(audit.directions) + len(audit.null["cosine"].draws) + 1, "cosine"),
+    "MarginAudit": (lambda audit: len(audit.directions) + 2 * len(audit.null["cosine"].draws) + 1, "cosine"),
 }
 
 

@@ -13,14 +13,15 @@ from attsvm.core import types
 from attsvm.core.norms.lookup import BY_NAME
 from attsvm.nn.losses import _BY_NAME as LOSSES
 from attsvm.solvers.common.regularisation import LOSSES as SHORTFALLS
-from attsvm.solvers.solving import METHODS
+from attsvm.solvers.options import METHODS
 from attsvm.training import OPTIMIZERS
-from attsvm.training.schedule import _BY_NAME as SCHEDULES
+from attsvm.training.optimisers.registry import OptimizerName
+from attsvm.training.optimisers.schedule import _BY_NAME as SCHEDULES
 
 
 def test_words_are_those_that_are_known() -> None:
     assert set(get_args(types.NormName)) == set(BY_NAME)
-    assert get_args(types.OptimizerName) == tuple(OPTIMIZERS)
+    assert set(get_args(OptimizerName)) == set(OPTIMIZERS)
     assert set(get_args(types.LossName)) == set(LOSSES)
     assert set(get_args(types.Shortfall)) == set(SHORTFALLS)
     assert set(get_args(types.ScheduleName)) == set(SCHEDULES)

@@ -19,7 +19,7 @@ from attsvm.core.rounding import FUNCTION_ROUNDING
 from attsvm.proofs import bounds as prover
 from attsvm.proofs import certified as module
 from attsvm.proofs.certified import TIE_TOLERANCE, Certified, certify
-from attsvm.proofs.objective import HARD_MARGIN
+from attsvm.proofs.program import Program
 from attsvm.solvers.common.refinement import refine
 from problems import FAMILIES, NAMED, single
 
@@ -82,7 +82,7 @@ def test_bounds_that_cross_prove_nothing_unless_by_the_rounding_of_a_quotient() 
 def test_w_and_multipliers_are_scaled_to_their_conventions(norm: str | float, sharp: bool) -> None:
     measure = get_norm(norm)
     for problem, W, dual in claims():
-        bounds = certify(problem, measure, W, dual, sharp=sharp)
+        bounds = certify(Program(problem, measure), W, dual, sharp=sharp)
         full = oracle.dense(problem)
         margins = np.einsum("md,de,me->m", full.left, bounds.W, full.right)
         size = np.linalg.norm(bounds.W) * full.lengths.max()
@@ -106,10 +106,10 @@ def test_multipliers_of_the_wrong_sign_or_place_are_dropped() -> None:
     problem = NAMED["counterexample"]().problem
     W = np.array([[1.0, 0.0], [3.0, 0.0]])
     dual = np.array([[5.0, 7.0], [-2.0, 3.0]])
-    bounds = certify(problem, FROBENIUS, W, dual)
+    bounds = certify(Program(problem, FROBENIUS), W, dual)
     np.testing.assert_allclose(bounds.dual, [[0.0, 7.0], [0.0, 3.0]], rtol=1e-14)
     assert bounds.gap <= 1e-13
-    negative = certify(problem, FROBENIUS, W, np.array([[0.0, 7.0], [0.0, -3.0]]))
+    negative = certify(Program(problem, FROBENIUS), W, np.array([[0.0, 7.0], [0.0, -3.0]]))
     assert negative.dual[1, 1] == 0.0
     # (7, 0) alone bounds the norm by 1.
     assert negative.lower_bound == pytest.approx(1.0, rel=1e-14)
@@ -118,15 +118,15 @@ def test_multipliers_of_the_wrong_sign_or_place_are_dropped() -> None:
 def test_multipliers_of_ties_keep_their_sign() -> None:
     """Selected (0, 0) and (1, 1), rejected (-1, 0): w = (1, -1) = 2 (1, 0) - (1, 1), so the tie's multiplier is +-1."""
     problem = NAMED["tie_forces_a_detour"]().problem
-    bounds = certify(problem, FROBENIUS, np.array([[1.0], [-1.0]]), np.array([[9.0, 1.0, 2.0]]))
+    bounds = certify(Program(problem, FROBENIUS), np.array([[1.0], [-1.0]]), np.array([[9.0, 1.0, 2.0]]))
     assert bounds.gap <= 1e-13
     np.testing.assert_allclose(bounds.dual, [[0.0, 1.0, 2.0]], rtol=1e-14)
-    assert certify(problem, FROBENIUS, np.array([[1.0], [-1.0]]), np.array([[0.0, -1.0, 2.0]])).gap > 1.0
+    assert certify(Program(problem, FROBENIUS), np.array([[1.0], [-1.0]]), np.array([[0.0, -1.0, 2.0]])).gap > 1.0
 
 
 def test_nothing_to_reject_is_solved_by_zero() -> None:
     problem = NAMED["everything_selected"]().problem
-    bounds = certify(problem, FROBENIUS, np.ones((3, 2)), np.ones((1, 3)))
+    bounds = certify(Program(problem, FROBENIUS), np.ones((3, 2)), np.ones((1, 3)))
     assert bounds.objective == bounds.lower_bound == bounds.upper_bound == bounds.gap == 0.0
     assert not bounds.W.any()
     assert not bounds.dual.any()
@@ -138,17 +138,19 @@ def test_a_w_without_positive_margin_and_multipliers_that_pull_nowhere_bound_not
     problem = NAMED["counterexample"]().problem
     W, dual = np.array([[1.0, 0.0], [3.0, 0.0]]), np.array([[0.0, 7.0], [0.0, 3.0]])
     for bad in (-W, 0 * W, np.full_like(W, np.nan)):
-        bounds = certify(problem, FROBENIUS, bad, dual)
+        bounds = certify(Program(problem, FROBENIUS), bad, dual)
         assert bounds.objective == bounds.upper_bound == bounds.gap == math.inf
         assert bounds.lower_bound == pytest.approx(math.sqrt(10.0), rel=1e-13)
         np.testing.assert_array_equal(bounds.W, bad)
     for bad in (0 * dual, -dual, np.full_like(dual, np.inf)):
-        bounds = certify(problem, FROBENIUS, W, bad)
+        bounds = certify(Program(problem, FROBENIUS), W, bad)
         assert bounds.lower_bound == 0.0
         assert bounds.objective == pytest.approx(math.sqrt(10.0))
         assert bounds.gap == math.inf
     cancelling = NAMED["midpoint"]().problem
-    assert certify(cancelling, FROBENIUS, np.zeros((2, 2)), np.array([[0.0, 1.0, 1.0, 0.0]])).lower_bound == 0.0
+    assert (
+        certify(Program(cancelling, FROBENIUS), np.zeros((2, 2)), np.array([[0.0, 1.0, 1.0, 0.0]])).lower_bound == 0.0
+    )
 
 
 def test_squares_out_of_range_change_the_scale_of_the_multipliers() -> None:
@@ -156,7 +158,7 @@ def test_squares_out_of_range_change_the_scale_of_the_multipliers() -> None:
     for exponent, euclidean in ((-200, False), (-80, True), (80, True), (200, False)):
         problem = single([[math.ldexp(1.0, int(exponent * 3.32)), 0.0]])
         W = np.array([[1.0], [0.0]])
-        bounds = certify(problem, FROBENIUS, W, np.array([[0.0, 1.0]]))
+        bounds = certify(Program(problem, FROBENIUS), W, np.array([[0.0, 1.0]]))
         assert bounds.gap <= 1e-13
         length = bounds.objective
         expected = length**2 if euclidean else length
@@ -178,7 +180,7 @@ def test_bounds_enclose_what_the_floats_prove_and_hardly_more(norm: str | float,
     """Exact bounds of W and the multipliers lie within those in floats, and those within some roundings of them."""
     measure = get_norm(norm)
     for problem, W, dual in claims():
-        bounds = certify(problem, measure, W, dual, sharp=sharp)
+        bounds = certify(Program(problem, measure), W, dual, sharp=sharp)
         low, high = exact_bounds(problem, measure, bounds.W, bounds.dual)
         # The exact bound exceeds a norm of singular values by some 1e-15.
         assert bounds.upper_bound >= float(high) * (1 - 2e-15)
@@ -214,13 +216,13 @@ def test_the_allowance_of_a_margin_is_what_the_theorem_asks() -> None:
         query[0] = 1.0
         W = np.zeros((d, dz))
         W[0, 0] = 1.0
-        bounds = certify(single(deltas, query), FROBENIUS, W, np.array([[0.0, 1.0]]))
+        bounds = certify(Program(single(deltas, query), FROBENIUS), W, np.array([[0.0, 1.0]]))
         excess = (bounds.upper_bound - 1.0) / UNIT
         # The norm itself allows for half of d dz roundings more, and eight.
         assert d + dz + 1 + 0.5 * d * dz <= excess <= d + dz + 40 + 0.5 * d * dz
         short = (1.0 - bounds.lower_bound) / UNIT
         assert 2 + 0.5 * d * dz <= short <= 60 + 0.5 * d * dz
-        sharp = certify(single(deltas, query), FROBENIUS, W, np.array([[0.0, 1.0]]), sharp=True)
+        sharp = certify(Program(single(deltas, query), FROBENIUS), W, np.array([[0.0, 1.0]]), sharp=True)
         assert 0 < sharp.upper_bound - 1.0 <= 40 * UNIT
         assert 0 < 1.0 - sharp.lower_bound <= 40 * UNIT
 
@@ -236,8 +238,8 @@ def test_twice_the_precision_helps_where_digits_cancel() -> None:
         margins = base.apply(W)
         if margins.min(where=base.rejected, initial=np.inf) <= 0:
             W = best.certified.W
-        plain = certify(base, FROBENIUS, W, best.certified.dual)
-        sharp = certify(base, FROBENIUS, W, best.certified.dual, sharp=True)
+        plain = certify(Program(base, FROBENIUS), W, best.certified.dual)
+        sharp = certify(Program(base, FROBENIUS), W, best.certified.dual, sharp=True)
         low, high = exact_bounds(base, FROBENIUS, sharp.W, sharp.dual)
         assert float(low) * (1 + 1e-15) >= sharp.lower_bound >= plain.lower_bound * (1 - 1e-15)
         assert float(high) * (1 - 1e-15) <= sharp.upper_bound <= plain.upper_bound * (1 + 1e-15)
@@ -255,7 +257,7 @@ def test_a_w_that_misses_its_ties_is_moved_onto_them() -> None:
     for problem, W, dual in claims(ties=True):
         for size in (0.0, 1e-6, 1e-3):
             shift = W + size * np.linalg.norm(W) * rng.standard_normal(W.shape)
-            bounds = certify(problem, FROBENIUS, shift, dual)
+            bounds = certify(Program(problem, FROBENIUS), shift, dual)
             assert bounds.tie_residual == 0.0
             full = oracle.dense(problem)
             margins = np.einsum("md,de,me->m", full.left, bounds.W, full.right)
@@ -287,17 +289,17 @@ def test_ties_that_no_move_is_shown_for_leave_a_residual(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "onto_ties", lambda problem, W, margins: W)
     miss = 1e-10
     W = np.array([[1.0], [-1.0 + miss]])
-    bounds = certify(problem, FROBENIUS, W, np.array([[0.0, 3.0, 6.0]]))
+    bounds = certify(Program(problem, FROBENIUS), W, np.array([[0.0, 3.0, 6.0]]))
     # Margins 1 and -miss; the rounding of |W||delta||z| = 2 is some 1e-15.
     assert bounds.tie_residual == pytest.approx(miss, rel=1e-4)
     assert bounds.tie_residual >= miss * (1 - 1e-6)
     assert bounds.gap <= 1e-9
     # The multiplier of the tie, one against two of the margin, may cost its share of the bound: residual over two.
-    full = certify(problem, FROBENIUS, np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 2.0]]))
+    full = certify(Program(problem, FROBENIUS), np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 2.0]]))
     shortfall = 1 - bounds.lower_bound / math.sqrt(2.0)
     assert shortfall == pytest.approx(miss / 2, rel=1e-3)
     assert full.tie_residual < 1e-14
-    loose = certify(problem, FROBENIUS, np.array([[1.0], [-1.0 + 1e-6]]), np.array([[0.0, 1.0, 2.0]]))
+    loose = certify(Program(problem, FROBENIUS), np.array([[1.0], [-1.0 + 1e-6]]), np.array([[0.0, 1.0, 2.0]]))
     assert loose.tie_residual == pytest.approx(1e-6, rel=1e-4)
     assert loose.gap == math.inf
 
@@ -305,7 +307,7 @@ def test_ties_that_no_move_is_shown_for_leave_a_residual(monkeypatch: pytest.Mon
 def test_a_residual_that_takes_the_whole_bound_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = NAMED["tie_forces_a_detour"]().problem
     monkeypatch.setattr(prover, "tie_move", lambda *arguments: math.inf)
-    bounds = certify(problem, FROBENIUS, np.array([[1.0], [-1.0]]), np.array([[0.0, 1e16, 2.0]]))
+    bounds = certify(Program(problem, FROBENIUS), np.array([[1.0], [-1.0]]), np.array([[0.0, 1e16, 2.0]]))
     assert bounds.lower_bound == bounds.rounding == 0.0
     assert bounds.gap == math.inf
 
@@ -315,7 +317,7 @@ def test_a_move_that_would_cost_more_than_the_norm_is_no_move(monkeypatch: pytes
     W, dual = np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 2.0]])
     for size in (0.0, 1e-6, 0.1, 1.5):
         monkeypatch.setattr(prover, "tie_move", lambda *arguments, size=size: size)
-        bounds = certify(problem, FROBENIUS, W, dual)
+        bounds = certify(Program(problem, FROBENIUS), W, dual)
         if size > 1.0:
             # longer than the margin over |delta||z| = 1 leaves
             assert bounds.tie_residual > 0
@@ -348,13 +350,11 @@ def test_a_margin_is_off_by_the_products_it_is_a_sum_of(d: int, dz: int) -> None
     W[1, 0] = 100.0
     length = float(np.linalg.norm(W))
     problem = single(delta, query)
-    proven = certify(problem, FROBENIUS, W, np.array([[0.0, 1.0]]))
+    proven = certify(Program(problem, FROBENIUS), W, np.array([[0.0, 1.0]]))
     # The bound is the norm over the margin from below, and a few scalar roundings.
     shortfall = 1 - length / proven.upper_bound
     assert d + dz + 1 <= shortfall / COARSE / length <= d + dz + 8
-    direct, residual = prover.upper_bound(
-        problem, HARD_MARGIN.terms(problem, FROBENIUS), W, np.array([[0.0, 1.0]]), length, sharp=False
-    )
+    direct, residual = prover.upper_bound(Program(problem, FROBENIUS), W, np.array([[0.0, 1.0]]), length, sharp=False)
     assert direct == proven.upper_bound
     assert residual == 0.0
 
@@ -366,7 +366,7 @@ def test_a_margin_is_off_by_the_frobenius_norm_whatever_the_norm() -> None:
     delta, query = np.eye(1, d), np.eye(1, dz)[0]
     for norm in ("max", "spectral", "nuclear", 1, 3):
         measure = get_norm(norm)
-        bounds = certify(single(delta, query), measure, np.ones((d, dz)), np.array([[0.0, 1.0]]))
+        bounds = certify(Program(single(delta, query), measure), np.ones((d, dz)), np.array([[0.0, 1.0]]))
         shortfall = 1 - measure.value(np.ones((d, dz))) / bounds.upper_bound
         assert d + dz + 1 <= shortfall / COARSE / 10 <= d + dz + 8, norm
 
@@ -375,10 +375,10 @@ def test_a_margin_is_off_by_the_frobenius_norm_whatever_the_norm() -> None:
 def test_scalar_roundings_of_a_bound() -> None:
     """Both bounds are quotients; in twice the precision nothing else is left."""
     problem, one = single([[1.0, 0.0]]), np.array([[1.0], [0.0]])
-    bounds = certify(problem, FROBENIUS, one, np.array([[0.0, 1.0]]), sharp=True)
+    bounds = certify(Program(problem, FROBENIUS), one, np.array([[0.0, 1.0]]), sharp=True)
     assert 2 <= (bounds.upper_bound - 1) / COARSE <= 10
     assert 2 <= (1 - bounds.lower_bound) / COARSE <= 14
-    plain = certify(problem, FROBENIUS, one, np.array([[0.0, 1.0]]))
+    plain = certify(Program(problem, FROBENIUS), one, np.array([[0.0, 1.0]]))
     assert plain.upper_bound > bounds.upper_bound
 
 
@@ -390,7 +390,7 @@ def test_a_sum_of_multipliers_is_off_by_its_terms(count: int) -> None:
     deltas = np.array([[1.0, h], [-1.0, h], *[[3.0, 1.0]] * (count - 2)])
     dual = np.zeros((1, count + 1))
     dual[0, 1:3] = 1.0
-    bounds = certify(single(deltas), FROBENIUS, np.array([[0.0], [1 / h]]), dual)
+    bounds = certify(Program(single(deltas), FROBENIUS), np.array([[0.0], [1 / h]]), dual)
     exact = 1 / h  # 2 over the length 2h
     # Up to 63 queries and tokens all terms are counted, beyond that those that are not zero.
     terms = count + 2 if count + 2 < 64 else 2
@@ -406,7 +406,7 @@ def test_what_sums_round_is_a_matrix_of_any_kind() -> None:
     deltas = np.array([[1.0, h], [-1.0, h], *[[3.0, 1.0]] * (count - 2)])
     dual = np.zeros((1, count + 1))
     dual[0, 1:3] = 1.0
-    bounds = certify(single(deltas), get_norm("max"), np.array([[0.0], [1 / h]]), dual)
+    bounds = certify(Program(single(deltas), get_norm("max")), np.array([[0.0], [1 / h]]), dual)
     weight = math.sqrt(2.0) * math.hypot(1.0, h) / h
     shortfall = (1 / h / bounds.lower_bound - 1) / COARSE
     assert (count + 2) * weight <= shortfall <= (count + 11) * weight + 20
@@ -456,9 +456,7 @@ def test_the_residual_of_a_tie_is_one_of_a_margin_from_below(monkeypatch: pytest
     monkeypatch.setattr(prover, "gamma", lambda k: k * 1e-2)
     W = np.array([[1.0], [-1.0]])
     margins = np.array([[0.0, 0.05, 1.0]])
-    _, residual = prover.upper_bound(
-        problem, HARD_MARGIN.terms(problem, FROBENIUS), W, margins, math.sqrt(2.0), sharp=False
-    )
+    _, residual = prover.upper_bound(Program(problem, FROBENIUS), W, margins, math.sqrt(2.0), sharp=False)
     allowance = (2 + 1 + 6) * 1e-2 * math.sqrt(2.0)
     assert residual == pytest.approx((0.05 + allowance * math.sqrt(2.0)) / (1 - allowance), rel=1e-4)
 
@@ -471,20 +469,13 @@ def test_a_residual_costs_the_multipliers_of_ties_their_share() -> None:
         adjoint = problem.adjoint(dual)
         length = float(np.linalg.norm(adjoint))
         free, bound_with_ties = (
-            prover.lower_bound(
-                problem, HARD_MARGIN.terms(problem, FROBENIUS), dual, adjoint, length, residual, sharp=False
-            )
+            prover.lower_bound(Program(problem, FROBENIUS), dual, adjoint, length, residual, sharp=False)
             for residual in (0.0, 0.1)
         )
         # 2 less 0.1 of one half, of 2.
         assert bound_with_ties / free == pytest.approx(1 - 0.05 / 2, abs=20 * COARSE)
         assert bound_with_ties / free < 1 - 0.05 / 2
-        assert (
-            prover.lower_bound(
-                problem, HARD_MARGIN.terms(problem, FROBENIUS), dual, adjoint, length, 100.0, sharp=False
-            )
-            == 0.0
-        )
+        assert prover.lower_bound(Program(problem, FROBENIUS), dual, adjoint, length, 100.0, sharp=False) == 0.0
 
 
 def test_what_twice_the_precision_leaves_over_counts_against_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,25 +483,21 @@ def test_what_twice_the_precision_leaves_over_counts_against_the_bound(monkeypat
     problem, dual = single([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     low, missing = np.full((2, 1), 1e-3), 1e-2
     monkeypatch.setattr(Rows, "adjoint", lambda *arguments: (Pair(np.array([[1.0], [0.0]]), low), missing))
-    bound = prover.lower_bound(
-        problem, HARD_MARGIN.terms(problem, FROBENIUS), dual, np.zeros((2, 1)), 1.0, 0.0, sharp=True
-    )
+    bound = prover.lower_bound(Program(problem, FROBENIUS), dual, np.zeros((2, 1)), 1.0, 0.0, sharp=True)
     # The weight of 1 was halved by the scale, so A^T lam is 2 (1, 0) and what is left over twice a thousandth.
     expected = 1 / (2 + 2 * math.sqrt(2.0) * 1e-3 + 1e-2)
     assert bound == pytest.approx(expected, rel=1e-13)
     # Sums that left the range of floats in one entry are not used.
     for part in (Pair(np.array([[1.0], [0.0]]), np.array([[np.nan], [0.0]])), Pair(np.array([[np.inf], [0.0]]), low)):
         monkeypatch.setattr(Rows, "adjoint", lambda *arguments, part=part: (part, missing))
-        plain = prover.lower_bound(
-            problem, HARD_MARGIN.terms(problem, FROBENIUS), dual, np.array([[1.0], [0.0]]), 1.0, 0.0, sharp=True
-        )
+        plain = prover.lower_bound(Program(problem, FROBENIUS), dual, np.array([[1.0], [0.0]]), 1.0, 0.0, sharp=True)
         assert plain == pytest.approx(1.0, rel=1e-13)
 
 
 def test_a_w_that_overflows_when_it_is_scaled_is_not_feasible() -> None:
     problem = single([[1e-120, 0.0]])
     for entries, fine in (((1.0, 1e10), True), ((1.0, 1e200), False)):
-        bounds = certify(problem, FROBENIUS, np.array(entries)[:, None], np.array([[0.0, 1.0]]))
+        bounds = certify(Program(problem, FROBENIUS), np.array(entries)[:, None], np.array([[0.0, 1.0]]))
         assert np.isfinite(bounds.objective) == fine
         assert np.isfinite(bounds.upper_bound) == fine
 
@@ -522,7 +509,7 @@ def test_refinement_reaches_the_rounding_of_W(size: tuple[int, int, int], seed: 
     dual, lengths = solution.certified.dual, problem.lengths
     mean = float((dual * lengths).sum() / dual.sum())
     unit = UNIT * solution.objective * mean  # what half a unit in the last place of W costs the objective on average
-    refined = refine(problem, FROBENIUS, HARD_MARGIN, solution.certified.W, dual, 0.25 * unit)
+    refined = refine(Program(problem, FROBENIUS), solution.certified.W, dual, 0.25 * unit)
     # The smallest margin of W as stored lacks a unit of its own length, and targets were raised by a quarter.
     longest = float(lengths[dual > 1e-9 * dual.max()].max()) / mean
     assert refined.gap <= (longest + 0.25) * unit

@@ -20,6 +20,7 @@ from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import certify
 from attsvm.proofs.claim import AGREEMENT
 from attsvm.proofs.dyadic import Dyadic
+from attsvm.proofs.program import Program
 from attsvm.proofs.proof import interval_statement, unproven
 from exact import dual_norm_above, norm_above
 from problems import FAMILIES, NAMED, single
@@ -30,7 +31,7 @@ def claim(norm: str | float = "frobenius", name: str = "counterexample", **chang
     problem = NAMED[name]().problem
     solution = solve(problem, norm)
     measure: Norm = get_norm(norm)
-    pair = certify(problem, measure, solution.certified.W, solution.certified.dual, sharp=True)
+    pair = certify(Program(problem, measure), solution.certified.W, solution.certified.dual, sharp=True)
     return Claim(problem, measure, Status.OPTIMAL, replace(pair, **changes), None, 1e-9)
 
 
@@ -98,7 +99,7 @@ def test_the_gap_is_held_to_the_tolerance(check) -> None:
     problem = NAMED["counterexample"]().problem
     dual = np.array([[0.0, 7.0], [0.0, 3.0]])
     W = np.array([[1.0, 1e-3], [3.0, 0.0]])
-    pair = certify(problem, FROBENIUS, W, dual, sharp=True)
+    pair = certify(Program(problem, FROBENIUS), W, dual, sharp=True)
     gap = float(np.linalg.norm(W)) / math.sqrt(10.0) - 1
     for tol, fine in ((1.01 * gap, True), (0.99 * gap, False)):
         statement = Claim(problem, FROBENIUS, Status.OPTIMAL, pair, None, tol)
@@ -221,7 +222,7 @@ def test_shapes_and_residuals_are_looked_at() -> None:
     # A tie that is missed by more than twice what is said.
     problem = SelectionProblem([[[0.0, 0.0], [1.0, 1.0], [-1.0, 0.0]]], [[1.0]], np.array([[True, True, False]]))
     W, dual = np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 2.0]])
-    tied = Claim(problem, FROBENIUS, Status.OPTIMAL, certify(problem, FROBENIUS, W, dual), None, 1e-9)
+    tied = Claim(problem, FROBENIUS, Status.OPTIMAL, certify(Program(problem, FROBENIUS), W, dual), None, 1e-9)
     assert recheck(tied)
     assert prove(tied)
     rounded = replace(tied.certified, tie_residual=1e-10)
@@ -235,7 +236,7 @@ def test_a_residual_of_ties_is_said_and_may_be_half_of_what_is_found(monkeypatch
     problem = NAMED["tie_forces_a_detour"]().problem
     W, dual = np.array([[1.0], [-1.0 + 1e-10]]), np.array([[0.0, 1.0, 2.0]])
     monkeypatch.setattr(certified, "onto_ties", lambda problem, W, margins: W)
-    pair = certify(problem, FROBENIUS, W, dual, sharp=True)
+    pair = certify(Program(problem, FROBENIUS), W, dual, sharp=True)
     assert pair.tie_residual == pytest.approx(1e-10, rel=1e-3)
     claim = Claim(problem, FROBENIUS, Status.OPTIMAL, pair, None, 1e-9)
     proof = recheck(claim)

@@ -17,6 +17,7 @@ from attsvm.core.reduction import independent_ties, reduce
 from attsvm.proofs import linear, surjective, tie_moves, ties
 from attsvm.proofs.certified import certify
 from attsvm.proofs.dyadic import Dyadic
+from attsvm.proofs.program import Program
 from attsvm.proofs.surjective import SURE_DEFECT, right_inverse
 from attsvm.proofs.tie_moves import Move, TieEquations, common, exact_move
 from attsvm.proofs.ties import onto_ties, tie_move
@@ -178,7 +179,9 @@ def contexts(seed: int, axes: list[list[int]]) -> SelectionProblem:
 
 
 @pytest.mark.parametrize("axes", [[[0], [1], [2]], [[0, 1], [1, 2], [3]], [[0], [0, 1], [2, 3]]])
-def test_equations_of_queries_without_a_common_axis_are_bounded_block_by_block(axes: list[list[int]]) -> None:
+def test_equations_of_queries_without_a_common_axis_are_bounded_block_by_block(
+    axes: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for seed in range(4):
         problem = contexts(seed, axes)
         W = problem_solution(problem) + 1e-3 * np.random.default_rng(seed).standard_normal(problem.shape[2:])
@@ -188,7 +191,10 @@ def test_equations_of_queries_without_a_common_axis_are_bounded_block_by_block(a
         written /= np.linalg.norm(written, axis=1, keepdims=True)
         smallest = float(np.linalg.svd(written, compute_uv=False)[-1])
         # Half of the smallest eigenvalue is what is proved; the rounding allowed for is far below it.
-        assert ties._smallest_square(rows) == pytest.approx(0.5 * smallest**2, rel=1e-9)
+        with monkeypatch.context() as patch:
+            patch.setattr(ties, "OWN_SHARE", math.inf)
+            assert ties._smallest_square(rows) == pytest.approx(0.5 * smallest**2, rel=1e-9)
+        assert 0.5 * smallest**2 * (1 - 1e-9) <= ties._smallest_square(rows) <= smallest**2 * (1 + 1e-12)
         assert true is not None
         assert tie_move(problem, W, float(np.linalg.norm(W))) >= true
         blocks = ties._connected(rows.queries, rows.group)
@@ -199,10 +205,37 @@ def test_equations_of_queries_without_a_common_axis_are_bounded_block_by_block(a
                 assert not (pattern[one][:, None] & pattern[other]).any()
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-170, 1e170])
+def test_words_of_their_own_bound_the_equations_of_one_hot_contexts(scale: float) -> None:
+    """A tie e_a - e_t has half of its square on e_t, which no other tie of its context has."""
+    problem = contexts(0, [[0], [1], [2]])
+    scaled = SelectionProblem(problem.tokens * scale, problem.queries, problem.selected, sequence=problem.sequence)
+    rows = Rows.of(scaled, *ties._distinct_ties(scaled))
+    blocks = ties._connected(rows.queries, rows.group)
+    assert ties._smallest_own_part(rows.delta.high, blocks) == pytest.approx(0.5, rel=1e-12)
+    # Equations that share their axes, as of one block, have less or nothing of their own.
+    everything = [np.arange(len(rows.lengths))]
+    smallest = float(np.linalg.svd(rows.delta.high / np.sqrt(2.0), compute_uv=False)[-1])
+    assert ties._smallest_own_part(rows.delta.high, everything) <= max(smallest**2, 0.0) + 1e-12
+
+
+def test_equal_scores_of_one_hot_words_and_contexts_tie_without_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = contexts(0, [[0], [1], [2]])
+    W = np.random.default_rng(0).standard_normal((5, 3))
+    W[problem.selected.T] = 0.3
+    monkeypatch.setattr(ties, "_distinct_ties", lambda _: pytest.fail("the equations are written"))
+    assert tie_move(problem, W, float(np.linalg.norm(W))) == 0.0
+    monkeypatch.undo()
+    i, t = np.argwhere(problem.tied)[0]
+    W[t, i] += 1e-3
+    assert tie_move(problem, W, float(np.linalg.norm(W))) >= 1e-3 / np.sqrt(2)
+
+
 def test_one_block_without_a_bound_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = contexts(0, [[0], [1], [2]])
     rows = Rows.of(problem, *ties._distinct_ties(problem))
     bounds = iter([0.25, 0.0, 0.25])
+    monkeypatch.setattr(ties, "OWN_SHARE", math.inf)
     monkeypatch.setattr(ties, "_smallest_square_of_block", lambda *_: next(bounds))
     assert ties._smallest_square(rows) == 0.0
 
@@ -218,14 +251,15 @@ def test_an_equation_is_counted_once_whatever_the_sign_of_its_zeros() -> None:
 
 
 def test_as_many_equations_as_w_has_entries() -> None:
+    """Orthogonal ones: each has its axis, so the bound is the length of the residuals."""
     problem = SelectionProblem(
         [[[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0], [5.0, 1.0]]], [[1.0, 0.0]], [[True, True, True, False]]
     )
-    assert tie_move(problem, np.array([[0.25, 0.0], [0.0, 7.0]]), 8.0) == pytest.approx(math.sqrt(0.125), rel=1e-12)
+    assert tie_move(problem, np.array([[0.25, 0.0], [0.0, 7.0]]), 8.0) == pytest.approx(0.25, rel=1e-11)
     square = SelectionProblem(
         [[[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0], [5.0, 1.0]]], [[2.0]], [[True, True, True, False]]
     )
-    assert tie_move(square, np.array([[0.3], [0.4]]), 0.5) == pytest.approx(0.5 * math.sqrt(2.0), rel=1e-12)
+    assert tie_move(square, np.array([[0.3], [0.4]]), 0.5) == pytest.approx(0.5, rel=1e-11)
 
 
 def test_the_smallest_eigenvalue_is_proved_and_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,8 +307,8 @@ def test_what_sums_may_miss_counts_beside_the_margins(monkeypatch: pytest.Monkey
         answer = Pair(np.array([margin * unit]), np.zeros(1)), 2.0
         monkeypatch.setattr(Rows, "margins", lambda *arguments, answer=answer, **options: answer)
         bound = tie_move(problem, np.array([[4.0], [0.0]]), 4.0)
-        # The floor of a singular value of one is the root of one half.
-        assert bound == pytest.approx((abs(margin) + 2.0 * 4.0) * math.sqrt(2.0), rel=1e-9)
+        # The equation alone has its axis: its singular value, one, is the floor.
+        assert bound == pytest.approx(abs(margin) + 2.0 * 4.0, rel=1e-9)
 
 
 def test_an_equation_that_says_nothing_or_stands_twice_is_left_out() -> None:
@@ -535,7 +569,7 @@ def test_upper_bounds_with_ties_hold_for_a_w_that_ties_exactly() -> None:
         if not np.isfinite(solution.objective) or not problem.tied.any():
             continue
         W = solution.certified.W + 1e-7 * rng.standard_normal(problem.shape[2:])
-        pair = certify(problem, FROBENIUS, W, solution.certified.dual)
+        pair = certify(Program(problem, FROBENIUS), W, solution.certified.dual)
         # Certification moves W onto the ties first; then the remaining miss is rounding.
         assert pair.tie_residual == 0.0
         exact, reason = upper_bound(problem, FROBENIUS, pair.W)

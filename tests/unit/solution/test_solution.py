@@ -14,6 +14,7 @@ from attsvm.core.error_free import EPS
 from attsvm.core.norms import FROBENIUS, get_norm
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified, certify
+from attsvm.proofs.program import Program
 from attsvm.solution.solution import UnsolvedError
 from attsvm.study.spectrum import certified_rank
 from problems import FAMILIES, NAMED, single
@@ -23,7 +24,7 @@ def solution_of(
     problem: SelectionProblem, W: np.ndarray, dual: np.ndarray, status: Status = Status.OPTIMAL, norm=FROBENIUS
 ):
     """A solution from given W and multipliers, whatever they are worth."""
-    return Solution(problem, norm, status, certify(problem, norm, W, dual), 3, 0.5, "by hand")
+    return Solution(problem, norm, status, certify(Program(problem, norm), W, dual), 3, 0.5, "by hand")
 
 
 def counterexample(status: Status = Status.OPTIMAL) -> Solution:

@@ -16,12 +16,11 @@ from attsvm.solvers import schedule
 ROOT = Path(attsvm.__file__).parent / "solvers"
 TABLE = ROOT / "schedule.py"
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path != TABLE)
-# Integers that are not sizes: limits on steps and rounds, length of a history, number of names in a sentence. Added are
-# SMALL_SET and ROTATION_ROWS: numbers of constraints and rows above which LAPACK is faster than a compiled loop.
+# Integers that are not sizes: limits on steps and rounds, length of a history, number of names in a sentence.
 COUNTS = {
     *("STALLED", "STALLED_STEPS", "STALLED_STAGES", "STALLED_UPDATES", "CAREFUL_STEPS", "STAGE_NEWTON_STEPS"),
+    "MOST_PATH_STEPS",
     *("PRODUCTS", "ROUNDS", "SHRINKING", "EXTRAPOLATED", "MOST_NAMES", "SHARE", "COPIES", "MOST_ROOMS"),
-    *("SMALL_SET", "ROTATION_ROWS"),
 }
 MOST_WORDS = 30
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, ShardedProblem, Status, solve
-from attsvm.core.kernels import interpreted
+from attsvm.platform.kernels import interpreted
 from attsvm.solvers.frobenius import exchanges, portfolio
-from attsvm.solvers.frobenius.active_set import CONTRADICTION, SOLVED, Constraints, by_gram, exchange, least_multipliers
+from attsvm.solvers.frobenius.active_set import CONTRADICTION, SOLVED, by_gram, exchange, least_multipliers
+from attsvm.solvers.frobenius.constraints import Constraints
 from attsvm.solvers.frobenius.passive_set import empty_set, settle
 from attsvm.solvers.working_sets import rounds
 from oracle import reference

@@ -60,6 +60,7 @@ def ready():
 
 
 @pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.slow
 def test_every_phase_answers_an_interruption(phase: str) -> None:
     running = subprocess.Popen(
         [sys.executable, "-c", PREAMBLE + PHASES[phase]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

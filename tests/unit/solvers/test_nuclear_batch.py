@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from attsvm import ProblemBatch, SelectionProblem, Status, solve, solve_batch
-from attsvm.core.kernels import compiled_first, interpreted
 from attsvm.core.norms import nuclear, spectral
+from attsvm.platform.kernels import compiled_first, interpreted
 from attsvm.solvers.nuclear.face import Face, newton_step
 from attsvm.solvers.nuclear.face_newton import COMPILED_CONSTRAINTS, fits
 from attsvm.solvers.nuclear.matrices import ORTHOGONAL, in_basis, right_singular, rotate

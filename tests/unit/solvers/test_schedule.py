@@ -100,6 +100,7 @@ def test_soft_margins_from_small_to_large_C_are_decided(make: Callable[..., Sele
 
 
 @pytest.mark.parametrize("norm", ["frobenius", "spectral"])
+@pytest.mark.slow
 def test_many_constraints_for_few_entries_are_left_to_working_sets(norm: str) -> None:
     """The method on all of them takes four times as long."""
     problem = problems.planted(np.random.default_rng(11), 10_000, 8, 6)

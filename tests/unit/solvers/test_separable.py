@@ -169,6 +169,7 @@ def test_losses_of_several_preferred_tokens_have_no_columns() -> None:
 
 @pytest.mark.parametrize("name", INVARIANT)
 @pytest.mark.parametrize("instance", INSTANCES)
+@pytest.mark.slow
 def test_rotated_scaled_and_permuted_data_have_the_same_answer(instance: str, name: str) -> None:
     problem = INSTANCES[instance](6)
     n, _, d, dz = problem.shape

@@ -14,9 +14,9 @@ import pytest
 from distributed import LocalCluster
 
 from attsvm import SelectionProblem, ShardedProblem, Status, solve
-from attsvm.core.cluster import quiet
 from attsvm.data import shards as shards_module
 from attsvm.data.checksums import joined
+from attsvm.platform.cluster import quiet
 from attsvm.solvers.working_sets import pricing
 
 TOL = 1e-9

@@ -19,11 +19,11 @@ from distributed import Client, LocalCluster
 
 from attsvm import SelectionProblem, ShardedProblem, ShardedSolution, Status, solve, solve_batch
 from attsvm.cli import main
-from attsvm.core import cluster as dask_cluster
-from attsvm.core.cluster import ClusterLost, quiet
 from attsvm.data import shards as shards_module
 from attsvm.data.file_arrays import RawArray
 from attsvm.data.shard_pieces import ShardFile
+from attsvm.platform import cluster as dask_cluster
+from attsvm.platform.cluster import ClusterLost, quiet
 from attsvm.solvers.frobenius import portfolio
 from attsvm.solvers.working_sets import rounds
 from attsvm.solvers.working_sets.margins import blocks
@@ -121,6 +121,7 @@ def test_a_hinge_leaves_what_is_clearly_short_where_it_lies(
 
 
 @pytest.mark.parametrize("norm", ["nuclear", "max", "1", 1.5])
+@pytest.mark.slow
 def test_the_sum_of_what_falls_short_costs_no_digits(norm: str | float) -> None:
     """Multipliers of 100 on thousands of constraints: summed in floats their rounding alone left the gap at 1e-7."""
     problem = FAMILIES["published"].make(np.random.default_rng(1), 2000, 8, 6)
@@ -394,7 +395,7 @@ def test_bad_shards_are_one_sentence(change: dict[str, np.ndarray], sentence: st
 
 def solved_on(problem: ShardedProblem, client: Client, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
     monkeypatch.setattr(
-        "attsvm.solvers.solving.pool_of", lambda *arguments: FakePool(OnCluster(client, arguments[0].shards))
+        "attsvm.solvers.sharded.pool_of", lambda *arguments: FakePool(OnCluster(client, arguments[0].shards))
     )
     return solve(problem, **options)
 

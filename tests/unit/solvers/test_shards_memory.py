@@ -13,14 +13,14 @@ import pytest
 from attsvm import ShardedProblem, Status, solve
 from attsvm.cli import main
 from attsvm.core.norms import get_norm
-from attsvm.core.paging import CHUNK_BYTES
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
 from attsvm.data.shard_pieces import ShardFile
+from attsvm.platform.paging import CHUNK_BYTES
 from attsvm.proofs.objective import HARD_MARGIN
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.frobenius import exchanges
-from attsvm.solvers.frobenius.active_set import Constraints as ActiveSetConstraints
+from attsvm.solvers.frobenius.constraints import Constraints as ActiveSetConstraints
 from attsvm.solvers.working_sets import collection, pool, restriction, rounds, solving
 from attsvm.solvers.working_sets.constraints import ConstraintTable
 from attsvm.solvers.working_sets.pool import Pool

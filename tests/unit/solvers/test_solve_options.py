@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Status, solve
-from attsvm.core.kernels import compiled_first
+from attsvm.platform.kernels import compiled_first
 from attsvm.solvers import solving
 
 
@@ -175,7 +175,7 @@ def test_streaming_never_copies_the_data(monkeypatch: pytest.MonkeyPatch) -> Non
     # Held beside the tokens: the working set, some (n, T) arrays, each 1/d of the data, and (d dz)^2 matrices.
     problem = planted(1500, 64, 16)
     monkeypatch.setattr(solving, "STREAM_BYTES", 1 << 10)
-    monkeypatch.setattr("attsvm.core.paging.CHUNK_BYTES", 1 << 18)
+    monkeypatch.setattr("attsvm.platform.paging.CHUNK_BYTES", 1 << 18)
     solve(planted(20, 6, 16))  # what is imported and compiled on first use is no memory of the solver's
     tracemalloc.start()
     solution = solve(problem, tol=1e-2)

@@ -21,6 +21,7 @@ from attsvm.report.formulas import DISPLAY, formula, glossary, tex_of_pages
 from attsvm.report.study import TERMS, render
 from attsvm.study import Settings, Study, study
 from attsvm.study.excerpts import BEST_MARK, SELECTED_MARK, SUPPORT_MARK, excerpts, frequent, trained_margins
+from attsvm.study.verdict import claims
 
 
 @cache
@@ -118,7 +119,7 @@ def test_frequent_selections_are_counted_by_class() -> None:
 
 
 def test_the_page_marks_words_by_more_than_colour_and_escapes_them() -> None:
-    page = render(study_result(), "attsvm study told.csv", {})
+    page = render(study_result(), claims(study_result()), "attsvm study told.csv", {})
     assert 'class="token selected"' in page
     assert "is selected with" in page
     assert "texts held out" in page
@@ -127,7 +128,7 @@ def test_the_page_marks_words_by_more_than_colour_and_escapes_them() -> None:
     assert passages is not None
     markup = Passages(tuple(("<b>", *pieces[1:]) for pieces in passages.pieces), passages.tokens, prose=True)
     result = replace(study_result(), setup=replace(setup, train=replace(setup.train, passages=markup)))
-    section = render(result, "", {}).split('id="passages"')[1].split("</section>")[0]
+    section = render(result, claims(result), "", {}).split('id="passages"')[1].split("</section>")[0]
     assert "<b>" not in section
     assert "&lt;b&gt;" in section
 

@@ -24,6 +24,7 @@ from attsvm.study import Settings, study
 from attsvm.study.comparison import Record, compare, read_record
 from attsvm.study.intervals import difference_interval, mean_difference_interval, paired_interval
 from attsvm.study.numbers import row_digest
+from attsvm.study.verdict import claims
 
 
 @pytest.mark.parametrize(("p", "q", "n", "m"), [(0.5, 0.5, 20, 20), (0.9, 0.7, 30, 20), (0.8, 0.95, 40, 25)])
@@ -91,7 +92,8 @@ def content(seed: int = 0, steps: int = 60, n: int = 12, name: str = "data", tra
     labels = np.where(np.arange(n) % 2, 1.0, -1.0)
     data = Dataset(name, TokenData(rng.standard_normal((n, 3, 6)), rng.standard_normal((n, 4)), labels))
     settings = Settings(train=train, steps=steps, max_steps=steps, shuffles=3, seed=seed, time_limit=2.0)
-    return json.loads(json.dumps(verdict(study(data, settings), f"attsvm study {name}"), allow_nan=False))
+    result = study(data, settings)
+    return json.loads(json.dumps(verdict(result, claims(result), f"attsvm study {name}"), allow_nan=False))
 
 
 def write_study(folder: Path, content: dict[str, Any]) -> Path:

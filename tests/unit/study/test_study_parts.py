@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, TokenData, solve
-from attsvm.core.summary import counted
 from attsvm.data.dataset import Dataset
 from attsvm.data.text import LabelledTexts, word_dataset
+from attsvm.platform.summary import counted
 from attsvm.study import Settings
 from attsvm.study.controls import direction_of, hebbian, shuffle
 from attsvm.study.convergence import climbing, steps_to

@@ -52,8 +52,8 @@ def test_an_easy_problem_confirms_the_theory() -> None:
     holds = claims_of(easy())
     for key in ("feasible", "selects_W", "direction_W", "local_W", "selects_KQ", "direction_KQ", "local_KQ"):
         assert holds[key] is True, key
-    assert headline(easy()).startswith("Trained attention became the max-margin token selector. ")
-    assert outcomes(easy()) == {"W": "arrives", "KQ": "arrives"}
+    assert headline(easy(), claims(easy())).startswith("Trained attention became the max-margin token selector. ")
+    assert outcomes(easy(), claims(easy())) == {"W": "arrives", "KQ": "arrives"}
     run = easy().runs["W"]
     assert run.correlation is not None
     assert run.correlation > 0.98
@@ -112,7 +112,7 @@ def test_an_infeasible_problem_is_called_that() -> None:
     assert result.optimal.certificate.verify()
     if "frobenius" not in result.runs["W"].curves:
         assert claims_of(result)["direction_W"] is None
-        assert "became" not in headline(result)
+        assert "became" not in headline(result, claims(result))
         assert result.precision == ()
 
 
@@ -139,7 +139,7 @@ def test_a_correlation_below_the_threshold_refutes_the_claim() -> None:
     low = replace(run, curves={norm: curve * 0.97 for norm, curve in run.curves.items()}, controls=())
     short = Study(result.settings, result.setup, runs={"W": low}, complete=True)
     assert claims_of(short)["direction_W"] is False
-    assert headline(short).startswith("Training did not arrive at the max-margin token selector. 1 of ")
+    assert headline(short, claims(short)).startswith("Training did not arrive at the max-margin token selector. 1 of ")
     remedies = {claim.key: claim.remedy for claim in claims(short)}
     assert "--lr" in remedies["direction_W"]
 
@@ -154,7 +154,7 @@ def test_a_better_neighbour_refutes_local_optimality() -> None:
     sentence = next(claim.sentence for claim in claims(short) if claim.key == "local_W")
     assert "not locally optimal" in sentence
     short.complete = True
-    assert "not locally optimal" in headline(short)
+    assert "not locally optimal" in headline(short, claims(short))
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,10 @@ def test_stopping_keeps_what_is_done() -> None:
         assert not result.complete
         assert ("W" in result.runs) == (stop_at not in ("Asking", "Training W with"))
         assert len(result.precision) == (1 if "float64" in stop_at else 0)
-        content = json.loads(json.dumps(verdict(result, "command"), allow_nan=False))
+        content = json.loads(json.dumps(verdict(result, claims(result), "command"), allow_nan=False))
         assert content["stopped_in"].startswith(stop_at)
-        assert headline(result).startswith(f"Interrupted while {stop_at[0].lower()}{stop_at[1:]}")
-        assert "became" not in headline(result)
+        assert headline(result, claims(result)).startswith(f"Interrupted while {stop_at[0].lower()}{stop_at[1:]}")
+        assert "became" not in headline(result, claims(result))
 
 
 def test_stopping_in_the_middle_of_training_compares_what_was_trained() -> None:
@@ -217,7 +217,7 @@ def test_a_second_interruption_loses_no_finished_training() -> None:
 
 
 def test_the_json_holds_version_seed_parameters_and_every_number() -> None:
-    document = verdict(easy(), "attsvm study data")
+    document = verdict(easy(), claims(easy()), "attsvm study data")
     text = json.dumps(document, allow_nan=False)
     assert {"attsvm", "seed", "parameters", "claims", "quantities", "complete", "versions"} <= set(json.loads(text))
     assert document["parameters"]["train"] == 6
@@ -242,7 +242,7 @@ def random_data(n: int, d: int, seed: int) -> Dataset:
 def test_random_data_in_two_dimensions_get_no_success(seed: int) -> None:
     """Four weights: controls come near by chance, the best tokens cannot be selected, and nothing can be predicted."""
     result = study(random_data(80, 2, seed), Settings(steps=500, max_steps=500))
-    text, holds = headline(result), claims_of(result)
+    text, holds = headline(result, claims(result)), claims_of(result)
     assert not text.startswith("Trained attention became")
     assert f"{sum(value is False for value in holds.values())} of {len(holds)} claims do not hold." in text
     assert holds["feasible"] is False
@@ -267,12 +267,12 @@ def test_labels_are_told_from_random_labels_by_rows_held_out() -> None:
     random = replace(with_pattern, tokens=replace_labels(with_pattern.tokens, np.random.default_rng(1)))
     real, null = study(with_pattern, settings), study(random, settings)
     assert claims_of(real)["predicts_W"] is True
-    assert "On held-out rows it is right in" in headline(real)
+    assert "On held-out rows it is right in" in headline(real, claims(real))
     assert claims_of(null)["predicts_W"] is False
-    assert "predicts held-out rows no better than chance" in headline(null)
+    assert "predicts held-out rows no better than chance" in headline(null, claims(null))
     for result in (real, null):
-        assert "uniform attention" in headline(result)
-        assert "shuffled labels" in headline(result)
+        assert "uniform attention" in headline(result, claims(result))
+        assert "shuffled labels" in headline(result, claims(result))
         assert len(result.shuffled_labels["W"].test) == 6
 
 
@@ -290,7 +290,7 @@ def test_a_control_that_comes_near_leaves_the_direction_open() -> None:
     assert control.final < run.correlation
     unclear = Study(result.settings, result.setup, runs={"W": replace(run, controls=(control,))}, complete=True)
     assert claims_of(unclear)["direction_W"] is None
-    assert "too near" in headline(unclear)
+    assert "too near" in headline(unclear, claims(unclear))
     assert sentence_of(unclear, "direction_W").endswith("too near to tell the two apart.")
     assert "too near" not in sentence_of(result, "direction_W")
 
@@ -364,15 +364,15 @@ def test_training_that_climbs_goes_on_by_itself_or_says_how_long() -> None:
     settings = Settings(train=24, steps=60, shuffles=3, max_steps=60)
     data = random_data(32, 20, 0)
     short = study(data, settings)
-    assert outcomes(short)["W"] == "climbs"
+    assert outcomes(short, claims(short))["W"] == "climbs"
     assert short.runs["W"].trace.step[-1] == 60
-    assert "still approaching" in headline(short)
+    assert "still approaching" in headline(short, claims(short))
     advice = next(claim.remedy for claim in claims(short) if claim.key == "direction_W")
     steps = int(advice.split("--steps ")[1].rstrip("."))
     assert steps >= 120
-    assert "did not" not in headline(short)
+    assert "did not" not in headline(short, claims(short))
     long = study(data, replace(settings, max_steps=4000))
-    assert outcomes(long)["W"] == "arrives"
+    assert outcomes(long, claims(long))["W"] == "arrives"
     assert 60 < long.runs["W"].trace.step[-1] <= 4000
     # What the short run advised is of the size of what was needed.
     first = int(long.runs["W"].trace.step[np.argmax(long.runs["W"].curves["frobenius"] >= 0.98)])
@@ -394,13 +394,13 @@ def test_a_table_of_texts_that_still_climbs_is_no_refutation(tmp_path: Path) -> 
     data = word_dataset(read_texts(path, "text", "label"))
     settings = Settings(train=40, steps=200, max_steps=200, shuffles=3)
     short = study(data, settings)
-    assert outcomes(short)["KQ"] == "climbs"
-    assert "did not" not in headline(short)
-    assert "Train longer: --steps" in headline(short)
+    assert outcomes(short, claims(short))["KQ"] == "climbs"
+    assert "did not" not in headline(short, claims(short))
+    assert "Train longer: --steps" in headline(short, claims(short))
     long = study(data, replace(settings, max_steps=20_000))
-    assert outcomes(long) == {"W": "arrives", "KQ": "arrives"}
+    assert outcomes(long, claims(long)) == {"W": "arrives", "KQ": "arrives"}
     assert (short.runs["KQ"].correlation or 1.0) < (long.runs["KQ"].correlation or 0.0)
-    assert headline(long).startswith("Trained attention became the max-margin token selector.")
+    assert headline(long, claims(long)).startswith("Trained attention became the max-margin token selector.")
 
 
 def test_going_on_is_the_same_as_training_on() -> None:

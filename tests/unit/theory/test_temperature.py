@@ -15,6 +15,7 @@ def two_queries(a, b):
 
 
 @pytest.mark.parametrize(("a", "b"), [(1.0, 1.0), (1.0, 8.0), (27.0, 1.0)])
+@pytest.mark.slow
 def test_two_queries_have_the_closed_form(a, b):
     # Of sum (u_i / tau_i)^2 under tau_1 + tau_2 = 2: tau_i like u_i^(2/3), least norm (sum u_i^(2/3))^(3/2) / 2.
     u = np.array([1 / a, 1 / b])

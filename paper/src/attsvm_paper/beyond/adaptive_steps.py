@@ -15,18 +15,23 @@ of the attention left on other tokens against the norm in units of the SVM's nor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from attsvm.core.types import OptimizerName
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm.plots.style import QUIET, house_style
+from attsvm.training import train
+from attsvm.training.optimisers.registry import OptimizerName
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, own_legend
+from attsvm_paper.published.instances import draw_with, start_seeds
 
 NAME = "adaptive-steps"
 SETTINGS = ("orthogonal", "gaussian")
@@ -85,9 +90,6 @@ def draw_data(
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train from random starts; one row per seed with its end and its rates."""
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw_with, start_seeds
-
     instances = draw_with(seeds, lambda rng: draw_data(rng, config.setting, config.n, config.T, config.d))
     d = instances.data.d
     starts = np.stack([np.random.default_rng(int(seed)).standard_normal((d, d)) for seed in start_seeds(seeds)])
@@ -118,43 +120,41 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     return rows
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report where runs end, and the rates."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict
-    from attsvm_paper.judging.grouping import by, column
+MEASURES = {
+    "selects": Measure("share of random starts that select the optimal tokens", "selects", "share"),
+    "rate": Measure("slope of the margin's log shortfall over log steps", "rate"),
+    "sparsification": Measure(
+        "slope of the log of attention left over the norm in units of the SVM's", "sparsification"
+    ),
+    "share": Measure("margin as a share of the largest, at the end", "share"),
+}
 
-    results = []
-    for (setting, rule, n, T, d), cell in by(rows, "setting", "rule", "n", "T", "d").items():
+
+estimates = estimates_by(("setting", "rule", "n", "T", "d"), MEASURES)
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Report where runs end, and the rates."""
+    table = estimates(rows)
+    for key, cell in table.cells.items():
+        setting, rule, n, T, d = key
         where = f"{rule} steps, {setting} data, n={n}, T={T}" + (f", d={d}" if setting == "gaussian" else "")
-        hits = sum(row["selects"] for row in cell)
-        verdict = share_verdict(
-            NAME, f"share of random starts that select the optimal tokens, {where}", hits, len(cell)
-        )
-        results.append(with_outcome(verdict, "global"))
-        for field, what in (
-            ("rate", "slope of the margin's log shortfall over log steps"),
-            ("sparsification", "slope of the log of attention left over the norm in units of the SVM's"),
-        ):
-            values = column(cell, field)
-            if len(values):
-                share = column(cell, "share")
-                verdict = mean_verdict(
-                    NAME, f"{what}, {where}", values, interval="bootstrap", trials=len(cell),
+        verdict = estimate_verdict(NAME, f"{MEASURES['selects'].words}, {where}", table.of(key, "selects"))
+        yield with_outcome(verdict, "global")
+        for field in ("rate", "sparsification"):
+            ours = table.of(key, field)
+            if ours.count:
+                verdict = estimate_verdict(
+                    NAME, f"{MEASURES[field].words}, {where}", ours, trials=len(cell),
                     infeasible=sum(not row["feasible"] for row in cell),
-                    note=f"Share of the largest margin at the end {share.mean():.4f}.",
+                    note=f"Share of the largest margin at the end {table.of(key, 'share').value:.4f}.",
                 )  # fmt: skip
-                results.append(with_outcome(verdict, rule if field == "rate" else field))
-    return results
+                yield with_outcome(verdict, rule if field == "rate" else field)
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw end, rate and sparsification of every rule, both settings next to each other."""
-    from attsvm.plots.style import QUIET, house_style
-    from attsvm_paper.judging.grouping import by, column, having
-    from attsvm_paper.judging.statistics import bootstrap_interval
-    from attsvm_paper.plots.experiments import Curve, draw_curve, grid, own_legend
-
     panels = (
         ("share", "margin at the end", "share of the largest"),
         ("rate", "rate", "slope over log steps"),
@@ -165,18 +165,10 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         result, axes = grid(1, 3, 2.5, "Adaptive steps from random starts", width)
         for ax, (field, title, label) in zip(axes.ravel(), panels, strict=True):
             for look, setting in enumerate(SETTINGS):
-                cells = by(having(rows, setting=setting), "rule")
-                samples = {
-                    rule: column(cells[rule,], field)
-                    for rule in RULES
-                    if (rule,) in cells and len(column(cells[rule,], field)) > 1
-                }
-                bounds = [bootstrap_interval(values) for values in samples.values()]
-                x = [places.index(rule) + 0.16 * (look - 0.5) for rule in samples]
-                middle = [float(values.mean()) for values in samples.values()]
-                if samples:
-                    lows, highs = zip(*bounds, strict=True)
-                    draw_curve(ax, Curve(f"{setting} data", x, middle, lows, highs, look, style=" "))
+                ours = estimates(rows).along("rule", field, setting=setting)
+                series = {places.index(r) + 0.16 * (look - 0.5): ours[r] for r in RULES if r in ours}
+                if series:
+                    draw_curve(ax, curve_of(series, f"{setting} data", look, style=" "))
             ax.set_xticks(range(len(places)), places)
             ax.set_xlim(-0.5, len(RULES) - 0.5)
             ax.set_title(title)
@@ -186,20 +178,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         if axes.ravel()[0].get_legend_handles_labels()[1]:
             own_legend(axes.ravel()[0])
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Adaptive steps where convergence is global",
-    source="arXiv 2402.05738",
-    claim="In settings of global convergence normalised and Polyak steps approach the SVM like 1/k, plain ones slower.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("setting", "n", "T", "d"),
-    # Processor time divided by two.
-    minutes={"quick": 0.1, "full": 2.0},
-    batch=12,
-)

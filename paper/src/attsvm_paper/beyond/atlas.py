@@ -15,23 +15,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm.core.summary import counted
-from attsvm_paper.beyond.atlas_cells import (
-    MODELS,
-    NORMS,
-    OPTIMISERS,
-    expectations,
-    optimizer_of,
-    parameterization_of,
-)
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+
+from attsvm.core.norms import get_norm
+from attsvm.platform.summary import counted
+from attsvm.training import train
+from attsvm_paper.beyond.atlas_cells import MODELS, NORMS, OPTIMISERS, expectations, optimizer_of, parameterization_of
+from attsvm_paper.beyond.atlas_models import Sizes, margin, problem_of, smallest_norms, training_set
+from attsvm_paper.beyond.extrapolation import limit_interval
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import share_verdict, value_verdict
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    import numpy as np
-    from matplotlib.figure import Figure
+from attsvm_paper.published.instances import start_seeds
 
 NAME = "atlas"
 SIZES = {"attention": (6, 6, 8), "factors": (6, 6, 8), "multiclass": (15, 5, 8), "next-token": (8, 6, 8)}
@@ -89,13 +86,6 @@ def horizons(steps: int, per_decade: int = 1) -> list[int]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and measure the share in every norm: one row per seed and horizon, five horizons."""
-    import numpy as np
-
-    from attsvm.core.norms import get_norm
-    from attsvm.training import train
-    from attsvm_paper.beyond.atlas_models import Sizes, margin, problem_of, smallest_norms, training_set
-    from attsvm_paper.published.instances import start_seeds
-
     sizes = Sizes(config.model, config.n, config.T, config.d)
     data = training_set(seeds, sizes)
     marks = horizons(config.steps, _PER_DECADE)
@@ -154,10 +144,6 @@ class Cell:
 
 def cells(rows: Sequence[Row]) -> dict[tuple[str, str, str], Cell]:
     """Return the cells by model, optimiser and norm that have an instance measured at all horizons."""
-    import numpy as np
-
-    from attsvm_paper.beyond.extrapolation import limit_interval
-
     groups: dict[tuple[str, str], dict[int, list[Row]]] = {}
     for row in rows:
         groups.setdefault((row["model"], row["optimiser"]), {}).setdefault(row["seed"], []).append(row)
@@ -242,8 +228,6 @@ _QUANTITIES = {
 
 
 def _score_verdicts(table: Sequence[Outcome], where: str) -> Iterator[Verdict]:
-    from attsvm_paper.judging.comparison import share_verdict
-
     for name, score in scores(table).items():
         decided = score.hits + score.misses
         if decided + score.undecided:
@@ -292,35 +276,9 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def _limit_verdict(quantity: str, cell: Cell, trials: int, note: str) -> Verdict:
     """Report the interval of a limit, and its middle."""
-    from attsvm_paper.judging.comparison import value_verdict
-
     low, high = cell.interval
     course = ", ".join(f"{share:.4f}" for share in cell.shares.mean(0))
     return value_verdict(
         NAME, quantity, (low + high) / 2, low, high, trials=trials, infeasible=trials - len(cell.shares),
         note=f"Shares at the horizons: {course}. {note}",
     )  # fmt: skip
-
-
-def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw the shares at the last horizon, optimisers by norms, one panel per model."""
-    from attsvm_paper.beyond.atlas_figure import draw_atlas
-
-    return draw_atlas(list(outcomes(rows)), width)
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="The atlas: which norm's margin each optimiser maximises",
-    source="Atlas of optimisers",
-    claim="Each optimiser maximises the margin in one norm at most, which a theorem or a prediction names beforehand.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # Processor time divided by two, from the rate of 150 steps of every cell; the full time is extrapolated.
-    minutes={"quick": 4.5, "full": 110.0},
-    batch=8,
-)

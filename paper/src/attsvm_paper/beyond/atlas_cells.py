@@ -7,11 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from attsvm.core.types import Parameterization
-    from attsvm.training.descent import Optimizer
+from attsvm.core.types import Parameterization
+from attsvm.training.optimisers.adaptive import Adam, AdamW
+from attsvm.training.optimisers.descent import (
+    DualMomentum,
+    GradientDescent,
+    NormalizedGD,
+    Optimizer,
+    SeparatelyNormalizedGD,
+)
+from attsvm.training.optimisers.momentum import CompositionalMuon, Lion, Muon, Signum
+from attsvm.training.optimisers.preconditioned import SOAP, Shampoo
+from attsvm.training.optimisers.steepest import (
+    AxisDescent,
+    CoordinateDescent,
+    MirrorDescent,
+    SignDescent,
+    SpectralDescent,
+)
 
 NORMS: dict[str, str | float] = {
     "nuclear": "nuclear", "frobenius": "frobenius", "spectral": "spectral", "l_1": 1.0, "l_3": 3.0, "max": "max",
@@ -32,12 +46,6 @@ W, KQ = "W", "KQ"
 
 def _rules(parameterization: str) -> dict[str, Optimizer]:
     """Make every optimiser for this parameterisation, with its steps in the atlas."""
-    from attsvm.training.adaptive import Adam, AdamW
-    from attsvm.training.descent import DualMomentum, GradientDescent, NormalizedGD, SeparatelyNormalizedGD
-    from attsvm.training.momentum import CompositionalMuon, Lion, Muon, Signum
-    from attsvm.training.preconditioned import SOAP, Shampoo
-    from attsvm.training.steepest import AxisDescent, CoordinateDescent, MirrorDescent, SignDescent, SpectralDescent
-
     one = parameterization == W
     only = (
         {"momentum": DualMomentum(2.0), "mirror, p=3": MirrorDescent(0.1, p=3.0)}

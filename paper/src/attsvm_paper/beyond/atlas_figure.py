@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,12 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from attsvm.plots.style import INK, SECOND, house_style, is_wide, new_figure
-from attsvm_paper.beyond.atlas_cells import MODELS, NORMS, OPTIMISERS, parameterization_of
+from attsvm.plots.style import INK, SECOND, WIDE, house_style, is_wide, new_figure
+from attsvm_paper.beyond.atlas import Outcome, outcomes
+from attsvm_paper.beyond.atlas_cells import MODELS, NORMS, OPTIMISERS, expectations, parameterization_of
+from attsvm_paper.judging.verdict import Row
 from attsvm_paper.plots.heat_maps import COLOURS, ink_on
-
-if TYPE_CHECKING:
-    from attsvm_paper.beyond.atlas import Outcome
 
 # Share below which all cells have one colour: the differences between norms lie above.
 _LOWEST = 0.5
@@ -24,19 +22,20 @@ _CELL = 0.185
 """Height of a cell in inches."""
 
 
-def draw_atlas(table: Sequence[Outcome], width: float) -> Figure:
-    """Draw the mean share at the last horizon, one panel per model.
+def figure(rows: Sequence[Row], width: float = WIDE) -> Figure:
+    """Draw the mean share at the last horizon, optimisers by norms, one panel per model.
 
     A frame marks the norm that a theorem (solid) or a prediction names. A dot marks shares whose limit is one, a cross
     cells that contradict their prediction.
     """
+    table = list(outcomes(rows))
     models = [model for model in MODELS if any(one[0] == model for one in table)]
     columns = 2 if is_wide(width) and len(models) > 1 else 1
-    rows = -(-len(models) // columns)
+    down = -(-len(models) // columns)
     most = max((len(_optimisers(table, model)) for model in models), default=1)
     with house_style():
-        figure = new_figure(width, rows * (most * _CELL + 0.95) + 0.75)
-        axes = figure.subplots(max(rows, 1), columns, squeeze=False).ravel()
+        result = new_figure(width, down * (most * _CELL + 0.95) + 0.75)
+        axes = result.subplots(max(down, 1), columns, squeeze=False).ravel()
         for ax, model in zip(axes, models, strict=False):
             _panel(ax, [one for one in table if one[0] == model], model)
         for ax in axes[len(models) :]:
@@ -47,8 +46,8 @@ def draw_atlas(table: Sequence[Outcome], width: float) -> Figure:
             Line2D([], [], ls="", marker="o", ms=3.5, color=INK, label="tends to 1"),
             Line2D([], [], ls="", marker="x", ms=4.5, color=INK, label="not as predicted"),
         ]
-        figure.legend(handles=handles, loc="outside lower left", ncols=4 if is_wide(width) else 2)
-    return figure
+        result.legend(handles=handles, loc="outside lower left", ncols=4 if is_wide(width) else 2)
+    return result
 
 
 def _optimisers(table: Sequence[Outcome], model: str) -> list[str]:
@@ -59,8 +58,6 @@ def _optimisers(table: Sequence[Outcome], model: str) -> list[str]:
 
 def _panel(ax: Axes, table: Sequence[Outcome], model: str) -> None:
     """Draw one model."""
-    from attsvm_paper.beyond.atlas_cells import expectations
-
     names, norms = _optimisers(table, model), list(NORMS)
     shares = np.full((len(names), len(norms)), np.nan)
     for _, name, norm, cell, _ in table:

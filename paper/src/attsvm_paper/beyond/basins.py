@@ -9,18 +9,23 @@ point is a start.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from attsvm.theory import Landscape, Trial
+from attsvm.plots.style import house_style, is_wide, legend_below
+from attsvm.theory import Landscape, Trial, explore, map_basins
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict, share_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import SERIES, curve_of, draw_curve, grid, value_axis
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "basins"
 DIMENSIONS = (2, 3, 4, 5, 6, 8, 12, 16)
@@ -58,11 +63,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Enumerate the selections of every instance; train from starts at every scale, or from a plane of starts."""
-    import numpy as np
-
-    from attsvm.theory import Trial, explore, map_basins
-    from attsvm_paper.published.instances import draw, start_seeds
-
     instances = draw(seeds, config.n, config.T, config.d)
     rows: list[Row] = []
     for b, (seed, start) in enumerate(zip(np.asarray(seeds).tolist(), start_seeds(seeds), strict=True)):
@@ -97,10 +97,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _plane(trial: Trial, landscape: Landscape, config: Config) -> list[int]:
     """Train from every point of a plane through zero and the two shortest directions; destinations row by row."""
-    import numpy as np
-
-    from attsvm.theory import map_basins
-
     basis = plane_basis([direction.W for direction in landscape.directions[:2]])
     side = np.linspace(-REACH, REACH, config.grid)
     points = np.stack([x * basis[0] + y * basis[1] for y in side for x in side])
@@ -110,87 +106,88 @@ def _plane(trial: Trial, landscape: Landscape, config: Config) -> list[int]:
 
 def plane_basis(pair: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return orthonormal matrices, the first along the first direction, the second towards the other."""
-    import numpy as np
-
     first = pair[0] / np.linalg.norm(pair[0])
     second = pair[1] - np.vdot(first, pair[1]) * first
     return first, second / np.linalg.norm(second)
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+def _of_scale(at: int) -> Callable[[Row], float | None]:
+    return lambda row: row["to_global"][at] if row["feasible"] else None
+
+
+GLOBAL = {f"global-{at}": scale for at, scale in enumerate(SCALES)}
+MEASURES = {
+    "local": Measure("locally optimal directions", "local"),
+    "realisable": Measure("share realisable", lambda row: row["realisable"] / row["selections"]),
+    "zero_global": Measure(
+        "zero start reaches the global direction", lambda row: row["zero_global"] if row["feasible"] else None, "share"
+    ),
+} | {
+    name: Measure(f"share of starts that reach the global direction, |W(0)|={scale:g}", _of_scale(at))
+    for at, (name, scale) in enumerate(GLOBAL.items())
+}
+
+
+estimates = estimates_by(("d",), MEASURES, lambda rows: [row for row in rows if not row["grid"]])
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report local directions and the share of starts that reach the global direction, by dimension and scale."""
-    import numpy as np
-
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict
-    from attsvm_paper.judging.grouping import by
-
-    results = []
-    counts: dict[int, float] = {}
-    shares: dict[int, np.ndarray] = {}
-    for (d,), cell in by([row for row in rows if not row["grid"]], "d").items():
+    table = estimates(rows)
+    shares: dict[int, tuple[float, float]] = {}
+    for (d,), cell in table.cells.items():
         infeasible = sum(row["infeasible"] for row in cell)
-        local = np.array([row["local"] for row in cell], dtype=float)
         feasible = [row for row in cell if row["feasible"]]
-        counts[d] = float(local.mean())
         realisable = np.mean([row["realisable"] for row in cell])
-        results.append(
-            mean_verdict(
-                NAME, f"locally optimal directions, d={d}", local, interval="bootstrap", infeasible=infeasible,
-                note=f"Of {cell[0]['selections']} selections {realisable:.1f} are realisable on average; starts "
-                f"reached {np.mean([row['reached'] for row in cell]):.2f} directions.",
-            )
+        yield estimate_verdict(
+            NAME, f"{MEASURES['local'].words}, d={d}", table.of((d,), "local"), infeasible=infeasible,
+            note=f"Of {cell[0]['selections']} selections {realisable:.1f} are realisable on average; starts "
+            f"reached {np.mean([row['reached'] for row in cell]):.2f} directions.",
         )  # fmt: skip
         if not feasible:
             continue
-        table = np.array([row["to_global"] for row in feasible])
         none = np.array([row["to_none"] for row in feasible])
-        shares[d] = table.mean(0)
-        for at, scale in enumerate(SCALES):
-            results.append(
-                mean_verdict(
-                    NAME, f"share of starts that reach the global direction, |W(0)|={scale:g}, d={d}", table[:, at],
-                    interval="bootstrap", trials=len(cell), infeasible=infeasible,
-                    note=f"{none[:, at].mean():.1%} reach no local direction within {cell[0]['steps']} steps.",
-                )
+        ours = [table.of((d,), name) for name in GLOBAL]
+        shares[d] = ours[0].value, ours[-1].value
+        for at, (name, own) in enumerate(zip(GLOBAL, ours, strict=True)):
+            yield estimate_verdict(
+                NAME, f"{MEASURES[name].words}, d={d}", own, trials=len(cell), infeasible=infeasible,
+                note=f"{none[:, at].mean():.1%} reach no local direction within {cell[0]['steps']} steps.",
             )  # fmt: skip
-        results.append(
-            share_verdict(
-                NAME, f"zero start reaches the global direction, d={d}", sum(row["zero_global"] for row in feasible),
-                len(feasible), trials=len(cell), infeasible=infeasible,
-            )
+        yield estimate_verdict(
+            NAME, f"{MEASURES['zero_global'].words}, d={d}", table.of((d,), "zero_global"), trials=len(cell),
+            infeasible=infeasible,
         )  # fmt: skip
     if len(shares) > 1:
         low, high = min(shares), max(shares)
+        fewest, most = (table.of((d,), "local").value for d in (low, high))
         feasible = [row for row in rows if not row["grid"] and row["d"] == high]
         single = sum(row["local"] == 1 for row in feasible)
-        results.append(
-            share_verdict(
-                NAME, f"instances with one locally optimal direction only, d={high}", single, len(feasible),
-                note=f"From d = {low} to {high} the mean number of local directions goes from {counts[low]:.2f} to "
-                f"{counts[high]:.2f}, and the share of starts at distance {SCALES[0]:g} / {SCALES[-1]:g} that reach "
-                f"the global one from {shares[low][0]:.2f} / {shares[low][-1]:.2f} to {shares[high][0]:.2f} / "
-                f"{shares[high][-1]:.2f}.",
-            )
+        yield share_verdict(
+            NAME, f"instances with one locally optimal direction only, d={high}", single, len(feasible),
+            note=f"From d = {low} to {high} the mean number of local directions goes from {fewest:.2f} to "
+            f"{most:.2f}, and the share of starts at distance {SCALES[0]:g} / {SCALES[-1]:g} that reach "
+            f"the global one from {shares[low][0]:.2f} / {shares[low][1]:.2f} to {shares[high][0]:.2f} / "
+            f"{shares[high][1]:.2f}.",
         )  # fmt: skip
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw local directions and basins against dimension, and planes of starts for instances with two directions."""
-    import numpy as np
-
-    from attsvm.plots.style import house_style, is_wide, legend_below
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.statistics import bootstrap_interval
-    from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, value_axis
-
-    cells = {d: cell for (d,), cell in by([row for row in rows if not row["grid"]], "d").items()}
+    table = estimates(rows)
+    cells = [d for (d,) in table.cells]
     pictures = [row for row in rows if row["grid"] and row["plane"] is not None][:PICTURES]
 
-    def curve(values: list[np.ndarray], label: str, look: int) -> Curve:
-        low, high = zip(*(bootstrap_interval(v) for v in values), strict=True)
-        mean = [float(v.mean()) for v in values]
-        return Curve(label, list(sample), mean, np.maximum(low, 0).tolist(), np.minimum(high, 1e6).tolist(), look)
+    def draw(ax: Axes, name: str, label: str, look: int, shift: float = 0.0) -> None:
+        # A single trial is drawn without an end of its interval.
+        series = {
+            d: replace(one, low=max(one.low, 0.0), high=min(one.high, 1e6))
+            for d in cells
+            if (one := table.of((d,), name)).count
+        }
+        if series:
+            draw_curve(ax, curve_of(series, label, look), shift)
 
     with house_style():
         blocks = (3 if cells else 0) + len(pictures)
@@ -200,27 +197,21 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         places = list(axes.ravel())
         lines = []
         if cells:
-            sample = cells
-            values = [np.array([row["local"] for row in cell], dtype=float) for cell in sample.values()]
-            draw_curve(places[0], curve(values, "mean over instances", 0))
+            draw(places[0], "local", "mean over instances", 0)
             places[0].set_title("locally optimal directions")
-            sample = {d: ok for d, cell in cells.items() if (ok := [row for row in cell if row["feasible"]])}
-            for at, scale in enumerate(SCALES if sample else ()):
-                values = [np.array([row["to_global"][at] for row in cell]) for cell in sample.values()]
-                draw_curve(places[1], curve(values, f"starts at |W(0)| = {scale:g}", at + 1), 0.02 * (at - 1))
+            for at, (name, scale) in enumerate(GLOBAL.items()):
+                draw(places[1], name, f"starts at |W(0)| = {scale:g}", at + 1, 0.02 * (at - 1))
             places[1].set_title("share that ends globally")
-            sample = cells
-            values = [np.array([row["realisable"] / row["selections"] for row in cell]) for cell in sample.values()]
-            draw_curve(places[2], curve(values, "mean over instances", 0))
+            draw(places[2], "realisable", "mean over instances", 0)
             places[2].set_title("share realisable")
             for ax in places[:3]:
-                value_axis(ax, list(cells), "dimension d")
+                value_axis(ax, cells, "dimension d")
             lines = places[:3]
         for ax, row in zip(places[len(lines) :], pictures, strict=False):
-            table = np.array(row["plane"]).reshape(row["grid"], row["grid"])
+            plane = np.array(row["plane"]).reshape(row["grid"], row["grid"])
             color = np.array([_rgb("#e8e8e8"), _rgb(SERIES[0][0]), *(_rgb(c) for c, _ in SERIES[1:])])
             # The global direction is blue regardless of its index; starts that reach no direction are grey.
-            order = np.where(table < 0, 0, np.where(table == row["best"], 1, 2 + table % (len(SERIES) - 1)))
+            order = np.where(plane < 0, 0, np.where(plane == row["best"], 1, 2 + plane % (len(SERIES) - 1)))
             ax.imshow(color[order], origin="lower", extent=(-REACH, REACH, -REACH, REACH), interpolation="nearest")
             ax.set_title(f"trial {row['trial']}: {row['local']} directions", fontsize=8)
             ax.set_xlabel("W(0) along the shortest")
@@ -238,23 +229,4 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
 
 
 def _rgb(color: str) -> tuple[float, float, float]:
-    from matplotlib.colors import to_rgb
-
     return to_rgb(color)
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Basins of attraction",
-    source="Which start",
-    claim="With growing dimension local directions disappear and the basin of the global one fills the space.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # In one process; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.3, "full": 2.0},
-    batch=4,
-)

@@ -14,17 +14,26 @@ r"""Benign overfitting in token selection: flipped labels are fitted, yet fresh 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm.core.problem import SelectionProblem
+from attsvm.data.token_data import TokenData
+from attsvm.plots.style import house_style
+from attsvm.solvers.solving import solve
+from attsvm.training import train
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict, mean_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import by, having
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, own_legend, short, value_axis
+from attsvm_paper.plots.heat_maps import annotate, draw_map
 
 NAME = "benign-overfitting"
 FIELDS = ("train", "held_out", "interpolator", "feasible")
@@ -99,11 +108,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def trained(config: Config, seeds: Any) -> list[Row]:
     """Train attention; compare it with the certified interpolator on fresh sequences."""
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.data.token_data import TokenData
-    from attsvm.solvers.solving import solve
-    from attsvm.training import train
-
     rows: list[Row] = []
     for seed in seeds:
         rng = np.random.default_rng(int(seed))
@@ -131,9 +135,6 @@ def trained(config: Config, seeds: Any) -> list[Row]:
 
 def two_tokens(config: Config, seeds: Any) -> list[Row]:
     """Certify the min-norm head and attention of the benign selection, and test both on fresh sequences."""
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.solvers.solving import solve
-
     rows: list[Row] = []
     size = config.ratio * np.sqrt(config.d)
 
@@ -178,8 +179,6 @@ def threshold(cells: dict[float, float]) -> float | None:
 
 def exponents(rows: Sequence[Row]) -> list[float]:
     """Return, per trial, the slope of the log threshold over log n."""
-    from attsvm_paper.judging.grouping import by
-
     fits = []
     for (_,), own in by(rows, "trial").items():
         points = []
@@ -194,69 +193,67 @@ def exponents(rows: Sequence[Row]) -> list[float]:
     return fits
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report training accuracy, fresh accuracy and interpolators by ratio, and the scaling of the threshold."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column, having
+MEASURES = {
+    "train": Measure("accuracy on the training labels, flipped ones included, by descent", "train"),
+    "held_out": Measure("accuracy on fresh sequences, descent", "held_out"),
+    "interpolator": Measure("accuracy on fresh sequences, certified interpolator", "interpolator"),
+}
 
-    results = []
-    own = having(rows, setting="trained")
+
+trained_estimates = estimates_by(("ratio", "n", "T", "d"), MEASURES, lambda rows: having(rows, setting="trained"))
+pair_estimates = estimates_by(("ratio", "n", "d"), MEASURES, lambda rows: having(rows, setting="two tokens"))
+
+
+def _counts(cell: Sequence[Row]) -> dict[str, Any]:
+    return {"trials": len(cell), "infeasible": sum(not row["feasible"] for row in cell)}
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Report training accuracy, fresh accuracy and interpolators by ratio, and the scaling of the threshold."""
+    table, own = trained_estimates(rows), having(rows, setting="trained")
     ends = {min(row["ratio"] for row in own): "low", max(row["ratio"] for row in own): "high"} if own else {}
-    for (ratio, n, T, d), cell in by(own, "ratio", "n", "T", "d").items():
-        for field, what in (
-            ("train", "accuracy on the training labels, flipped ones included, by descent"),
-            ("held_out", "accuracy on fresh sequences, descent"),
-            ("interpolator", "accuracy on fresh sequences, certified interpolator"),
-        ):
-            values = column(cell, field)
-            if len(values):
-                verdict = mean_verdict(
-                    NAME, f"{what}, SNR={ratio:g}, n={n}, T={T}, d={d}", values, interval="bootstrap",
-                    trials=len(cell), infeasible=sum(not row["feasible"] for row in cell),
-                )  # fmt: skip
+    for key, cell in table.cells.items():
+        ratio, n, T, d = key
+        for field, measure in MEASURES.items():
+            ours = table.of(key, field)
+            if ours.count:
+                quantity = f"{measure.words}, SNR={ratio:g}, n={n}, T={T}, d={d}"
+                verdict = estimate_verdict(NAME, quantity, ours, **_counts(cell))
                 has_prediction = ratio in RATIOS and field != "train" and ratio in ends
-                results.append(with_outcome(verdict, ends[ratio]) if has_prediction else verdict)
-    pairs = having(rows, setting="two tokens")
-    for (ratio, n, d), cell in by(pairs, "ratio", "n", "d").items():
-        values = column(cell, "interpolator")
-        if len(values):
-            results.append(
-                mean_verdict(
-                    NAME, f"accuracy on fresh sequences, certified pair, two tokens, SNR={ratio:g}, n={n}, d={d}",
-                    values, interval="bootstrap", trials=len(cell), infeasible=sum(not row["feasible"] for row in cell),
-                )
-            )  # fmt: skip
-    fits = exponents(pairs)
+                yield with_outcome(verdict, ends[ratio]) if has_prediction else verdict
+    table = pair_estimates(rows)
+    for key, cell in table.cells.items():
+        ratio, n, d = key
+        ours = table.of(key, "interpolator")
+        if ours.count:
+            quantity = f"accuracy on fresh sequences, certified pair, two tokens, SNR={ratio:g}, n={n}, d={d}"
+            yield estimate_verdict(NAME, quantity, ours, **_counts(cell))
+    fits = exponents(having(rows, setting="two tokens"))
     if fits:
         verdict = mean_verdict(
             NAME, "exponent of n in the least SNR of benign overfitting, two tokens", fits, interval="bootstrap"
         )
-        results.append(with_outcome(verdict, "threshold"))
-    return results
+        yield with_outcome(verdict, "threshold")
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw accuracies over the ratio, and the phase diagram of two tokens."""
-    from attsvm.plots.style import house_style
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, column, having
-    from attsvm_paper.plots.experiments import draw_curve, grid, own_legend, short, value_axis
-    from attsvm_paper.plots.heat_maps import annotate, draw_map
-
     with house_style():
         result, axes = grid(1, 2, 2.8, "Benign overfitting in token selection", width)
         curves, plane = axes.ravel()
-        cells = by(having(rows, setting="trained"), "ratio")
+        table = trained_estimates(rows)
+        trained = having(rows, setting="trained")
         for field, label, look in (
             ("train", "training labels", 1),
             ("held_out", "fresh, descent", 0),
             ("interpolator", "fresh, interpolator", 2),
         ):
-            if any(row[field] is not None for cell in cells.values() for row in cell):
-                draw_curve(curves, curve_of(cells, field, label, look))
-        if cells:
-            value_axis(curves, [x for (x,) in cells], "signal-to-noise ratio")
+            if any(row[field] is not None for row in trained):
+                series = table.along("ratio", field)
+                draw_curve(curves, curve_of(series, label, look))
+        if trained:
+            value_axis(curves, sorted({row["ratio"] for row in trained}), "signal-to-noise ratio")
             own_legend(curves)
         curves.set_title("trained attention")
         curves.set_ylabel("accuracy")
@@ -267,35 +264,18 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         plane.set_ylabel("sequences n")
         if pairs:
             ratios, sizes = (sorted({row[name] for row in pairs}) for name in ("ratio", "n"))
-            table = np.full((len(sizes), len(ratios)), np.nan)
-            for (ratio, n), cell in by(pairs, "ratio", "n").items():
-                values = column(cell, "interpolator")
-                table[sizes.index(n), ratios.index(ratio)] = values.mean() if len(values) else np.nan
-            map_values = {(x, y): table[y, x] for y in range(len(sizes)) for x in range(len(ratios))}
+            shares = np.full((len(sizes), len(ratios)), np.nan)
+            for ratio, n, d in pair_estimates(rows).cells:
+                share = pair_estimates(rows).of((ratio, n, d), "interpolator").value
+                shares[sizes.index(n), ratios.index(ratio)] = share
+            map_values = {(x, y): shares[y, x] for y in range(len(sizes)) for x in range(len(ratios))}
             draw_map(
                 plane,
                 {at: value for at, value in map_values.items() if np.isfinite(value)},
                 range(len(ratios)),
                 range(len(sizes)),
             )
-            annotate(plane, table, lambda value: f"{value:.2f}")
+            annotate(plane, shares, lambda value: f"{value:.2f}")
             plane.set_xticks(range(len(ratios)), [short(ratio) for ratio in ratios])
             plane.set_yticks(range(len(sizes)), [str(n) for n in sizes])
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Benign overfitting in token selection",
-    source="arXiv 2409.17625, 2410.07746",
-    claim="With enough signal an attention layer that fits flipped labels still reads the signal of fresh sequences.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("setting", "n", "T", "d"),
-    # Processor time divided by two; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.05, "full": 1.0},
-    batch=3,
-)

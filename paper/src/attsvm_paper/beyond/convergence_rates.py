@@ -12,16 +12,27 @@ its square. Constant normalised steps therefore give :math:`k^{-2}`, and steps l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.beyond.optimisers import RULES, rule_of
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm.core.correlation import correlation
+from attsvm.plots.style import house_style, is_wide, step_axis
+from attsvm.theory.tokens import SELECTED
+from attsvm.training import train
+from attsvm_paper.beyond.measures import finite_or_none
+from attsvm_paper.beyond.optimisers import RULES, rule_of, shortfall
+from attsvm_paper.beyond.power_law import exponents
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import having
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import SERIES, grid, log_axis
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "convergence-rates"
 # Smallest difference from 1 of a correlation between float64 matrices that can be resolved.
@@ -63,22 +74,12 @@ def sweep(effort: Effort) -> list[Config]:
 
 def record_steps(steps: int) -> list[int]:
     """Four records per decade, including the end of the last decade."""
-    import numpy as np
-
     down = np.arange(0, np.log10(steps) + 1e-9, 0.25)
     return sorted({max(1, round(steps / 10**one)) for one in down})
 
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train and compare every record with the SVM of the tokens selected at the end."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.theory.tokens import SELECTED
-    from attsvm.training import train
-    from attsvm_paper.beyond.optimisers import shortfall
-    from attsvm_paper.published.instances import draw, start_seeds
-
     rule = rule_of(config.rule)
     instances = draw(seeds, config.n, config.T, config.d)
     trace = train(
@@ -105,72 +106,61 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def slope(row: Row, key: str) -> float:
     """Fit the exponent of an error over the last decade of steps, as far as float64 resolves it; otherwise NaN."""
-    import numpy as np
-
-    from attsvm_paper.beyond.power_law import exponents
-
     step, error = np.array(row["step"]), np.array(row[key])
     usable = (step >= step[-1] / 10 * 0.999) & (error > FLOOR)
     return float(exponents(error[usable], step[usable])[0]) if usable.sum() >= 3 else float("nan")
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+def _exponent(key: str) -> Callable[[Row], float | None]:
+    return lambda row: finite_or_none(slope(row, key))
+
+
+MEASURES = {
+    "error": Measure("1 - correlation", _exponent("error"), "median"),
+    "lacking": Measure("1 - share of the largest margin", _exponent("lacking"), "median"),
+    "error at the end": Measure("1 - correlation", lambda row: row["error"][-1], "median"),
+    "lacking at the end": Measure("1 - share of the largest margin", lambda row: row["lacking"][-1], "median"),
+}
+estimates = estimates_by(("rule",), MEASURES, lambda rows: [row for row in rows if row["feasible"]])
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report the median exponent of both errors, and their final values."""
-    import numpy as np
-
-    from attsvm_paper.judging.comparison import value_verdict
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.statistics import bootstrap_interval
-
-    results = []
-    last: dict[str, np.ndarray] = {}
-    for (name,), cell in sorted(by(rows, "rule").items(), key=lambda pair: list(RULES).index(pair[0][0])):
-        feasible = [row for row in cell if row["feasible"]]
+    table, last = estimates(rows), {}
+    for name in sorted((name for (name,) in table.cells), key=list(RULES).index):
+        feasible, asked = table.cells[name,], len(having(rows, rule=name))
         rule = RULES[name]
-        for key, what in (("error", "1 - correlation"), ("lacking", "1 - share of the largest margin")):
-            fits = np.array([fit for row in feasible if np.isfinite(fit := slope(row, key))])
-            if not len(fits):
+        for key in ("error", "lacking"):
+            what, fits, end = MEASURES[key].words, table.of((name,), key), table.of((name,), f"{key} at the end")
+            if not fits.count:
                 continue
-            low, high = bootstrap_interval(fits, np.median)
-            ends = np.array([row[key][-1] for row in feasible])
-            end = float(np.median(ends))
             if key == "lacking":
-                last[name] = ends
+                last[name] = end
             failures = sum(not row["settled"] for row in feasible)
-            text = f"{what} falls like k^{np.median(fits):.2f} over the last decade and is {end:.1e} after "
+            text = f"{what} falls like k^{fits.value:.2f} over the last decade and is {end.value:.1e} after "
             text += f"{feasible[0]['step'][-1]} steps"
             text += f"; {failures} of {len(feasible)} runs still share attention." if failures else "."
-            results.append(
-                value_verdict(
-                    NAME, f"exponent of {what}, {name}, {rule.norm} SVM" + (", experimental" * rule.experimental),
-                    float(np.median(fits)), low, high, trials=len(cell), infeasible=len(cell) - len(feasible),
-                    discarded=len(feasible) - len(fits), note=text,
-                )
+            yield estimate_verdict(
+                NAME, f"exponent of {what}, {name}, {rule.norm} SVM" + (", experimental" * rule.experimental),
+                fits, trials=asked, infeasible=asked - len(feasible), discarded=len(feasible) - fits.count,
+                note=text,
             )  # fmt: skip
     if len(last) > 1:
-        first, second = sorted(last, key=lambda name: np.median(last[name]))[:2]
-        value = float(np.median(last[first]))
-        low, high = bootstrap_interval(last[first], np.median)
-        note = f"{first} is closest to the largest margin of its norm, 1 - share {value:.1e}; then {second}, "
-        results.append(
-            value_verdict(
-                NAME, "least median of 1 - share of the largest margin at the end", value, low, high, trials=len(rows),
-                note=note + f"{np.median(last[second]):.1e}.",
-            )
-        )  # fmt: skip
-    return results
+        first, second = sorted(last, key=lambda name: last[name].value)[:2]
+        note = (
+            f"{first} is closest to the largest margin of its norm, 1 - share {last[first].value:.1e}; then {second}, "
+        )
+        quantity = "least median of 1 - share of the largest margin at the end"
+        note += f"{last[second].value:.1e}."
+        yield estimate_verdict(NAME, quantity, last[first], trials=len(rows), note=note)
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the median of 1 - correlation against steps, one panel per family."""
-    import numpy as np
-
-    from attsvm.plots.style import house_style, is_wide, step_axis
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.plots.experiments import SERIES, grid, log_axis
-
-    cells = {name: [row for row in cell if row["feasible"]] for (name,), cell in by(rows, "rule").items()}
-    panels = {title: [name for name in names if cells.get(name)] for title, names in FAMILIES.items()}
+    table = estimates(rows)
+    cells = {name: cell for (name,), cell in table.cells.items()}
+    panels = {title: [name for name in names if name in cells] for title, names in FAMILIES.items()}
     panels = {title: names for title, names in panels.items() if names}
     with house_style():
         columns = min(2 if is_wide(width) else 1, max(len(panels), 1))
@@ -183,9 +173,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 color, marker = SERIES[look % len(SERIES)]
                 feasible = cells[name]
                 values = np.maximum(np.median([row["error"] for row in feasible], axis=0), FLOOR)
-                fits = [fit for row in feasible if np.isfinite(fit := slope(row, "error"))]
-                label = name + "*" * RULES[name].experimental
-                label += f", {np.median(fits):.2f}" if fits else ""
+                fits = table.of((name,), "error")
+                label = name + "*" * RULES[name].experimental + (f", {fits.value:.2f}" if fits.count else "")
                 ax.plot(feasible[0]["step"], values, "-" if look < len(SERIES) else "--", color=color, marker=marker,
                         ms=3, lw=1.2, label=label)  # fmt: skip
             step_axis(ax, max(row["step"][-1] for name in names for row in cells[name]) * 1.2)
@@ -197,20 +186,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 title_fontsize=7, alignment="left",
             )  # fmt: skip
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="How fast training converges to the SVM",
-    source="How fast",
-    claim="Constant normalised steps converge like 1/k^2, momentum faster still, plain gradient descent slower.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # In one process; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.2, "full": 2.0},
-    batch=40,
-)

@@ -15,19 +15,27 @@ two per decade, as in the atlas (:mod:`attsvm_paper.beyond.extrapolation`). The 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.published.instances import Instances
+from attsvm.core.norms import get_norm
+from attsvm.core.problem import SelectionProblem
+from attsvm.plots.style import QUIET, house_style
+from attsvm.theory.alignment import condition_alignment, off_diagonal, singular_spaces
+from attsvm.training import train
+from attsvm_paper.beyond.extrapolation import limit_interval
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict, value_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import by, column
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, log_axis, own_legend, value_axis
+from attsvm_paper.published.instances import Instances, draw, draw_with, start_seeds
 
 NAME = "factor-flow"
 CASES = ("diagonal, aligned", "general, aligned", "general, random")
@@ -83,12 +91,6 @@ def diagonal_trial(
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and measure shares of both margins and alignment: one row per seed and horizon."""
-    from attsvm.core.norms import get_norm
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.theory.alignment import condition_alignment, off_diagonal, singular_spaces
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw, draw_with, start_seeds
-
     n, T, d = config.n, config.T, config.d
     data, start = config.case.split(", ")
     instances: Instances = (
@@ -126,20 +128,25 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def shares(rows: Sequence[Row], norm: str) -> np.ndarray:
     """Return the shares of seeds that are measured at all horizons, (seeds, horizons)."""
-    from attsvm_paper.judging.grouping import by
-
     table = [[row[f"{norm}_share"] for row in one] for one in by(rows, "seed").values()]
     return np.array([line for line in table if None not in line], dtype=float)
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report the limits of both shares, the alignment, and the error of the integration."""
-    from attsvm_paper.beyond.extrapolation import limit_interval
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict, value_verdict
-    from attsvm_paper.judging.grouping import by, column
+MEASURES = {
+    "turned": Measure("share of W off the diagonal in the data's bases", "turned"),
+    "drift": Measure("change of the imbalance over the squared norm of K", "drift"),
+    "nuclear_share": Measure("share of the largest nuclear margin", "nuclear_share", "mean"),
+    "frobenius_share": Measure("share of the largest frobenius margin", "frobenius_share", "mean"),
+}
 
-    results = []
+
+estimates = estimates_by(("case", "n", "T", "d", "horizon_step"), MEASURES)
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Report the limits of both shares, the alignment, and the error of the integration."""
+    measured = estimates(rows)
     for (case, n, T, d), cell in by(rows, "case", "n", "T", "d").items():
         where = f"{case} start, n={n}, T={T}, d={d}"
         data = case.split(", ")[0]
@@ -155,41 +162,31 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     NAME, f"limit of the share of the largest {norm} margin, {where}", (low + high) / 2, low, high,
                     trials=count, infeasible=count - len(table), note=f"Shares at the horizons: {course}.",
                 )  # fmt: skip
-                results.append(with_outcome(verdict, data) if norm == "nuclear" else verdict)
+                yield with_outcome(verdict, data) if norm == "nuclear" else verdict
         note = f"Of a constraint matrix up to {column(end, 'condition').max():.2g}; the hypothesis asks for none."
-        verdict = mean_verdict(
-            NAME, f"share of W off the diagonal in the data's bases, {where}", column(end, "turned"),
-            interval="bootstrap", trials=count, note=note,
+        turned, drift = (measured.of((case, n, T, d, last), name) for name in ("turned", "drift"))
+        verdict = estimate_verdict(NAME, f"{MEASURES['turned'].words}, {where}", turned, trials=count, note=note)
+        yield with_outcome(verdict, f"alignment-{data}")
+        yield estimate_verdict(
+            NAME, f"{MEASURES['drift'].words}, {where}", drift, trials=count,
+            note="The flow keeps it; this is the error of the integration.",
         )  # fmt: skip
-        results.append(with_outcome(verdict, f"alignment-{data}"))
-        results.append(
-            mean_verdict(
-                NAME, f"change of the imbalance over the squared norm of K, {where}", column(end, "drift"),
-                interval="bootstrap", trials=count, note="The flow keeps it; this is the error of the integration.",
-            )
-        )  # fmt: skip
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the shortfall of both shares over log time, one panel per norm, and the share of W off the diagonal."""
-    from attsvm.plots.style import QUIET, house_style
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
-
-    points = [row | {"tau": STEP * row["horizon_step"]} for row in rows]
     with house_style():
         result, axes = grid(1, 3, 2.5, "Gradient flow on K and Q", width)
         titles = ("nuclear margin", "Frobenius margin", "alignment lost")
         fields = ("nuclear_share", "frobenius_share", "turned")
         for ax, field, title in zip(axes.ravel(), fields, titles, strict=True):
             for look, case in enumerate(CASES):
-                cells = by(having(points, case=case), "tau")
-                if any(row[field] is not None for cell in cells.values() for row in cell):
-                    draw_curve(ax, curve_of(cells, field, case, look), shift=0.02 * (look - 1))
+                series = estimates(rows).along("horizon_step", field, case=case)
+                if series:
+                    taus = {STEP * step: one for step, one in series.items()}
+                    draw_curve(ax, curve_of(taus, case, look), shift=0.02 * (look - 1))
             log_axis(ax, "x")
-            value_axis(ax, sorted({round(row["tau"], 1) for row in points}), "log time")
+            value_axis(ax, sorted({round(STEP * row["horizon_step"], 1) for row in rows}), "log time")
             ax.set_title(title)
             ax.set_ylabel("off the diagonal" if field == "turned" else "share of the largest")
             if field != "turned":
@@ -198,20 +195,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         if axes.ravel()[0].get_legend_handles_labels()[1]:
             own_legend(axes.ravel()[0])
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Gradient flow on K and Q, with and without alignment",
-    source="arXiv 2403.08699",
-    claim="Gradient flow on K and Q maximises the nuclear margin where the data are aligned, as proved, and elsewhere.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # Processor time divided by two.
-    minutes={"quick": 0.1, "full": 0.6},
-    batch=8,
-)

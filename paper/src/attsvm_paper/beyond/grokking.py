@@ -16,21 +16,20 @@ Weight decay is the control that should generalise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm_paper.beyond.modular_addition import LOSSES, PRECISIONS, fit
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, share_verdict
+from attsvm_paper.judging.grouping import by, column
+from attsvm_paper.judging.verdict import Row, Verdict, listed
 
 NAME = "grokking"
-LOSSES = ("plain", "exact", "scaled", "stablemax", "power")
-PRECISIONS = ("float32", "float64", "bfloat16")
 FIELDS = (
     "optimiser",
     "loss",
@@ -127,8 +126,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train one model per seed; a row holds its curves and quantities derived from them."""
-    from attsvm_paper.beyond.modular_addition import fit
-
     rows: list[Row] = []
     for seed, curves in zip(seeds, fit(config, seeds), strict=True):
         test = np.array(curves["test"])
@@ -164,13 +161,9 @@ def words(cell: Row, *left_out: str) -> str:
     return ", ".join([*parts, *(f"{name}={cell[name]:g}" for name in ("lr", "p", "width", "share", "steps"))])
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report how many models generalise and their margins, then the effects of arithmetic and tail, seed by seed."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict
-    from attsvm_paper.judging.grouping import by, column
-
-    results = []
     cells = by(rows, *FIELDS)
     for cell in cells.values():
         where, name = words(cell[0]), foreseen(cell[0])
@@ -178,7 +171,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             NAME, f"share of models that reach {GENERALISES:.0%} on held-out pairs, {where}",
             sum(row["generalised"] for row in cell), len(cell),
         )  # fmt: skip
-        results.append(verdict if name is None else with_outcome(verdict, name))
+        yield verdict if name is None else with_outcome(verdict, name)
         for field, what in (
             ("best", "best accuracy on held-out pairs"),
             ("when", f"step at which {GENERALISES:.0%} is reached, of those that reach it"),
@@ -194,7 +187,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             has_claim = field == "last_lost" and not cell[0]["decay"] and cell[0]["optimiser"] != "perpendicular"
             if has_claim and fate and (fate == "alive" or cell[0]["precision"] == "float32"):
                 verdict = with_outcome(verdict, fate)
-            results.append(verdict)
+            yield verdict
     for field, first, second, what in CONTRASTS:
         for key, cell in cells.items():
             if cell[0][field] != first:
@@ -208,29 +201,4 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             gains = [row["best"] - has_claim[row["trial"]] for row in cell if row["trial"] in has_claim]
             if len(gains) > 1:
                 quantity = f"{what}: gain in best held-out accuracy of {first} over {second}, {words(cell[0], field)}"
-                results.append(mean_verdict(NAME, quantity, gains, interval="bootstrap"))
-    return results
-
-
-def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw accuracies, margins and lost gradients over steps, and the end of every cell."""
-    from attsvm_paper.beyond.grokking_figure import draw
-
-    return draw(rows, width)
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Was it softmax collapse?",
-    source="arXiv 2501.04697",
-    claim="Modular addition generalises without weight decay where the loss cannot collapse.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("p", "width", "share"),
-    # Processor time divided by two, on a busy machine; the quick time is from the rate of the full run.
-    minutes={"quick": 1.0, "full": 5.6},
-    batch=5,
-)
+                yield mean_verdict(NAME, quantity, gains, interval="bootstrap")

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from attsvm.plots.style import QUIET, house_style, is_wide
-from attsvm_paper.beyond.grokking import LOSSES, PRECISIONS
+from attsvm.plots.style import QUIET, WIDE, house_style, is_wide
+from attsvm_paper.beyond.modular_addition import LOSSES, PRECISIONS
+from attsvm_paper.judging.estimates import estimate
 from attsvm_paper.judging.grouping import by, column, having
-from attsvm_paper.judging.statistics import bootstrap_interval
 from attsvm_paper.judging.verdict import Row
 from attsvm_paper.plots.experiments import SERIES, grid, short
 
@@ -25,13 +25,13 @@ TITLES = {"normalised": "normalised steps", "Adam": "Adam"}
 Cells = dict[tuple[str, str], list[Row]]
 
 
-def draw(rows: Sequence[Row], width: float) -> Figure:
+def figure(rows: Sequence[Row], width: float = WIDE) -> Figure:
     """Draw the most common size: curves for two optimisers, the controls, and the end of every cell."""
     sizes = by(rows, "p", "width", "share")
     table = max(sizes.values(), key=len)
     p = table[0]["p"]
     with house_style():
-        figure, axes = grid(4, 3, 2.1, f"Addition modulo {p} without weight decay: arithmetic or tail?", width)
+        result, axes = grid(4, 3, 2.1, f"Addition modulo {p} without weight decay: arithmetic or tail?", width)
         for line, optimiser in zip(axes, TITLES, strict=False):
             cells = central(table, optimiser)
             for ax, field, name in zip(
@@ -51,8 +51,8 @@ def draw(rows: Sequence[Row], width: float) -> Figure:
         draw_ends(axes[3, 2], table)
         handles = [Line2D([], [], color=SERIES[look][0], label=NAMES[loss]) for look, loss in enumerate(LOSSES)]
         handles += [Line2D([], [], color=QUIET, ls=STYLES[name], label=name) for name in PRECISIONS]
-        figure.legend(handles=handles, loc="outside lower left", ncols=4 if is_wide(width) else 2)
-    return figure
+        result.legend(handles=handles, loc="outside lower left", ncols=4 if is_wide(width) else 2)
+    return result
 
 
 def central(rows: Sequence[Row], optimiser: str) -> Cells:
@@ -116,10 +116,10 @@ def controls(ax: Axes, rows: Sequence[Row]) -> None:
 def ends(ax: Axes, cells: Cells) -> None:
     """Draw the best held-out accuracy of every loss and precision, with its 95 % interval."""
     for (loss, precision), cell in cells.items():
-        values = column(cell, "best")
+        best = estimate(column(cell, "best"), "bootstrap")
         place = LOSSES.index(loss) + 0.22 * (PRECISIONS.index(precision) - 1)
-        low, high = bootstrap_interval(values) if len(values) > 1 else (values[0], values[0])
-        middle = float(values.mean())
+        middle = best.value
+        low, high = (best.low, best.high) if best.count > 1 else (middle, middle)
         color, marker = SERIES[PRECISIONS.index(precision)]
         ax.errorbar(place, middle, [[max(middle - low, 0)], [max(high - middle, 0)]], fmt=marker, color=color, ms=3.5,
                     elinewidth=0.9, capsize=1.6, label=precision)  # fmt: skip

@@ -17,19 +17,28 @@ x_i`, and fresh sequences measure accuracy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
+from scipy.special import softmax
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.published.instances import Instances
+from attsvm.core.correlation import correlation
+from attsvm.plots.style import house_style, is_wide, legend_below, new_figure
+from attsvm.theory.prompt import v_svm
+from attsvm.training import train
+from attsvm_paper.beyond.measures import finite_or_none, margin_share
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import by, column, having
+from attsvm_paper.judging.statistics import bootstrap_interval
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, log_axis
+from attsvm_paper.published.instances import Instances, draw, draw_with, start_seeds
+from attsvm_paper.published.numerics import STEP
 
 NAME = "joint-training"
 RATES = (0.0, 0.01, 0.1)
@@ -91,8 +100,6 @@ def planted(rng: np.random.Generator, n: int, T: int, d: int) -> tuple[Any, Any,
 
 def prepare(config: Config, seeds: Any) -> tuple[Instances, Any]:
     """Draw the trials with the head's start, and fresh sequences for *planted* data."""
-    from attsvm_paper.published.instances import draw, draw_with, start_seeds
-
     if config.kind == "random":
         return draw(seeds, config.n, config.T, config.d), None
 
@@ -107,12 +114,6 @@ def prepare(config: Config, seeds: Any) -> tuple[Instances, Any]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train under the fixed head and jointly, and compare both limits with their SVMs."""
-    from attsvm.core.correlation import correlation
-    from attsvm.theory.prompt import v_svm
-    from attsvm.training import train
-    from attsvm_paper.beyond.measures import finite_or_none, margin_share
-    from attsvm_paper.published.numerics import STEP
-
     instances, fresh = prepare(config, seeds)
     data, n = instances.data, config.n
     fixed = train(data, instances.v, steps=config.steps, lr=STEP)
@@ -154,27 +155,34 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def accuracy(fresh: tuple[Any, Any, Any], W: np.ndarray, v: np.ndarray) -> float:
     """Return the share of sequences whose label is predicted correctly."""
-    from scipy.special import softmax
-
     tokens, queries, labels = fresh
     weights = softmax((tokens @ (queries @ W.T)[..., None])[..., 0], axis=-1)
     return float((labels * ((weights[..., None, :] @ tokens)[:, 0] @ v) > 0).mean())
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report every measure and its difference from the fixed head."""
-    from attsvm_paper.judging.comparison import mean_verdict, value_verdict
-    from attsvm_paper.judging.grouping import by, column, having
-    from attsvm_paper.judging.statistics import bootstrap_interval
+MEASURES = {field: Measure(words, field) for field, words in FIELDS.items()} | {
+    # A ratio whose denominator may be near zero has no meaningful mean; the figure draws medians throughout.
+    f"median of {field}": Measure(f"median of {FIELDS[field]}", field, "median")
+    for field in ("margin", "same", "head", "relaxed")
+}
 
-    results = []
-    for (kind, d, rate), cell in by(rows, "kind", "d", "head_lr").items():
+
+estimates = estimates_by(("kind", "d", "head_lr"), MEASURES)
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Report every measure and its difference from the fixed head."""
+    table = estimates(rows)
+    for key, cell in table.cells.items():
+        kind, d, rate = key
         fixed = having(rows, kind=kind, d=d, head_lr=0.0)
         name = "fixed head" if rate == 0 else f"head step {rate:g}"
         infeasible = sum(row["infeasible"] for row in cell)
-        for field, what in FIELDS.items():
-            values = column(cell, field)
-            if not len(values) or (rate == 0 and field == "same"):
+        for field in FIELDS:
+            measure = f"median of {field}" if field == "relaxed" else field
+            ours, quantity = table.of(key, measure), f"{MEASURES[measure].words}, {kind} data, d={d}, {name}"
+            if not ours.count or (rate == 0 and field == "same"):
                 continue
             note = ""
             if rate and fixed and field not in ("same", "relaxed"):
@@ -183,36 +191,14 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 optimal = column(cell, "optimal").mean()
                 note = f"{100 * optimal:.0f} % of the tokens are the best under the head at the start."
             if field == "relaxed":
-                # A ratio whose denominator may be near zero: the mean is meaningless.
-                low, high = bootstrap_interval(values, np.median)
-                results.append(
-                    value_verdict(
-                        NAME,
-                        f"median of {what}, {kind} data, d={d}, {name}",
-                        float(np.median(values)),
-                        low,
-                        high,
-                        trials=len(cell),
-                        discarded=len(cell) - len(values),
-                        infeasible=infeasible,
-                        note=relaxation(low, high),
-                    )
-                )
-                continue
+                note, discarded = relaxation(ours.low, ours.high), len(cell) - ours.count
+            else:
+                discarded = 0
             if field == "head":
-                note = f"The selected tokens are separable in {len(values)} of {len(cell)} trials. {note}".strip()
-            results.append(
-                mean_verdict(
-                    NAME,
-                    f"{what}, {kind} data, d={d}, {name}",
-                    values,
-                    trials=len(cell),
-                    infeasible=infeasible,
-                    interval="bootstrap",
-                    note=note,
-                )
+                note = f"The selected tokens are separable in {ours.count} of {len(cell)} trials. {note}".strip()
+            yield estimate_verdict(
+                NAME, quantity, ours, trials=len(cell), discarded=discarded, infeasible=infeasible, note=note
             )
-    return results
 
 
 def relaxation(low: float, high: float) -> str:
@@ -223,8 +209,6 @@ def relaxation(low: float, high: float) -> str:
 
 def compare(field: str, cell: Sequence[Row], fixed: Sequence[Row]) -> str:
     """Say whether joint training changes a measure, from the differences on the same instances."""
-    from attsvm_paper.judging.statistics import bootstrap_interval
-
     before = {row["seed"]: row[field] for row in fixed}
     pairs = [(row[field], before.get(row["seed"])) for row in cell]
     change = [own - other for own, other in pairs if own is not None and other is not None]
@@ -239,11 +223,6 @@ def compare(field: str, cell: Sequence[Row], fixed: Sequence[Row]) -> str:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw four measures against the step of the head, one curve per kind of data and dimension."""
-    from attsvm.plots.style import house_style, is_wide, legend_below, new_figure
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.plots.experiments import draw_curve, log_axis
-
     panels = {
         "margin": ("W: margin", "share of the largest"),
         "same": ("same token as under the fixed head", "share of sequences"),
@@ -255,11 +234,11 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         across = 2 if is_wide(width) else 1
         result = new_figure(width, 2.6 * (4 // across) + 0.7)
         axes = result.subplots(4 // across, across, squeeze=False).ravel()
-        for look, ((kind, d), own) in enumerate(by(rows, "kind", "d").items()):
-            cells = {rates.index(rate): cell for (rate,), cell in by(own, "head_lr").items()}
+        for look, (kind, d) in enumerate(by(rows, "kind", "d")):
             for ax, field in zip(axes, panels, strict=True):
-                curve = curve_of(cells, field, f"{kind} data, d = {d}", look % 6, "median")
-                draw_curve(ax, curve)
+                medians = estimates(rows).along("head_lr", f"median of {field}", kind=kind, d=d)
+                series = {rates.index(rate): one for rate, one in medians.items()}
+                draw_curve(ax, curve_of(series, f"{kind} data, d = {d}", look % 6))
         for ax, (field, (title, label)) in zip(axes, panels.items(), strict=True):
             ax.set_title(title)
             ax.set_ylabel(f"{label} (median)")
@@ -271,20 +250,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 ax.axhline(1, color="#8a8a8a", lw=0.8, ls=":")
         legend_below(result, list(axes), 2)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Head and attention trained together",
-    source="Open question 2",
-    claim="Trained jointly, v goes to the classifier of the selected tokens, and W gives margin up where v can.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("kind", "n", "T", "d"),
-    # The quick time is from its rate on a busy machine, the full time from the same rate.
-    minutes={"quick": 0.4, "full": 2.5},
-    batch=30,
-)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attsvm.data.digits import digits
 from attsvm.functional import exact_softmax
 from attsvm_paper.published.instances import start_seeds
 
@@ -56,8 +57,6 @@ def chain_task(rng: np.random.Generator, n: int, T: int, hops: int = 2) -> Split
 
 def digits_task(rng: np.random.Generator, n: int) -> tuple[Split, Split]:
     """Split the threes and eights into n training images and the others; tokens are pixels and position."""
-    from attsvm.data.digits import digits
-
     train, test = digits("3-8", positions="append").split(n, rng)
     assert test is not None
     return Split(train.tokens.tokens, train.tokens.labels), Split(test.tokens.tokens, test.tokens.labels)

@@ -15,19 +15,29 @@ to. The share of sequences in which it does is *hops found*.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
+from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm.core.problem import SelectionProblem
+from attsvm.core.correlation import correlation
+from attsvm.core.problem import SelectionProblem
+from attsvm.plots.style import QUIET, house_style, is_wide, legend_below, new_figure
+from attsvm.solvers.solving import solve
+from attsvm.study.controls import direction_of, hebbian, shuffle
+from attsvm.study.watch import Watch
+from attsvm_paper.beyond.layered import Layers, chain_task, digits_task, fit
+from attsvm_paper.beyond.measures import finite_or_none, margin_share
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.estimates import Measure, along
+from attsvm_paper.judging.grouping import by, column, having
+from attsvm_paper.judging.statistics import mean_interval
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve
 
 NAME = "layers"
 FLOOR = 0.9
@@ -77,10 +87,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train the networks, then analyse every layer."""
-    import torch
-
-    from attsvm_paper.beyond.layered import Layers, chain_task, digits_task, fit
-
     pairs = []
     for seed in seeds:
         rng = np.random.default_rng(int(seed))
@@ -143,13 +149,6 @@ def comparison(
         Number of states per sequence, from the first, that may be queries.
     rng : Generator
     """
-    from attsvm.core.correlation import correlation
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.solvers.solving import solve
-    from attsvm.study.controls import direction_of, hebbian, shuffle
-    from attsvm.study.watch import Watch
-    from attsvm_paper.beyond.measures import finite_or_none, margin_share
-
     watch = Watch(None, {"": 1.0})
     n = len(x)
     picks = rng.choice(n * asking, min(count, n * asking), replace=False)
@@ -180,13 +179,20 @@ def comparison(
     }
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report each layer's correlation with its SVM next to the controls, and how attention composes."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-    from attsvm_paper.judging.statistics import mean_interval
+DRAWN = {
+    field: Measure(words, field, "median")
+    for field, words in (
+        ("svm", "correlation of W with the SVM of its top tokens"),
+        ("control", "correlation of W with the SVM of shuffled selections"),
+        ("spread", "tokens that attention is spread over"),
+        ("hop", "hops found"),
+    )
+}
 
-    results = []
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Report each layer's correlation with its SVM next to the controls, and how attention composes."""
     for (task, layers, between, layer), cell in by(rows, "task", "layers", "between", "layer").items():
         where = f"layer {layer} of {layers}, {between}, {task}"
         own, control, gen = (column(cell, name) for name in ("svm", "control", "gen"))
@@ -200,14 +206,12 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         note += f"{100 * column(cell, 'oneself').mean():.0f} % of the cases."
         note += f" The Gen-SVM of the kept sets is feasible in {len(gen)} of {len(cell)} trials"
         note += f", correlation {gen.mean():.2f}." if len(gen) else "."
-        results.append(
-            mean_verdict(
-                NAME,
-                f"correlation of W with the SVM of its top tokens, {where}",
-                own,
-                infeasible=infeasible,
-                note=note.strip(),
-            )
+        yield mean_verdict(
+            NAME,
+            f"correlation of W with the SVM of its top tokens, {where}",
+            own,
+            infeasible=infeasible,
+            note=note.strip(),
         )
         hops = column(cell, "hop")
         if len(hops) and layers > 1:
@@ -215,40 +219,32 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             chance = 1 / cell[0]["T"]
             if mean_interval(hops)[0] <= chance:
                 note = f"{len(hops)} trials do not distinguish it from chance, {chance:.2f}. {note}"
-            results.append(mean_verdict(NAME, f"hop {layer} found by {where}", hops, note=note))
+            yield mean_verdict(NAME, f"hop {layer} found by {where}", hops, note=note)
     for (task, layers, between), cell in by(rows, "task", "layers", "between").items():
         cell = [row for row in cell if row["layer"] == 1]
-        results.append(
-            mean_verdict(
-                NAME,
-                f"accuracy on fresh sequences, {layers} layers, {between}, {task}",
-                column(cell, "accuracy"),
-                note=f"{column(cell, 'learned').mean():.2f} on those trained on.",
-            )
+        yield mean_verdict(
+            NAME,
+            f"accuracy on fresh sequences, {layers} layers, {between}, {task}",
+            column(cell, "accuracy"),
+            note=f"{column(cell, 'learned').mean():.2f} on those trained on.",
         )
     for (task,), cell in by([row for row in rows if row["layers"] > 1], "task").items():
-        results.append(against_hebbian(task, cell))
+        yield against_hebbian(task, cell)
         first, last = ([row for row in cell if row["layer"] == (1 if side else row["layers"])] for side in (1, 0))
         change = column(last, "spread") - column(first, "spread")
         low, high = mean_interval(change)
         phrase = "narrower" if high < 0 else "wider" if low > 0 else "as wide as far as these trials tell"
-        results.append(
-            mean_verdict(
-                NAME,
-                f"tokens that attention is spread over, last layer less the first, {task}",
-                change,
-                note=f"The last layer is {phrase}: {column(first, 'spread').mean():.2f} tokens in the first layer, "
-                f"{column(last, 'spread').mean():.2f} in the last.",
-            )
+        yield mean_verdict(
+            NAME,
+            f"tokens that attention is spread over, last layer less the first, {task}",
+            change,
+            note=f"The last layer is {phrase}: {column(first, 'spread').mean():.2f} tokens in the first layer, "
+            f"{column(last, 'spread').mean():.2f} in the last.",
         )
-    return results
 
 
 def against_hebbian(task: str, rows: Sequence[Row]) -> Verdict:
     """Say whether the SVM describes the layers better than the mean difference, which needs no margin."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.statistics import mean_interval
-
     lead = [row["svm"] - row["hebbian"] for row in rows]
     low, high = mean_interval(lead)
     phrase = "closer to" if low > 0 else "farther from" if high < 0 else "no closer to"
@@ -259,11 +255,6 @@ def against_hebbian(task: str, rows: Sequence[Row]) -> Verdict:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw correlations by layer with their controls, and the spread of attention, one row per task."""
-    from attsvm.plots.style import QUIET, house_style, is_wide, legend_below, new_figure
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve
-
     tasks = sorted({row["task"] for row in rows})
     depth = max(row["layers"] for row in rows)
     with house_style():
@@ -285,9 +276,9 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 look, style = (3, "-") if layers == 1 else (LOOKS.index(between), "-" if layers == 2 else ":")
                 shift = 0.02 * (at - len(own) / 2)
                 if any(row[field] is not None for row in cells):
-                    draw_curve(ax, curve_of(by(cells, "layer"), field, label, look, "median", style=style), shift)
+                    draw_curve(ax, curve_of(along(by(cells, "layer"), DRAWN[field]), label, look, style=style), shift)
                 if field == "svm":
-                    control = curve_of(by(cells, "layer"), "control", "", 5, "median")
+                    control = curve_of(along(by(cells, "layer"), DRAWN["control"]), "", 5)
                     x = np.asarray(control.x) * (1 + shift)
                     ax.plot(x, control.y, "_", color=QUIET, ms=9, mew=1.6, label="shuffled")
             if field == "svm":
@@ -303,20 +294,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 ax.remove()
         legend_below(result, [axes[0, 0]], 3)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Two and three layers, each as a selector",
-    source="Open question 3",
-    claim="Layers of a trained network are closer to the SVM of their own selections than to that of shuffled ones.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("task", "n", "T"),
-    # The quick time is from its rate on a busy machine, the full time from the same rate.
-    minutes={"quick": 0.8, "full": 18.0},
-    batch=5,
-)

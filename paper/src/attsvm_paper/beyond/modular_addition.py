@@ -17,7 +17,9 @@ from torch import Tensor
 
 from attsvm.functional.cross_entropy import exact_cross_entropy
 
+LOSSES = ("plain", "exact", "scaled", "stablemax", "power")
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+PRECISIONS = ("float32", "float64", "bfloat16")
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,27 @@ they are an experiment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from attsvm.core.correlation import correlation
 from attsvm.core.types import AnyNorm
-from attsvm_paper.beyond.optimisers import RULES, rule_of
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm.plots.style import SECOND, house_style, is_wide
+from attsvm.training import train
+from attsvm_paper.beyond.optimisers import RULES, rule_of, shortfall
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict, share_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import having
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import grid
+from attsvm_paper.plots.heat_maps import annotate, draw_map
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "optimiser-geometry"
 NORMS: dict[str, AnyNorm] = {
@@ -57,13 +67,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and compare the end with the SVM of every norm."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.training import train
-    from attsvm_paper.beyond.optimisers import shortfall
-    from attsvm_paper.published.instances import draw, start_seeds
-
     rule = rule_of(config.rule)
     instances = draw(seeds, config.n, config.T, config.d)
     trace = train(
@@ -96,38 +99,39 @@ def by_rule(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {name: group for name, group in groups.items() if group}
 
 
-def means(groups: dict[str, list[Row]], key: str) -> Any:
+MEASURES = {
+    f"{norm}_{key}": Measure(f"{key} in the {norm} norm", f"{norm}_{key}")
+    for norm in NORMS
+    for key in ("efficiency", "correlation")
+}
+estimates = estimates_by(("rule",), MEASURES, lambda rows: [row for row in rows if row["feasible"]])
+
+
+def means(rows: Sequence[Row], key: str) -> np.ndarray:
     """Return means over trials, (rules, norms)."""
-    import numpy as np
+    table = estimates(rows)
+    return np.array([[table.of((rule,), f"{norm}_{key}").value for norm in NORMS] for rule in by_rule(rows)])
 
-    return np.array([[np.mean([row[f"{norm}_{key}"] for row in g]) for norm in NORMS] for g in groups.values()])
 
-
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report each optimiser's share in its norm, its best norm, and each norm's best optimiser."""
-    import numpy as np
-
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict
-    from attsvm_paper.judging.grouping import having
-
     groups = by_rule(rows)
-    results = []
     for name, group in groups.items():
         own = own_norm(name)
         label = ", experimental" if RULES[name].experimental else ""
         asked = having(rows, rule=name)
-        table = {key: np.array([[row[f"{norm}_{key}"] for norm in NORMS] for row in group]) for key in
-                 ("efficiency", "correlation")}  # fmt: skip
-        for key, values in table.items():
+        for key in ("efficiency", "correlation"):
             order = list(NORMS)
-            best = order[int(values.mean(0).argmax())]
-            hits = int((values.argmax(1) == order.index(own)).sum())
-            mean = values.mean(0)
+            ours = [estimates(rows).of((name,), f"{norm}_{key}") for norm in NORMS]
+            mean = [one.value for one in ours]
+            best = order[int(np.argmax(mean))]
+            hits = int((np.argmax([one.values for one in ours], axis=0) == order.index(own)).sum())
             word = "its own" if best == own else f"not its own, {own},"
-            results += [
-                mean_verdict(
-                    NAME, f"{key} in its norm ({own}), {name}{label}", values[:, order.index(own)],
-                    interval="bootstrap", trials=len(asked), infeasible=len(asked) - len(group),
+            yield from [
+                estimate_verdict(
+                    NAME, f"{key} in its norm ({own}), {name}{label}", ours[order.index(own)], trials=len(asked),
+                    infeasible=len(asked) - len(group),
                     note=f"{name} is nearest to the largest {best} margin, {word} by mean {key}: "
                     + ", ".join(f"{norm} {value:.4f}" for norm, value in zip(order, mean, strict=True)) + ".",
                 ),
@@ -137,31 +141,22 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 ),
             ]  # fmt: skip
     if groups:
-        table = means(groups, "efficiency")
+        table = means(rows, "efficiency")
         for at, norm in enumerate(NORMS):
             order = np.argsort(-table[:, at])
             names = list(groups)
             winner = names[order[0]]
             text = f"The {norm} margin is largest under {winner}, efficiency {table[order[0], at]:.5f}"
             text += f"; then {names[order[1]]}, {table[order[1], at]:.5f}." if len(names) > 1 else "."
-            values = np.array([row[f"{norm}_efficiency"] for row in groups[winner]])
-            results.append(
-                mean_verdict(
-                    NAME, f"highest mean efficiency in the {norm} norm", values, interval="bootstrap", note=text,
-                    trials=len(rows), infeasible=len(rows) - sum(len(group) for group in groups.values()),
-                )
+            yield estimate_verdict(
+                NAME, f"highest mean efficiency in the {norm} norm",
+                estimates(rows).of((winner,), f"{norm}_efficiency"), note=text,
+                trials=len(rows), infeasible=len(rows) - sum(len(group) for group in groups.values()),
             )  # fmt: skip
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw mean share and correlation, optimisers by norms; a frame marks the matched norm."""
-    from matplotlib.patches import Rectangle
-
-    from attsvm.plots.style import SECOND, house_style, is_wide
-    from attsvm_paper.plots.experiments import grid
-    from attsvm_paper.plots.heat_maps import annotate, draw_map
-
     groups = by_rule(rows)
     names, norms = list(groups), list(NORMS)
     with house_style():
@@ -171,7 +166,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_title("margin efficiency" if key == "efficiency" else "correlation with the SVM")
             if not names:
                 continue
-            table = means(groups, key)[::-1]
+            table = means(rows, key)[::-1]
             cells = {(x, y): table[y, x] for y in range(len(names)) for x in range(len(norms))}
             draw_map(ax, cells, range(len(norms)), range(len(names)))
             annotate(ax, table, lambda value: f"{value:.3f}" if value < 0.9995 else "1.000")
@@ -182,20 +177,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 x = norms.index(own_norm(name))
                 ax.add_patch(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, fill=False, ec=SECOND, lw=1.8))
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Which optimiser maximises which margin",
-    source="Which norm",
-    claim="Each optimiser comes nearest to the largest margin in its own norm.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # In one process; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.3, "full": 2.0},
-    batch=40,
-)

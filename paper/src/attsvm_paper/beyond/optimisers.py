@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
-    from attsvm.core.types import AnyNorm, ScheduleName
-    from attsvm.solution.problem_batch import BatchSolution
-    from attsvm.training.descent import Optimizer
-    from attsvm_paper.published.instances import Instances
+from attsvm.core.types import AnyNorm, ScheduleName
+from attsvm.solution.problem_batch import BatchSolution
+from attsvm.training.optimisers.descent import Optimizer
+from attsvm.training.optimisers.registry import make_optimizer
+from attsvm_paper.published.instances import Instances
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,6 @@ class Rule:
 
     def optimizer(self) -> Optimizer:
         """Make the optimizer."""
-        from attsvm.training.registry import make_optimizer
-
         return replace(make_optimizer(self.name, self.parameterization, self.lr, self.schedule), **self.options)
 
 
@@ -111,8 +109,6 @@ def shortfall(instances: Instances, selected: np.ndarray, W: np.ndarray, solutio
     ndarray, shape (B, records)
         NaN if there is no SVM or W is zero.
     """
-    import numpy as np
-
     problems = instances.problems(selected)
     shortfalls = np.full(W.shape[:2], np.nan)
     for b in np.flatnonzero(np.isfinite(solutions.objective)):

@@ -12,17 +12,23 @@ times, before they are listed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm.theory import Landscape, Trial
+from attsvm.plots.style import house_style, is_wide, legend_below
+from attsvm.solvers.batching import solve_batch
+from attsvm.theory import Landscape, Trial, condition_b1, condition_d, explore, map_basins
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict, mean_verdict, share_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import by, column
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, percent, value_axis
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "overparameterisation"
 SIZES = ((2, 3), (3, 3), (4, 3), (3, 4))
@@ -63,11 +69,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Decide both conditions and train from every start."""
-    import numpy as np
-
-    from attsvm.theory import Trial, condition_b1, condition_d, explore
-    from attsvm_paper.published.instances import draw, start_seeds
-
     instances = draw(seeds, config.n, config.T, config.d)
     rows: list[Row] = []
     for b, (seed, start) in enumerate(zip(np.asarray(seeds).tolist(), start_seeds(seeds), strict=True)):
@@ -94,11 +95,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _train(trial: Trial, landscape: Landscape, config: Config, seed: int) -> Row:
     """Train from all starts and record which became global; the others are trained longer."""
-    import numpy as np
-
-    from attsvm.solvers.batching import solve_batch
-    from attsvm.theory import map_basins
-
     rng = np.random.default_rng(seed)
     unit = rng.standard_normal((len(SCALES), config.starts, config.d, config.d))
     unit /= np.linalg.norm(unit, axis=(2, 3), keepdims=True)
@@ -139,14 +135,24 @@ def group_of(row: Row) -> str:
     return GROUPS[2] if row["D"] else GROUPS[3]
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Count global convergence under each combination of conditions, and list counterexamples."""
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict
-    from attsvm_paper.judging.grouping import by, column
+MEASURES = {
+    "b1": Measure("strict B.1", lambda row: bool(row["b1"]), "share"),
+    "D": Measure("D", lambda row: bool(row["D"]), "share"),
+    "both": Measure("strict B.1 and D", lambda row: bool(row["b1"] and row["D"]), "share"),
+    "single": Measure("nothing else locally optimal", lambda row: bool(row["only_optimal"]), "share"),
+    "global": Measure("global from every start", lambda row: row["lost"] == 0, "share"),
+    "zero": Measure("global from zero", lambda row: bool(row["zero_global"]), "share"),
+}
 
+
+estimates = estimates_by(("n", "T", "d"), MEASURES, lambda rows: [row for row in rows if row["feasible"]])
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Count global convergence under each combination of conditions, and list counterexamples."""
     solvable = [row for row in rows if row["feasible"]]
     infeasible = sum(row["infeasible"] for row in rows)
-    results = []
     for name in GROUPS:
         group = [row for row in solvable if group_of(row) == name]
         feasible = [row for row in group if not row["lost"]]
@@ -164,67 +170,46 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             )  # fmt: skip
         else:
             note = f"{len(feasible)} of {len(group)} instances became global from every start without both conditions."
-        results.append(
-            share_verdict(
-                NAME, f"global from every start, {name}", len(feasible), len(group), trials=len(group),
-                infeasible=infeasible, note=note,
-            )
+        yield share_verdict(
+            NAME, f"global from every start, {name}", len(feasible), len(group), trials=len(group),
+            infeasible=infeasible, note=note,
         )  # fmt: skip
         for key, what in (("zero_global", "zero start"), ("random_global", "random starts"),
                           ("hostile_global", "starts along other selections")):  # fmt: skip
             values = column(group, key)
             if len(values):
-                results.append(
-                    mean_verdict(NAME, f"share global, {what}, {name}", values, interval="bootstrap", trials=len(group))
+                yield mean_verdict(
+                    NAME, f"share global, {what}, {name}", values, interval="bootstrap", trials=len(group)
                 )
     single = [row for row in solvable if row["only_optimal"]]
     successes = sum(row["lost"] == 0 for row in single)
     without = sum(not (row["b1"] and row["D"]) for row in single)
-    results.append(
-        share_verdict(
-            NAME,
-            "global from every start, nothing else locally optimal",
-            successes,
-            len(single),
-            infeasible=infeasible,
-            note=f"{without} of these {len(single)} instances lack strict B.1 or D; that nothing else is locally "
-            "optimal asks less than the two conditions.",
-        )
+    yield share_verdict(
+        NAME,
+        "global from every start, nothing else locally optimal",
+        successes,
+        len(single),
+        infeasible=infeasible,
+        note=f"{without} of these {len(single)} instances lack strict B.1 or D; that nothing else is locally "
+        "optimal asks less than the two conditions.",
     )  # fmt: skip
     near = column(solvable, "correlation")
     if len(near):
-        results.append(
-            mean_verdict(
-                NAME, "1 - correlation with the SVM of the optimal tokens, global runs from zero", 1 - near,
-                interval="bootstrap", trials=len(solvable), note=f"After {solvable[0]['steps']} steps.",
-            )
+        yield mean_verdict(
+            NAME, "1 - correlation with the SVM of the optimal tokens, global runs from zero", 1 - near,
+            interval="bootstrap", trials=len(solvable), note=f"After {solvable[0]['steps']} steps.",
         )  # fmt: skip
-    for (n, T, d), cell in by(solvable, "n", "T", "d").items():
-        both = sum(group_of(row) == GROUPS[0] for row in cell)
-        results.append(
-            share_verdict(
-                NAME, f"strict B.1 and D hold, n={n}, T={T}, d={d}", both, len(cell),
-                note=f"Global from every start: {sum(row['lost'] == 0 for row in cell)} of {len(cell)}.",
-            )
+    table = estimates(rows)
+    for key, cell in table.cells.items():
+        n, T, d = key
+        yield estimate_verdict(
+            NAME, f"{MEASURES['both'].words} hold, n={n}, T={T}, d={d}", table.of(key, "both"),
+            note=f"Global from every start: {table.of(key, 'global').hits} of {len(cell)}.",
         )  # fmt: skip
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw, for each size against d, how often the conditions hold and how often every start becomes global."""
-    from attsvm.plots.style import house_style, is_wide, legend_below
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.statistics import wilson_interval
-    from attsvm_paper.plots.experiments import Curve, draw_curve, grid, value_axis
-
-    counts = {
-        "strict B.1": lambda row: row["b1"],
-        "D": lambda row: row["D"],
-        "strict B.1 and D": lambda row: row["b1"] and row["D"],
-        "nothing else locally optimal": lambda row: row["only_optimal"],
-        "global from every start": lambda row: row["lost"] == 0,
-        "global from zero": lambda row: row["zero_global"],
-    }
     sizes = by([row for row in rows if row["feasible"]], "n", "T")
     with house_style():
         columns = min(2 if is_wide(width) else 1, max(len(sizes), 1))
@@ -234,14 +219,9 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_visible(False)
         for ax, ((n, T), group) in zip(axes.ravel(), sizes.items(), strict=False):
             cells = by(group, "d")
-            for look, (label, count) in enumerate(counts.items()):
-                hits = [(sum(bool(count(row)) for row in cell), len(cell)) for cell in cells.values()]
-                low, high = zip(*(wilson_interval(*pair) for pair in hits), strict=True)
-                share = [100 * a / b for a, b in hits]
-                curve = Curve(
-                    label, [d for (d,) in cells], share, [100 * a for a in low], [100 * a for a in high], look
-                )
-                draw_curve(ax, curve, 0.02 * (look - 2.5))
+            for look, (name, measure) in enumerate(MEASURES.items()):
+                series = estimates(rows).along("d", name, n=n, T=T)
+                draw_curve(ax, curve_of(series, measure.words, look, percent), 0.02 * (look - 2.5))
             value_axis(ax, [d for (d,) in cells], "dimension d")
             ax.set_ylim(-3, 103)
             ax.set_ylabel("share of instances (%)")
@@ -249,20 +229,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         if sizes:
             legend_below(result, list(axes.ravel()), 3)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Overparameterisation and global convergence",
-    source="Open question 1",
-    claim="With unique optimal tokens, strict B.1 and D, training becomes global from every start.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # In one process; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.3, "full": 4.0},
-    batch=4,
-)

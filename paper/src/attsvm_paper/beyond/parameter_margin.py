@@ -15,17 +15,29 @@ does. Both are run.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm.training.descent import Optimizer
+from attsvm.core.problem import SelectionProblem
+from attsvm.plots.style import house_style, legend_below
+from attsvm.theory.kkt import kkt_residual
+from attsvm.training import train
+from attsvm.training.optimisers.adaptive import Adam
+from attsvm.training.optimisers.descent import NormalizedGD, Optimizer
+from attsvm.training.optimisers.momentum import Muon, Signum
+from attsvm_paper.beyond.atlas import horizons
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import having
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, log_axis
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "parameter-margin"
 NORMS = ("frobenius", "max", "spectral")
@@ -58,9 +70,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def optimizer_of(name: str, power: float) -> Optimizer:
     """Make an optimiser whose steps fall like k^-power."""
-    from attsvm.training.adaptive import Adam
-    from attsvm.training.descent import NormalizedGD
-    from attsvm.training.momentum import Muon, Signum
 
     def schedule(k: Any) -> Any:
         return k**-power
@@ -75,14 +84,6 @@ def optimizer_of(name: str, power: float) -> Optimizer:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and measure the residuals at every horizon: one row per seed and horizon."""
-    import numpy as np
-
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.theory.kkt import kkt_residual
-    from attsvm.training import train
-    from attsvm_paper.beyond.atlas import horizons
-    from attsvm_paper.published.instances import draw, start_seeds
-
     instances = draw(seeds, config.n, config.T, config.d)
     data = instances.data
     marks = horizons(config.steps)
@@ -103,46 +104,40 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     return rows
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report residuals at the last horizon, in the optimiser's norm and in the others."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
+MEASURES = {norm: Measure(f"KKT residual in the {norm} norm", norm) for norm in NORMS}
 
-    results = []
-    for (name, power, n, T, d), cell in by(rows, "optimiser", "power", "n", "T", "d").items():
-        stages = [own for _, own in sorted(by(cell, "horizon").items())]
-        for norm in NORMS:
-            values = column(stages[-1], norm)
-            if len(values):
-                course = ", ".join(f"{column(own, norm).mean():.4f}" for own in stages if len(column(own, norm)))
-                verdict = mean_verdict(
-                    NAME, f"KKT residual in the {norm} norm, {name}, steps like k^-{power:.3g}, n={n}, T={T}, d={d}",
-                    values, interval="bootstrap",
-                    trials=len(stages[-1]),
-                    note=f"At the three horizons: {course}.",
+
+estimates = estimates_by(("optimiser", "power", "n", "T", "d", "horizon"), MEASURES)
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Report residuals at the last horizon, in the optimiser's norm and in the others."""
+    table = estimates(rows)
+    for (name, power, n, T, d), stages in itertools.groupby(table.cells, lambda key: key[:-1]):
+        *_, last = keys = list(stages)
+        for norm, measure in MEASURES.items():
+            ours = [table.of(key, norm) for key in keys]
+            if ours[-1].count:
+                course = ", ".join(f"{one.value:.4f}" for one in ours if one.count)
+                verdict = estimate_verdict(
+                    NAME, f"{measure.words}, {name}, steps like k^-{power:.3g}, n={n}, T={T}, d={d}", ours[-1],
+                    trials=len(table.cells[last]), note=f"At the three horizons: {course}.",
                 )  # fmt: skip
-                results.append(with_outcome(verdict, "own" if norm == OWN[name] else "other"))
-    return results
+                yield with_outcome(verdict, "own" if norm == OWN[name] else "other")
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the residuals over steps, one panel per optimiser."""
-    from attsvm.plots.style import house_style, legend_below
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve, grid, log_axis
-
     names = [name for name in OWN if having(rows, optimiser=name)]
     powers = sorted({row["power"] for row in rows})
     with house_style():
         result, axes = grid(len(powers), len(names), 2.3, "KKT residual of K and Q, norm by norm", width)
         for (i, power), (j, name) in itertools.product(enumerate(powers), enumerate(names)):
             ax = axes[i, j]
-            cells = by(having(rows, optimiser=name, power=power), "horizon")
             for look, norm in enumerate(NORMS):
-                if cells:
-                    draw_curve(ax, curve_of(cells, norm, norm, look), shift=0.05 * (look - 1))
+                series = estimates(rows).along("horizon", norm, optimiser=name, power=power)
+                draw_curve(ax, curve_of(series, norm, look), shift=0.05 * (look - 1))
             log_axis(ax, "x")
             ax.set_title(f"{name}, p = {power:.2g}")
             ax.set_xlabel(f"steps; own: {OWN[name]}")
@@ -151,20 +146,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         if axes[0, 0].get_legend_handles_labels()[1]:
             legend_below(result, [axes[0, 0]], 3)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="KKT residuals in an optimiser's norm",
-    source="arXiv 2602.16340",
-    claim="On K and Q each optimiser nears a KKT point of the largest margin in its own norm, and in no other.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # Processor time divided by two.
-    minutes={"quick": 0.1, "full": 1.9},
-    batch=8,
-)

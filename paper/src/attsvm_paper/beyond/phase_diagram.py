@@ -15,18 +15,28 @@ Two planes of random instances, d against n and d against T. Every cell measures
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.published.instances import Instances
+from attsvm.core.status import Status
+from attsvm.plots.style import house_style, legend_below
+from attsvm.solution.problem_batch import ProblemBatch
+from attsvm.solvers.batching import solve_batch
+from attsvm.theory.tokens import Trial, compare_with_neighbours
+from attsvm.training import train
+from attsvm_paper.beyond.power_law import crossing, exponents
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import share_verdict, value_verdict
+from attsvm_paper.judging.grouping import by, having
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import grid
+from attsvm_paper.plots.heat_maps import draw_line, draw_map
+from attsvm_paper.published.instances import Instances, draw, start_seeds
+from attsvm_paper.published.numerics import descent
 
 NAME = "phase-diagram"
 Part = Literal["conditions", "D", "W", "KQ"]
@@ -91,11 +101,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Check the conditions of every instance; train if the config says so."""
-    import numpy as np
-
-    from attsvm.core.status import Status
-    from attsvm_paper.published.instances import draw, start_seeds
-
     instances = draw(seeds, config.n, config.T, config.d)
     best = instances.solve(instances.optimal)
     feasible = np.isfinite(best.objective)
@@ -130,13 +135,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _train(instances: Instances, config: Config, starts: Any) -> tuple[Any, Any]:
     """Train; return which trials end at the optimal tokens and which at a locally optimal selection."""
-    import numpy as np
-
-    from attsvm.solvers.batching import solve_batch
-    from attsvm.theory.tokens import Trial, compare_with_neighbours
-    from attsvm.training import train
-    from attsvm_paper.published.numerics import descent
-
     trace = train(
         instances.data, instances.v, steps=config.steps, init="torch", seed=starts, **descent("exact", config.part)
     )
@@ -153,11 +151,6 @@ def _train(instances: Instances, config: Config, starts: Any) -> tuple[Any, Any]
 
 def _refutes_d(instances: Instances, b: int, seed: int) -> bool:
     """Look for a realisable selection one exchange from the optimal one, with no optimal token among its neighbours."""
-    import numpy as np
-
-    from attsvm.solution.problem_batch import ProblemBatch
-    from attsvm.solvers.batching import solve_batch
-
     optimal = instances.optimal[b]
     n, T = instances.gamma.shape[1:]
     exchanges = [(i, t) for i in range(n) for t in range(T) if t != optimal[i]]
@@ -192,8 +185,6 @@ def planes(rows: Sequence[Row]) -> list[tuple[str, str, int, list[Row]]]:
 
 def shares(rows: Sequence[Row], part: str, key: str, variable: str) -> dict[tuple[int, int], tuple[int, int]]:
     """Count hits and trials of every cell, by (varied value, d)."""
-    from attsvm_paper.judging.grouping import by, having
-
     counts = {}
     for cell, own in by(having(rows, part=part), variable, "d").items():
         outcomes = [row[key] for row in own if row.get(key) is not None]
@@ -209,10 +200,6 @@ def half_way(
 
     Resampled shares come from the posterior under Jeffreys' prior, in which 6 hits of 6 are no certainty.
     """
-    import numpy as np
-
-    from attsvm_paper.beyond.power_law import crossing
-
     crossings = {}
     for value in sorted({value for value, _ in counts}):
         column = sorted((d, *pair) for (other, d), pair in counts.items() if other == value)
@@ -223,12 +210,9 @@ def half_way(
     return crossings
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Compare both theoretical lines with the outcomes above and below, and fit where each share passes one half."""
-    from attsvm_paper.judging.comparison import share_verdict
-    from attsvm_paper.judging.grouping import having
-
-    results = []
     panels = [(LINES[0], PANELS[at]) for at in (1, 0)] + [(LINES[1], PANELS[at]) for at in (3, 4, 5, 7)]
     for (name, _, line), (part, key, what) in panels:
         own = [row for row in having(rows, part=part) if row[key] is not None]
@@ -243,32 +227,22 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 share = sum(bool(row[key]) for row in other) / len(other)
                 note = f"{what}: {share:.1%} of instances at or above the line {name}, {hits / len(side):.1%} below it."
             infeasible = sum(row["infeasible"] for row in side)
-            results.append(
-                share_verdict(NAME, f"{what}, {word} {name}", hits, len(side), infeasible=infeasible, note=note)
-            )
+            yield share_verdict(NAME, f"{what}, {word} {name}", hits, len(side), infeasible=infeasible, note=note)
     for part in ("W", "KQ"):
         own = having(rows, part=part)
         if own:
-            results.append(
-                share_verdict(
-                    NAME, f"neither global nor local, {part}", sum(row["neither"] for row in own), len(own),
-                    infeasible=sum(row["infeasible"] for row in own),
-                    note=f"After {own[0]['steps']} steps, all cells together.",
-                )
+            yield share_verdict(
+                NAME, f"neither global nor local, {part}", sum(row["neither"] for row in own), len(own),
+                infeasible=sum(row["infeasible"] for row in own),
+                note=f"After {own[0]['steps']} steps, all cells together.",
             )  # fmt: skip
     for plane in planes(rows):
-        results += _thresholds(*plane)
-    return results
+        yield from _thresholds(*plane)
 
 
-def _thresholds(variable: str, fixed: str, value: int, rows: list[Row]) -> list[Verdict]:
+@listed
+def _thresholds(variable: str, fixed: str, value: int, rows: list[Row]) -> Iterator[Verdict]:
     """Fit the dimension at which each share passes one half as a power of the varied size."""
-    import numpy as np
-
-    from attsvm_paper.beyond.power_law import exponents
-    from attsvm_paper.judging.comparison import value_verdict
-
-    results = []
     for part, key, what in PANELS:
         counts = shares(rows, part, key, variable)
         at = half_way(counts)
@@ -282,23 +256,16 @@ def _thresholds(variable: str, fixed: str, value: int, rows: list[Row]) -> list[
         name, _, line = LINES[0] if "feasible" in key else LINES[1]
         ratios = [d / (line(v, value) if variable == "n" else line(value, v)) for v, d in at.items()]
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        results.append(
-            value_verdict(
-                NAME, f"{what}: exponent of the half-way d in {variable}, {fixed}={value}",
-                float(exponents(list(at.values()), list(at))[0]), float(low), float(high),
-                trials=sum(m for _, m in counts.values()),
-                note=f"Half of the instances at d: {text}; {spread} times {name[4:]}.",
-            )
+        yield value_verdict(
+            NAME, f"{what}: exponent of the half-way d in {variable}, {fixed}={value}",
+            float(exponents(list(at.values()), list(at))[0]), float(low), float(high),
+            trials=sum(m for _, m in counts.values()),
+            note=f"Half of the instances at d: {text}; {spread} times {name[4:]}.",
         )  # fmt: skip
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw a heat map of every share in both planes, with the theoretical lines."""
-    from attsvm.plots.style import house_style, legend_below
-    from attsvm_paper.plots.experiments import grid
-    from attsvm_paper.plots.heat_maps import draw_line, draw_map
-
     columns = 5
     with house_style():
         maps = [
@@ -330,20 +297,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             )  # fmt: skip
             legend_below(result, panels, 2)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Phase diagrams over d, n and T",
-    source="Which d is enough",
-    claim="Feasibility, B.1, D and global convergence set in one after the other as d grows, each along its own line.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # In one process; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.4, "full": 2.0},
-    batch=16,
-)

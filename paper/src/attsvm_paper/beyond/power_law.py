@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 
 def exponents(y: Sequence[float] | np.ndarray, *factors: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -42,8 +43,6 @@ def crossing(x: Sequence[float], share: Sequence[float], level: float = 0.5) -> 
     share : sequence of float
     level : float
     """
-    from scipy.optimize import isotonic_regression
-
     rising = isotonic_regression(np.asarray(share, dtype=float)).x
     below = int((rising < level).sum())
     if below in (0, len(rising)):

@@ -13,17 +13,25 @@ individual queries' attention. Two questions are measured:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm.core.problem import SelectionProblem
+from attsvm.plots.style import house_style
+from attsvm.solution.unsolved import UnsolvedError
+from attsvm.theory.temperature import temperature_saving
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict, mean_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import by, column, having
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, log_axis, own_legend, value_axis
+from attsvm_paper.published.instances import draw
 
 NAME = "query-temperature"
 NORMS = ("frobenius", "nuclear")
@@ -72,11 +80,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def budget(config: Config, seed: int) -> Row:
     """Certify the saving by temperatures of mean one for the best tokens of a random instance."""
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.solution.unsolved import UnsolvedError
-    from attsvm.theory.temperature import temperature_saving
-    from attsvm_paper.published.instances import draw
-
     instances = draw([seed], config.n, config.T, config.d)
     problem = SelectionProblem(instances.data.tokens[0], instances.data.queries[0], instances.optimal[0])
     try:
@@ -105,8 +108,6 @@ def specificity(config: Config, seed: int) -> Row:
 
 def slopes(rows: Sequence[Row], field: str) -> list[float]:
     """Return each seed's slope of log norm over log angle."""
-    from attsvm_paper.judging.grouping import by
-
     fits = []
     for cell in by(rows, "n", "T", "d", "trial").values():
         if len({row["angle"] for row in cell}) > 1:
@@ -115,24 +116,42 @@ def slopes(rows: Sequence[Row], field: str) -> list[float]:
     return fits
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report the certified saving and the growth of both norms as the angle shrinks."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column, having
+def _of_both(row: Row, combine: Callable[[float, float], float], *fields: str) -> float | None:
+    first, second = (row[field] for field in fields)
+    return None if first is None or second is None else combine(first, second)
 
-    results = []
-    for (norm, n, T, d), cell in by(having(rows, setting="budget"), "norm", "n", "T", "d").items():
-        low, high = column(cell, "saving_low"), column(cell, "saving_high")
-        if not len(low):
+
+MEASURES = {
+    "saving": Measure(
+        "share of the norm saved by temperatures of mean one",
+        lambda row: _of_both(row, lambda low, high: (low + high) / 2, "saving_low", "saving_high"),
+    ),
+    "ratio": Measure(
+        "norm without temperatures over the norm with them",
+        lambda row: _of_both(row, lambda plain, own: plain / own, "plain", "own"),
+    ),
+    "plain": Measure("norm for one temperature", "plain", "mean"),
+    "own": Measure("norm for a temperature of each query", "own", "mean"),
+}
+savings = estimates_by(("norm", "n", "T", "d"), MEASURES, lambda rows: having(rows, setting="budget"))
+norms = estimates_by(("angle", "n", "T", "d"), MEASURES, lambda rows: having(rows, setting="specificity"))
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Report the certified saving and the growth of both norms as the angle shrinks."""
+    for key, cell in savings(rows).cells.items():
+        norm, n, T, d = key
+        saving = savings(rows).of(key, "saving")
+        if not saving.count:
             continue
-        note = f"Certified to {(high - low).max():.1g}. The largest temperature is {column(cell, 'spread').mean():.2f} "
-        verdict = mean_verdict(
-            NAME, f"share of the norm saved by temperatures of mean one, {norm} norm, n={n}, T={T}, d={d}",
-            (low + high) / 2, interval="bootstrap", trials=len(cell), infeasible=len(cell) - len(low),
-            note=note + "times the smallest.",
+        widest = (column(cell, "saving_high") - column(cell, "saving_low")).max()
+        note = f"Certified to {widest:.1g}. The largest temperature is {column(cell, 'spread').mean():.2f} "
+        verdict = estimate_verdict(
+            NAME, f"{MEASURES['saving'].words}, {norm} norm, n={n}, T={T}, d={d}", saving, trials=len(cell),
+            infeasible=len(cell) - saving.count, note=note + "times the smallest.",
         )  # fmt: skip
-        results.append(with_outcome(verdict, "saving"))
+        yield with_outcome(verdict, "saving")
     pairs = having(rows, setting="specificity")
     for field, what, name in (
         ("plain", "one temperature for both queries", "slope-plain"),
@@ -143,33 +162,23 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             verdict = mean_verdict(
                 NAME, f"slope of log norm over log angle of two queries, {what}", fits, interval="bootstrap"
             )
-            results.append(with_outcome(verdict, name))
-    for (angle, n, T, d), cell in by(pairs, "angle", "n", "T", "d").items():
-        ratio = column(cell, "plain") / column(cell, "own")
-        results.append(
-            mean_verdict(
-                NAME, f"norm without temperatures over the norm with them, angle={angle:g}, n={n}, T={T}, d={d}", ratio,
-                interval="bootstrap",
-            )
-        )  # fmt: skip
-    return results
+            yield with_outcome(verdict, name)
+    for key in norms(rows).cells:
+        angle, n, T, d = key
+        quantity = f"{MEASURES['ratio'].words}, angle={angle:g}, n={n}, T={T}, d={d}"
+        yield estimate_verdict(NAME, quantity, norms(rows).of(key, "ratio"))
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the saving over the number of queries, and both norms over the angle."""
-    from attsvm.plots.style import house_style
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
-
     with house_style():
         result, axes = grid(1, 2, 2.5, "A temperature for each query", width)
         saving, near = axes.ravel()
         budget = having(rows, setting="budget")
         for look, norm in enumerate(NORMS):
-            cells = by(having(budget, norm=norm), "n")
-            if cells:
-                draw_curve(saving, curve_of(cells, "saving_low", f"{norm} norm", look), shift=0.02 * look)
+            series = savings(rows).along("n", "saving", norm=norm)
+            if having(budget, norm=norm):
+                draw_curve(saving, curve_of(series, f"{norm} norm", look), shift=0.02 * look)
         if budget:
             value_axis(saving, sorted({row["n"] for row in budget}), "queries n")
             saving.set_ylim(bottom=0)
@@ -177,31 +186,15 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         saving.set_title("mean temperature one")
         saving.set_ylabel("share of the norm saved")
         saving.set_xlabel("queries n")
-        cells = by(having(rows, setting="specificity"), "angle")
-        if cells:
-            draw_curve(near, curve_of(cells, "plain", "one temperature", 1))
-            draw_curve(near, curve_of(cells, "own", "one for each query", 0))
+        pairs = having(rows, setting="specificity")
+        if pairs:
+            for field, label, look in (("plain", "one temperature", 1), ("own", "one for each query", 0)):
+                series = norms(rows).along("angle", field)
+                draw_curve(near, curve_of(series, label, look))
             log_axis(near, "y")
-            value_axis(near, [x for (x,) in cells], "angle")
+            value_axis(near, sorted({row["angle"] for row in pairs}), "angle")
             own_legend(near)
         near.set_title(f"two queries, one {SHARPER:g} times as sharp")
         near.set_ylabel("least norm of W")
         near.set_xlabel("angle of the two queries")
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="What a temperature for each query saves",
-    source="arXiv 2411.12892",
-    claim="With a temperature of its own for each query a smaller W gives near queries attention of unlike sharpness.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("setting", "n", "T", "d"),
-    # Processor time divided by two.
-    minutes={"quick": 0.05, "full": 0.1},
-    batch=4,
-)

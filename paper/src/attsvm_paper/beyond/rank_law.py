@@ -13,15 +13,25 @@ rank that training (K, Q) of full width has reached: singular values above :data
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm.core.correlation import correlation
+from attsvm.core.status import Status
+from attsvm.plots.style import INK, QUIET, house_style, is_wide, legend_below
+from attsvm.training import train
+from attsvm_paper.beyond.power_law import exponents
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict, mean_verdict, share_verdict, value_verdict
+from attsvm_paper.judging.estimates import Estimate, Measure, estimates_by
+from attsvm_paper.judging.grouping import column, having
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, log_axis, value_axis
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "rank-law"
 ACCURACY = 1e-12
@@ -59,13 +69,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Solve for the optimal tokens; train (K, Q) and solve for the tokens it selects."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.core.status import Status
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw, start_seeds
-
     instances = draw(seeds, config.n, config.T, config.d)
     best = instances.solve(instances.optimal, "nuclear", tol=ACCURACY)
     trace = train(instances.data, instances.v, parameterization="KQ", steps=config.steps, seed=start_seeds(seeds))
@@ -124,10 +127,6 @@ def axes_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def fitted(cells: Sequence[tuple[float, Any]]) -> tuple[float, float, float]:
     """Fit a power to mean values by cell, with a bootstrap over the trials of every cell."""
-    import numpy as np
-
-    from attsvm_paper.beyond.power_law import exponents
-
     x = [value for value, _ in cells]
     rng = np.random.default_rng(0)
     draws = [exponents([v[rng.integers(len(v), size=len(v))].mean() for _, v in cells], x)[0] for _ in range(1000)]
@@ -135,18 +134,31 @@ def fitted(cells: Sequence[tuple[float, Any]]) -> tuple[float, float, float]:
     return float(exponents([v.mean() for _, v in cells], x)[0]), float(low), float(high)
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+MEASURES = {
+    "rank": Measure("certified nuclear rank", "rank", "mean"),
+    "trained_rank": Measure("rank of trained (K, Q)", "trained_rank", "mean"),
+}
+
+
+estimates = estimates_by(("n", "T", "d"), MEASURES)
+
+
+def _ranks_along(rows: Sequence[Row], name: str, own: Sequence[Row], measure: str) -> dict[int, Estimate]:
+    """Return the estimates of a rank in the cells of an axis that have one."""
+    table = estimates(rows)
+    cells = sorted({tuple(row[key] for key in table.keys) for row in own})
+    ranks = {cell[table.keys.index(name)]: table.of(cell, measure) for cell in cells}
+    return {x: one for x, one in ranks.items() if one.count}
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Fit the exponents, and count how often the bounds hold and how tight they are."""
-    import numpy as np
-
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict, value_verdict
-    from attsvm_paper.judging.grouping import by, column
-
     feasible = [row for row in rows if row["certified"]]
     infeasible = sum(row["infeasible"] for row in rows)
     undecided = len(rows) - len(feasible) - infeasible
     inside = sum(bounds(row)[0] <= row["rank"] <= bounds(row)[1] for row in feasible)
-    results = [
+    yield from [
         share_verdict(
             NAME, "rank between the bounds that the active constraints set", inside, len(feasible), trials=len(rows),
             discarded=undecided, infeasible=infeasible,
@@ -155,35 +167,30 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     ]  # fmt: skip
     if feasible:
         ratio = np.array([row["rank"] / most(row["active"]) for row in feasible])
-        results.append(
-            mean_verdict(
-                NAME, "certified rank over the largest r with r(r+1)/2 <= active constraints", ratio, trials=len(rows),
-                infeasible=infeasible, discarded=undecided,
-                note=f"Between {ratio.min():.2f} and {ratio.max():.2f} in {len(feasible)} instances; of min(n, d) the "
-                f"rank is {np.mean([row['rank'] / min(row['n'], row['d']) for row in feasible]):.0%} on average.",
-            )
+        yield mean_verdict(
+            NAME, "certified rank over the largest r with r(r+1)/2 <= active constraints", ratio, trials=len(rows),
+            infeasible=infeasible, discarded=undecided,
+            note=f"Between {ratio.min():.2f} and {ratio.max():.2f} in {len(feasible)} instances; of min(n, d) the "
+            f"rank is {np.mean([row['rank'] / min(row['n'], row['d']) for row in feasible]):.0%} on average.",
         )  # fmt: skip
     for name, own in axes_of(rows).items():
-        cells = by(own, name)
         failures = sum(row["infeasible"] for row in own)
-        for key, what in (("rank", "certified nuclear rank"), ("trained_rank", "rank of trained (K, Q)")):
-            means = [(value, column(cell, key)) for (value,), cell in cells.items()]
-            means = [(value, v) for value, v in means if len(v)]
-            if len(means) < 2:
+        for key, measure in MEASURES.items():
+            ranks = _ranks_along(rows, name, own, key)
+            if len(ranks) < 2:
                 continue
-            exponent, low, high = fitted(means)
-            text = ", ".join(f"{name} = {value}: {v.mean():.2f}" for value, v in means)
-            results.append(
-                value_verdict(
-                    NAME, f"exponent of the {what} in {name}", exponent, low, high, trials=len(own),
-                    infeasible=failures,
-                    note=f"Mean rank grows like {name}^{exponent:.2f}: {text}.",
-                )
+            exponent, low, high = fitted([(value, one.values) for value, one in ranks.items()])
+            text = ", ".join(f"{name} = {value}: {one.value:.2f}" for value, one in ranks.items())
+            yield value_verdict(
+                NAME, f"exponent of the {measure.words} in {name}", exponent, low, high, trials=len(own),
+                infeasible=failures,
+                note=f"Mean rank grows like {name}^{exponent:.2f}: {text}.",
             )  # fmt: skip
-    for (n, T, d), cell in by(rows, "n", "T", "d").items():
+    for key, cell in estimates(rows).cells.items():
+        n, T, d = key
         sure = [row for row in cell if row["certified"]]
-        ranks = column(sure, "rank")
-        if not len(ranks):
+        ranks = estimates(rows).of(key, "rank")
+        if not ranks.count:
             continue
         lower, upper = (np.mean([bounds(row)[at] for row in sure]) for at in (0, 1))
         trained, own = column(cell, "trained_rank"), column(cell, "own_rank")
@@ -193,38 +200,29 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 f" Trained (K, Q): {trained.mean():.2f} where its own SVM has {own.mean():.2f}, after "
                 f"{cell[0]['steps']} steps (1 - correlation {np.median(column(cell, 'error')):.1e})."
             )
-        results.append(
-            mean_verdict(
-                NAME, f"certified nuclear rank, n={n}, T={T}, d={d}", ranks, trials=len(cell),
-                infeasible=sum(row["infeasible"] for row in cell), note=note,
-            )
+        yield estimate_verdict(
+            NAME, f"{MEASURES['rank'].words}, n={n}, T={T}, d={d}", ranks, trials=len(cell),
+            infeasible=sum(row["infeasible"] for row in cell), note=note,
         )  # fmt: skip
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw ranks and their bounds along every axis, on logarithmic scales."""
-    import numpy as np
-
-    from attsvm.plots.style import INK, QUIET, house_style, is_wide, legend_below
-    from attsvm_paper.judging.grouping import by, column
-    from attsvm_paper.judging.statistics import mean_interval
-    from attsvm_paper.plots.experiments import Curve, draw_curve, grid, log_axis, value_axis
-
     axes_rows = axes_of(rows)
     with house_style():
         shape = (1, len(axes_rows)) if is_wide(width) else (len(axes_rows), 1)
         result, axes = grid(*shape, 2.9, "Rank of the nuclear SVM", width)
         for ax, (name, own) in zip(axes.ravel(), axes_rows.items(), strict=True):
-            cells = {value: cell for (value,), cell in by(own, name).items() if len(column(cell, "rank"))}
-            x = list(cells)
+            x = list(_ranks_along(rows, name, own, "rank"))
             for look, key, label in ((0, "rank", "certified"), (1, "trained_rank", "trained (K, Q)")):
-                values = [column(cell, key) for cell in cells.values()]
-                mean = [float(v.mean()) if len(v) else float("nan") for v in values]
-                low, high = zip(*(mean_interval(v) for v in values), strict=True) if x else ((), ())
-                below, above = (np.where(np.isfinite(part), part, mean).tolist() for part in (low, high))
-                draw_curve(ax, Curve(label, x, mean, below, above, look), 0.03 * look)
-            sure = [[row for row in cell if row["certified"]] for cell in cells.values()]
+                ranks = {value: one for value, one in _ranks_along(rows, name, own, key).items() if value in x}
+                # A single trial has no interval.
+                series = {
+                    value: one if one.count > 1 else replace(one, low=one.value, high=one.value)
+                    for value, one in ranks.items()
+                }
+                draw_curve(ax, curve_of(series, label, look), 0.03 * look)
+            sure = [having(own, certified=True, **{name: value}) for value in x]
             low, high = ([float(np.mean([bounds(row)[at] for row in part])) for part in sure] for at in (0, 1))
             ax.plot(x, high, "--", color=QUIET, lw=1.2, label="r(r+1)/2 = active constraints")
             ax.plot(x, low, ":", color=QUIET, lw=1.2, label="r(p+q-r) = active constraints")
@@ -239,20 +237,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_ylabel("mean rank")
         legend_below(result, list(axes.ravel()), 3)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="The law of the nuclear rank",
-    source="How low a rank",
-    claim="The certified nuclear rank grows like a power of n well below min(n, d), and (K, Q) training reaches it.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # In one process; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.2, "full": 2.0},
-    batch=4,
-)

@@ -11,17 +11,23 @@ The runs are described in :mod:`attsvm_paper.beyond.shrinkage`:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm.plots.style import QUIET, house_style, is_wide, new_figure
+from attsvm_paper.beyond import shrinkage
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, value_verdict
+from attsvm_paper.judging.estimates import Measure, along
+from attsvm_paper.judging.grouping import by, column, having
+from attsvm_paper.judging.statistics import bootstrap_interval
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, log_axis, value_axis
+from attsvm_paper.published.instances import draw
 
 NAME = "regularisation"
 STRENGTHS = (1e-2, 1e-3, 1e-4, 1e-5)
@@ -77,9 +83,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Run the topic."""
-    from attsvm_paper.beyond import shrinkage
-    from attsvm_paper.published.instances import draw
-
     instances = draw(seeds, config.n, config.T, config.d)
     if config.topic == "decay":
         each = [[row] for row in shrinkage.decay(instances, config.strength)]
@@ -93,11 +96,9 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     return [{"seed": int(seed)} | empty | row for seed, rows in zip(seeds, each, strict=True) for row in rows]
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report every topic in the rows."""
-    from attsvm_paper.judging.grouping import having
-
-    results: list[Verdict] = []
     for topic, report in (
         ("decay", decay),
         ("tokens", dropout),
@@ -107,16 +108,12 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     ):
         own = having(rows, topic=topic)
         if own:
-            results += report(own)
-    return results
+            yield from report(own)
 
 
-def decay(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def decay(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report the radius of each weight decay."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-
-    results = []
     for (strength, n, T, d), cell in by(rows, "strength", "n", "T", "d").items():
         path = column(cell, "path")
         beside = [row["excess"] for row in cell if row["path"] < ON_PATH]
@@ -126,15 +123,13 @@ def decay(rows: Sequence[Row]) -> list[Verdict]:
         note = f"{where}. R is {column(cell, 'radius').mean():.2f} on average"
         relative = column(cell, "relative")
         note += f", {relative.mean():.2f} times the norm of the SVM of the tokens on top." if len(relative) else "."
-        results.append(
-            mean_verdict(
-                NAME,
-                f"correlation of weight decay {strength:g} with the path at its norm, n={n}, T={T}, d={d}",
-                path,
-                interval="bootstrap",
-                infeasible=sum(row["infeasible"] for row in cell),
-                note=note,
-            )
+        yield mean_verdict(
+            NAME,
+            f"correlation of weight decay {strength:g} with the path at its norm, n={n}, T={T}, d={d}",
+            path,
+            interval="bootstrap",
+            infeasible=sum(row["infeasible"] for row in cell),
+            note=note,
         )
     slopes = []
     for cell in by(rows, "seed").values():
@@ -144,25 +139,18 @@ def decay(rows: Sequence[Row]) -> list[Verdict]:
             slopes.append(np.polyfit(logarithm, relative, 1)[0])
     if len(slopes) > 1:
         mean = float(np.mean(slopes))
-        results.append(
-            mean_verdict(
-                NAME,
-                "growth of R over the norm of the SVM when weight decay falls by a factor e",
-                slopes,
-                note=f"Which R? It grows by {mean:.2f} norms of the SVM whenever the decay falls by a factor e; "
-                "the exponential tail of the loss alone would make it 1.",
-            )
+        yield mean_verdict(
+            NAME,
+            "growth of R over the norm of the SVM when weight decay falls by a factor e",
+            slopes,
+            note=f"Which R? It grows by {mean:.2f} norms of the SVM whenever the decay falls by a factor e; "
+            "the exponential tail of the loss alone would make it 1.",
         )
-    return results
 
 
-def dropout(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def dropout(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Compare with no dropout on the same instances."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-    from attsvm_paper.judging.statistics import bootstrap_interval
-
-    results = []
     plain = {row["seed"]: row["margin"] for row in rows if row["strength"] == 0}
     for (topic, rate), cell in by(rows, "topic", "strength").items():
         infeasible = sum(row["infeasible"] for row in cell)
@@ -175,50 +163,38 @@ def dropout(rows: Sequence[Row]) -> list[Verdict]:
             note = f"Dropping {topic} gives {phrase} margin than dropping none. {note}"
         for field, what in (("margin", "margin as a share of the largest"), ("same", "same tokens as without")):
             if field == "margin" or rate:
-                results.append(
-                    mean_verdict(
-                        NAME,
-                        f"{what}, dropout of {topic} {rate:g}",
-                        column(cell, field),
-                        trials=len(cell),
-                        interval="bootstrap",
-                        infeasible=infeasible,
-                        note=note,
-                    )
+                yield mean_verdict(
+                    NAME,
+                    f"{what}, dropout of {topic} {rate:g}",
+                    column(cell, field),
+                    trials=len(cell),
+                    interval="bootstrap",
+                    infeasible=infeasible,
+                    note=note,
                 )
-    return results
 
 
-def early(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def early(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report the loss of margin and the lower rank from stopping early."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-
-    results = []
     for (step,), cell in by(rows, "step").items():
         note = f"Stable rank {column(cell, 'stable_rank').mean():.2f}, correlation with the own SVM "
         note += f"{column(cell, 'correlation').mean():.3f}; " if len(column(cell, "correlation")) else "unknown; "
         note += f"{100 * column(cell, 'same').mean():.0f} % of the final tokens are on top already."
-        results.append(
-            mean_verdict(
-                NAME,
-                f"margin as a share of the largest, stopped after {step} steps",
-                column(cell, "margin"),
-                trials=len(cell),
-                interval="bootstrap",
-                infeasible=sum(row["infeasible"] for row in cell),
-                note=note,
-            )
+        yield mean_verdict(
+            NAME,
+            f"margin as a share of the largest, stopped after {step} steps",
+            column(cell, "margin"),
+            trials=len(cell),
+            interval="bootstrap",
+            infeasible=sum(row["infeasible"] for row in cell),
+            note=note,
         )
-    return results
 
 
-def size(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def size(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report margin, rank and local optima of every size, and agreement of heads."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-
-    results = []
     for (d, T, heads), cell in by(rows, "d", "T", "heads").items():
         where = f"d={d}, T={T}, n={cell[0]['n']}"
         infeasible = sum(row["infeasible"] for row in cell)
@@ -229,10 +205,8 @@ def size(rows: Sequence[Row]) -> list[Verdict]:
             note = f"In {100 * agree.mean():.0f} % of the sequences all heads agree: {phrase}."
             if len(margin):
                 note += f" Margin of a head as a share of the largest for its tokens: {margin.mean():.3f}."
-            results.append(
-                mean_verdict(
-                    NAME, f"sequences where {heads} heads agree, {where}", agree, infeasible=infeasible, note=note
-                )
+            yield mean_verdict(
+                NAME, f"sequences where {heads} heads agree, {where}", agree, infeasible=infeasible, note=note
             )
             continue
         for field in ("largest", "local_optima"):
@@ -243,26 +217,16 @@ def size(rows: Sequence[Row]) -> list[Verdict]:
             if field == "local_optima":
                 note = f"Of {T ** cell[0]['n']} selections; trained from zero, "
                 note += f"{100 * column(cell, 'optimal').mean():.0f} % of the tokens are the best."
-            results.append(
-                mean_verdict(
-                    NAME,
-                    f"{WHAT[field]}, {where}",
-                    column(cell, field),
-                    trials=len(cell),
-                    infeasible=infeasible,
-                    note=note,
-                )
+            yield mean_verdict(
+                NAME, f"{WHAT[field]}, {where}", column(cell, field), trials=len(cell), infeasible=infeasible, note=note
             )
-    return results + trends(rows)
+    yield from trends(rows)
 
 
-def trends(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def trends(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report the changes from the smallest to the largest dimension, and length, for one head."""
-    from attsvm_paper.judging.comparison import value_verdict
-    from attsvm_paper.judging.grouping import by, column, having
-
     single = having(rows, heads=1)
-    results = []
     for name, other in (("d", "T"), ("T", "d")):
         if not single:
             continue
@@ -277,33 +241,26 @@ def trends(rows: Sequence[Row]) -> list[Verdict]:
             # Two independent samples; 1.96 standard errors of the difference of their means.
             half = 1.96 * float(np.sqrt(small.var(ddof=1) / len(small) + large.var(ddof=1) / len(large)))
             phrase = "rises" if change - half > 0 else "falls" if change + half < 0 else "does not measurably change"
-            results.append(
-                value_verdict(
-                    NAME,
-                    f"change of {what}, {name} from {ends[0]} to {ends[1]} at {other}={base}",
-                    change,
-                    change - half,
-                    change + half,
-                    trials=len(cells[ends[0]]) + len(cells[ends[1]]),
-                    infeasible=sum(row["infeasible"] for x in ends for row in cells[x]),
-                    note=f"The {what} {phrase}: {small.mean():.2f} at {name}={ends[0]}, {large.mean():.2f} at "
-                    f"{name}={ends[1]}.",
-                )
+            yield value_verdict(
+                NAME,
+                f"change of {what}, {name} from {ends[0]} to {ends[1]} at {other}={base}",
+                change,
+                change - half,
+                change + half,
+                trials=len(cells[ends[0]]) + len(cells[ends[1]]),
+                infeasible=sum(row["infeasible"] for x in ends for row in cells[x]),
+                note=f"The {what} {phrase}: {small.mean():.2f} at {name}={ends[0]}, {large.mean():.2f} at "
+                f"{name}={ends[1]}.",
             )
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw one panel per topic."""
-    from attsvm.plots.style import QUIET, house_style, is_wide, new_figure
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve, log_axis, value_axis
 
     def lines(ax: Any, cells: Any, fields: Sequence[tuple[str, str, int]]) -> None:
         for field, label, look in fields:
             if any(row[field] is not None for cell in cells.values() for row in cell):
-                draw_curve(ax, curve_of(cells, field, label, look))
+                draw_curve(ax, curve_of(along(cells, Measure(label, field, "mean")), label, look))
 
     with house_style():
         across = 3 if is_wide(width) else 1
@@ -360,20 +317,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
 def most(values: Sequence[int]) -> int:
     """Return the most frequent value."""
     return max(set(values), key=lambda value: (values.count(value), -value))
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Regularisation and size",
-    source="What it costs",
-    claim="Weight decay is a point of the regularisation path, whose radius grows like log of one over the decay.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("topic", "n", "T", "d"),
-    # The quick time is from its rate on a busy machine, the full time from the same rate.
-    minutes={"quick": 0.5, "full": 2.0},
-    batch=10,
-)

@@ -15,17 +15,32 @@ norm grows like log k, so its direction is still far from the limit. The other s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm.core.correlation import correlation
+from attsvm.core.status import Status
+from attsvm.data.synthetic import random_trial
+from attsvm.data.token_data import TokenData
+from attsvm.plots.style import house_style, is_wide, legend_below, new_figure
+from attsvm.solution.problem_batch import ProblemBatch
+from attsvm.solvers.batching import solve_batch
+from attsvm.study.controls import shuffle
+from attsvm.theory.finite_part import finite_part
+from attsvm.theory.graph import graph_svm
+from attsvm.training import train
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.estimates import Measure, along
+from attsvm_paper.judging.grouping import by, column, having
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, log_axis
+from attsvm_paper.published.instances import start_seeds
+from attsvm_paper.published.numerics import STEP
 
 NAME = "sequences"
 SETTINGS = ("sequence", "causal", "acyclic", "cyclic")
@@ -84,17 +99,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def every_token(config: Config, seeds: Any) -> list[Row]:
     """Train with a query per token; compare with the SAtt-SVM and with the SVM of shuffled selections."""
-    from attsvm.core.correlation import correlation
-    from attsvm.core.status import Status
-    from attsvm.data.synthetic import random_trial
-    from attsvm.data.token_data import TokenData
-    from attsvm.solution.problem_batch import ProblemBatch
-    from attsvm.solvers.batching import solve_batch
-    from attsvm.study.controls import shuffle
-    from attsvm.training import train
-    from attsvm_paper.published.instances import start_seeds
-    from attsvm_paper.published.numerics import STEP
-
     tokens, labels, v = [], [], []
     for seed in seeds:
         rng = np.random.default_rng(int(seed))
@@ -151,14 +155,6 @@ def corpus(rng: np.random.Generator, config: Config) -> tuple[Any, Any, Any]:
 
 def next_token(config: Config, seeds: Any) -> list[Row]:
     """Train next-token prediction; compare both projections of W with the Graph-SVM and its finite part."""
-    from attsvm.core.correlation import correlation
-    from attsvm.core.status import Status
-    from attsvm.data.token_data import TokenData
-    from attsvm.theory.finite_part import finite_part
-    from attsvm.theory.graph import graph_svm
-    from attsvm.training import train
-    from attsvm_paper.published.numerics import STEP
-
     corpora = [corpus(np.random.default_rng(int(seed)), config) for seed in seeds]
     each = [TokenData.next_token(*parts) for parts in corpora]
     data = TokenData(
@@ -196,12 +192,9 @@ def next_token(config: Config, seeds: Any) -> list[Row]:
     return rows
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report the distance of W from the SVM of its setting, next to its controls."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
-
-    results = []
     for (setting, d, n, T), cell in by(rows, "setting", "d", "n", "T").items():
         where = f"{setting}, d={d}, n={n}, T={T}"
         near = column(cell, "correlation")
@@ -212,16 +205,14 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             if len(control):
                 note = f"Shuffled selections: {control.mean():.2f}. {note}"
             note += f" {100 * column(cell, 'optimal').mean():.0f} % of the queries select their best token."
-            results.append(
-                mean_verdict(
-                    NAME,
-                    f"correlation of W with its SAtt-SVM, {where}",
-                    near,
-                    trials=len(cell),
-                    infeasible=infeasible,
-                    interval="bootstrap",
-                    note=note,
-                )
+            yield mean_verdict(
+                NAME,
+                f"correlation of W with its SAtt-SVM, {where}",
+                near,
+                trials=len(cell),
+                infeasible=infeasible,
+                interval="bootstrap",
+                note=note,
             )
             continue
         acyclic = sum(row["acyclic"] for row in cell)
@@ -229,40 +220,30 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         note = f"The graphs have no cycle in {acyclic} of {len(cell)} trials."
         if len(whole):
             note += f" W as a whole, finite part included: {whole.mean():.3f}."
-        results.append(
-            mean_verdict(
-                NAME,
-                f"correlation with the Graph-SVM outside the span of ties, {where}",
-                near,
-                trials=len(cell),
-                infeasible=infeasible,
-                interval="bootstrap",
-                note=note,
-            )
+        yield mean_verdict(
+            NAME,
+            f"correlation with the Graph-SVM outside the span of ties, {where}",
+            near,
+            trials=len(cell),
+            infeasible=infeasible,
+            interval="bootstrap",
+            note=note,
         )
         finite = column(cell, "finite")
         if len(finite):
-            results.append(
-                mean_verdict(
-                    NAME,
-                    f"distance of W inside the span of ties from W^fin, relative to W^fin, {where}",
-                    finite,
-                    trials=len(cell),
-                    interval="bootstrap",
-                    note=f"{column(cell, 'finite_early').mean():.2f} after a tenth of the steps. W^fin is "
-                    f"{column(cell, 'finite_share').mean():.2f} of the length of W; none would be at distance 1.",
-                )
+            yield mean_verdict(
+                NAME,
+                f"distance of W inside the span of ties from W^fin, relative to W^fin, {where}",
+                finite,
+                trials=len(cell),
+                interval="bootstrap",
+                note=f"{column(cell, 'finite_early').mean():.2f} after a tenth of the steps. W^fin is "
+                f"{column(cell, 'finite_share').mean():.2f} of the length of W; none would be at distance 1.",
             )
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw 1 - correlation with the SVM against steps, one panel per setting."""
-    from attsvm.plots.style import house_style, is_wide, legend_below, new_figure
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve, log_axis
-
     titles = {
         "sequence": "every token asks",
         "causal": "every token asks, causal",
@@ -285,8 +266,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                     for step, value in zip(row["step"], row["curve"] or (), strict=False):
                         if step:
                             points.setdefault(step, []).append({"error": 1 - value})
-                curve = curve_of(points, "error", f"d = {d}", looks[d] % 6, "median")
-                draw_curve(ax, curve)
+                error = along(points, Measure("1 - correlation with the SVM", "error", "median"))
+                draw_curve(ax, curve_of(error, f"d = {d}", looks[d] % 6))
                 control = [1 - row["control"] for row in cell if row["control"] is not None]
                 if control:
                     ax.axhline(float(np.median(control)), color="#8a8a8a", lw=0.8, ls=":", label="shuffled selections")
@@ -297,20 +278,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_title(titles[setting])
         legend_below(result, list(axes[: len(settings)]), 4)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Sequence, causal and next-token attention",
-    source="Every token asks",
-    claim="W tends to the SVM with a query for every token, to the Graph-SVM, and on cycles to its finite part.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("setting", "n", "T", "d", "vocabulary"),
-    # The quick time is from its rate on a busy machine, the full time from the same rate.
-    minutes={"quick": 0.3, "full": 1.0},
-    batch=20,
-)

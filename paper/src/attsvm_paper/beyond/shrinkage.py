@@ -11,7 +11,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
+from scipy.optimize import minimize
+from scipy.special import expit, softmax
 
+from attsvm.core.correlation import correlation
+from attsvm.core.status import Status
+from attsvm.functional import exact_softmax
+from attsvm.theory import explore
+from attsvm.theory.tokens import Trial, compare_with_neighbours
+from attsvm.training import regularization_path, train
+from attsvm_paper.beyond.descent import descend
 from attsvm_paper.beyond.measures import finite_or_none, margin_share
 from attsvm_paper.judging.verdict import Row
 from attsvm_paper.published.instances import Instances, start_seeds
@@ -24,10 +34,6 @@ HEAD_START = 0.1
 
 def judge(instances: Instances, W: np.ndarray, reference: np.ndarray | None = None) -> list[Row]:
     """Compare each trained W (B, d, d) with the SVM of its top tokens, and these tokens with given ones."""
-    from attsvm.core.correlation import correlation
-    from attsvm.core.status import Status
-    from attsvm.theory.tokens import Trial, compare_with_neighbours
-
     logits = (instances.data.tokens @ (instances.data.queries @ W.swapaxes(-1, -2))[..., None])[..., 0]
     selected = logits.argmax(-1)
     solutions = instances.solve(selected)
@@ -52,9 +58,6 @@ def judge(instances: Instances, W: np.ndarray, reference: np.ndarray | None = No
 
 def regularised_solution(tokens: np.ndarray, queries: np.ndarray, gamma: np.ndarray, strength: float) -> np.ndarray:
     """Minimise the logistic risk of one trial and half the squared norm times `strength`, from zero."""
-    from scipy.optimize import minimize
-    from scipy.special import expit, softmax
-
     n, _, d = tokens.shape
 
     def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -72,8 +75,6 @@ def regularised_solution(tokens: np.ndarray, queries: np.ndarray, gamma: np.ndar
 
 def risk(instances: Instances, b: int, W: np.ndarray) -> float:
     """Return the logistic risk of W in trial b."""
-    from scipy.special import softmax
-
     data = instances.data
     weights = softmax((data.tokens[b] @ (data.queries[b] @ W.T)[..., None])[..., 0], axis=-1)
     return float(np.logaddexp(0, -(instances.gamma[b] * weights).sum(-1)).mean())
@@ -81,9 +82,6 @@ def risk(instances: Instances, b: int, W: np.ndarray) -> float:
 
 def decay(instances: Instances, strength: float) -> list[Row]:
     """Train with weight decay; compare with the regularisation path at the resulting radius."""
-    from attsvm.core.correlation import correlation
-    from attsvm.training import regularization_path
-
     data = instances.data
     W = np.stack(
         [
@@ -103,10 +101,6 @@ def decay(instances: Instances, strength: float) -> list[Row]:
 
 def dropout(instances: Instances, kind: str, rate: float, steps: int, seeds: Any) -> list[Row]:
     """Train with tokens hidden, or attention weights set to zero, at random in every step."""
-    import torch
-
-    from attsvm.functional import exact_softmax
-    from attsvm_paper.beyond.descent import descend
 
     def attend(logits: Any, noise: Any) -> Any:
         keep = noise.uniform(logits) >= rate
@@ -125,8 +119,6 @@ def dropout(instances: Instances, kind: str, rate: float, steps: int, seeds: Any
 
 def early(instances: Instances, steps: int) -> list[list[Row]]:
     """Train once and judge W at several steps; one list of rows per trial."""
-    from attsvm.training import train
-
     marks = [int(step) for step in np.unique(np.geomspace(10, steps, 6).round())]
     trace = train(instances.data, instances.v, steps=steps, lr=STEP, record_every=marks)
     each = [
@@ -143,10 +135,6 @@ def early(instances: Instances, steps: int) -> list[list[Row]]:
 
 def size(instances: Instances, heads: int, steps: int, seeds: Any) -> list[Row]:
     """Measure the SVM of the best tokens, count local optima, and train one or several heads."""
-    from attsvm.theory import explore
-    from attsvm.theory.tokens import Trial
-    from attsvm.training import train
-
     data = instances.data
     B, _, _, d = data.tokens.shape
     start = None

@@ -17,15 +17,28 @@ a selector's tokens per norm of W, relative to the SVM of these tokens: 1 is max
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+import torch
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm.functional import exact_softmax, sparsemax
+from attsvm.plots.style import house_style, legend_below, panels
+from attsvm.theory.tokens import Trial, compare_with_neighbours
+from attsvm.training import train
+from attsvm_paper.beyond.descent import descend
+from attsvm_paper.beyond.measures import finite_or_none, margin_share
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import column
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, value_axis
+from attsvm_paper.published.instances import draw
+from attsvm_paper.published.numerics import descent
 
 NAME = "sparse-selectors"
 DIMENSIONS = (4, 6, 10, 20)
@@ -65,9 +78,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def attentions(config: Config) -> dict[str, Any]:
     """Return the maps from logits to attention of the three selectors that :func:`attsvm.train` does not have."""
-    import torch
-
-    from attsvm.functional import exact_softmax, sparsemax
 
     def entropy(logits: Any, noise: Any) -> Any:
         weights = exact_softmax(logits)
@@ -86,17 +96,6 @@ def attentions(config: Config) -> dict[str, Any]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train with every selector; compare its tokens with softmax's, and its margin with the SVM of its tokens."""
-    import numpy as np
-    import torch
-
-    from attsvm.functional import sparsemax
-    from attsvm.theory.tokens import Trial, compare_with_neighbours
-    from attsvm.training import train
-    from attsvm_paper.beyond.descent import descend
-    from attsvm_paper.beyond.measures import finite_or_none, margin_share
-    from attsvm_paper.published.instances import draw
-    from attsvm_paper.published.numerics import descent
-
     instances = draw(seeds, config.n, config.T, config.d)
     trained = {"softmax": train(instances.data, instances.v, steps=config.steps, **descent("exact", "W")).W[:, -1]}
     for name, attend in attentions(config).items():
@@ -129,70 +128,56 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     return rows
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report agreement with softmax and margin shares, and which selector has the largest margin."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column, having
-    from attsvm_paper.judging.statistics import mean_interval
+MEASURES = {
+    "same": Measure("sequences where {} selects as softmax does", "same", "mean"),
+    "margin": Measure("margin of {} as a share of the largest for its tokens", "margin", "mean"),
+    "kept": Measure("tokens that {} keeps in a sequence", "kept", "mean"),
+}
 
-    results = []
-    for (d, selector), cell in by(rows, "d", "selector").items():
+
+estimates = estimates_by(("d", "selector"), MEASURES)
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Report agreement with softmax and margin shares, and which selector has the largest margin."""
+    table = estimates(rows)
+    for (d, selector), cell in table.cells.items():
         infeasible = sum(row["infeasible"] for row in cell)
-        same, margin = column(cell, "same"), column(cell, "margin")
-        softmax = column(having(rows, d=d, selector="softmax"), "margin")
+        same, margin, kept = (table.of((d, selector), name) for name in MEASURES)
+        softmax = table.of((d, "softmax"), "margin") if (d, "softmax") in table.cells else None
         if selector != "softmax":
             chance = 1 / cell[0]["T"]
-            beyond = "more than" if mean_interval(same)[0] > chance else "no better than"
+            beyond = "more than" if same.low > chance else "no better than"
             note = (
-                f"It chooses the token of softmax in {100 * same.mean():.0f} % of "
+                f"It chooses the token of softmax in {100 * same.value:.0f} % of "
                 f"sequences, {beyond} the {100 * chance:.0f} % of chance, and the best-scoring token in "
                 f"{100 * column(cell, 'optimal').mean():.0f} %."
             )
-            results.append(
-                mean_verdict(
-                    NAME,
-                    f"sequences where {selector} selects as softmax does, d={d}",
-                    same,
-                    infeasible=infeasible,
-                    note=note,
-                )
-            )
+            quantity = f"{MEASURES['same'].words.format(selector)}, d={d}"
+            yield estimate_verdict(NAME, quantity, same, infeasible=infeasible, note=note)
         note = (
-            f"It keeps {column(cell, 'kept').mean():.2f} tokens a sequence; the selection is locally optimal in "
+            f"It keeps {kept.value:.2f} tokens a sequence; the selection is locally optimal in "
             f"{sum(row['local'] for row in cell)} of {len(cell)} trials."
         )
-        if selector != "softmax" and len(margin) and len(softmax):
-            (low, high), (least, most) = mean_interval(margin), mean_interval(softmax)
-            relation = "smaller than" if high < least else "larger than" if low > most else "not distinguished from"
-            note = f"A margin {relation} that of softmax, {softmax.mean():.3f}. " + note
-        results.append(
-            mean_verdict(
-                NAME,
-                f"margin of {selector} as a share of the largest for its tokens, d={d}",
-                margin,
-                trials=len(cell),
-                infeasible=infeasible,
-                note=note,
-            )
-        )
-    return results
+        if selector != "softmax" and margin.count and softmax is not None and softmax.count:
+            smaller, larger = margin.high < softmax.low, margin.low > softmax.high
+            relation = "smaller than" if smaller else "larger than" if larger else "not distinguished from"
+            note = f"A margin {relation} that of softmax, {softmax.value:.3f}. " + note
+        quantity = f"{MEASURES['margin'].words.format(selector)}, d={d}"
+        yield estimate_verdict(NAME, quantity, margin, trials=len(cell), infeasible=infeasible, note=note)
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw agreement, margin share and tokens kept against dimension."""
-    from attsvm.plots.style import house_style, legend_below, panels
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve, value_axis
-
     with house_style():
         result, axes = panels(width, 2.9, 3)
         dimensions = sorted({row["d"] for row in rows})
         for look, (selector, label) in enumerate(SELECTORS.items()):
-            cells = by(having(rows, selector=selector), "d")
-            for ax, field in zip(axes, ("same", "margin", "kept"), strict=True):
+            for ax, field in zip(axes, MEASURES, strict=True):
                 if selector != "softmax" or field != "same":
-                    draw_curve(ax, curve_of(cells, field, label, look), 0.02 * (look - 1.5))
+                    series = estimates(rows).along("d", field, selector=selector)
+                    draw_curve(ax, curve_of(series, label, look), 0.02 * (look - 1.5))
         chance = 1 / rows[0]["T"]
         axes[0].axhline(chance, color="#8a8a8a", lw=0.8, ls=":", label="chance")
         axes[0].set_ylim(0, 1.03)
@@ -208,20 +193,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             value_axis(ax, dimensions, "dimension d")
         legend_below(result, axes, 3)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Sparse selectors on the same instances",
-    source="Which tokens stay",
-    claim="Sparsemax and straight-through Gumbel keep softmax's tokens; an entropy penalty keeps others.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # The quick time is from its rate on a busy machine, the full time from the same rate.
-    minutes={"quick": 0.2, "full": 1.0},
-    batch=30,
-)

@@ -15,21 +15,36 @@ the nearest other one, and with their smallest score gap.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from scipy.stats import rankdata
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm.data.dataset import Dataset
-    from attsvm.study.results import Setup
-    from attsvm.theory.tokens import Trial
+from attsvm.core.correlation import correlation
+from attsvm.core.status import Status
+from attsvm.data.dataset import Dataset
+from attsvm.data.digits import digits
+from attsvm.data.docstrings import docstrings
+from attsvm.data.text import word_dataset
+from attsvm.data.token_data import TokenData
+from attsvm.plots.style import QUIET, house_style, legend_below
+from attsvm.solvers.solving import solve
+from attsvm.study.controls import shuffle
+from attsvm.study.results import Settings, Setup
+from attsvm.study.run import prepare
+from attsvm.theory.tokens import Trial
+from attsvm.training import train
+from attsvm_paper.beyond.measures import finite_or_none, margin_share
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict
+from attsvm_paper.judging.estimates import Measure, along
+from attsvm_paper.judging.grouping import by, column, having
+from attsvm_paper.judging.statistics import bootstrap_interval, mean_interval
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, log_axis, value_axis
 
 NAME = "token-similarity"
 CLASSES = ("3-8", "numpy-scipy")
@@ -74,10 +89,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def real_data(classes: str) -> Dataset:
     """Return the digits of two classes, or the texts of two libraries."""
-    from attsvm.data.digits import digits
-    from attsvm.data.docstrings import docstrings
-    from attsvm.data.text import word_dataset
-
     return word_dataset(docstrings(classes)) if is_text(classes) else digits(classes)
 
 
@@ -88,9 +99,6 @@ def is_text(classes: str) -> bool:
 
 def with_rivals(setup: Setup, distance: float, share: float, rng: np.random.Generator) -> Trial:
     """Append a rival of the best token to every sequence; its direction does not depend on the distance."""
-    from attsvm.data.token_data import TokenData
-    from attsvm.theory.tokens import Trial
-
     trial, v = setup.trial, setup.head.v
     direction = rng.standard_normal((len(trial.labels), len(v)))
     direction -= np.outer(direction @ v, v)
@@ -106,15 +114,6 @@ def with_rivals(setup: Setup, distance: float, share: float, rng: np.random.Gene
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train with and without rivals; compare W with the SVM of its tokens, and sequences with each other."""
-    from attsvm.core.correlation import correlation
-    from attsvm.core.status import Status
-    from attsvm.solvers.solving import solve
-    from attsvm.study.controls import shuffle
-    from attsvm.study.results import Settings
-    from attsvm.study.run import prepare
-    from attsvm.training import train
-    from attsvm_paper.beyond.measures import finite_or_none, margin_share
-
     data = real_data(config.classes)
     rows: list[Row] = []
     for seed in seeds:
@@ -150,8 +149,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def by_sequence(trial: Trial, W: np.ndarray, selected: np.ndarray) -> Row:
     """Rank-correlate the margin of each sequence with the similarity and the score gap of its tokens."""
-    from scipy.stats import rankdata
-
     problem = trial.problem(selected)
     rejected = problem.rejected
     index = np.arange(len(selected))
@@ -168,10 +165,19 @@ def by_sequence(trial: Trial, W: np.ndarray, selected: np.ndarray) -> Row:
     return {"by_distance": rank(distance), "by_gap": rank(score)}
 
 
+DRAWN = {
+    field: Measure(words, field, "median")
+    for field, words in (
+        ("error", "1 - correlation of W with the SVM of its tokens"),
+        ("control", "correlation of W with the SVM of shuffled selections"),
+        ("optimal", "share of sequences that select their best token"),
+        ("early", "1 - correlation at an early step"),
+    )
+}
+
+
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Report the correlation at every distance and gap, and its relation to similarity and gap."""
-    from attsvm_paper.judging.grouping import by
-
     # If there are no rivals, their gap is meaningless: cells that differ only in it are the same runs.
     shares = [row["share"] for row in rows if row["distance"] == 0][:1]
     subset = [row for row in rows if row["distance"] > 0 or row["share"] in shares]
@@ -187,13 +193,9 @@ def nouns_of(classes: str) -> tuple[str, str]:
     return ("text", "text") if is_text(classes) else ("digits", "image")
 
 
-def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
+@listed
+def correlations(rows: Sequence[Row], data: str, one: str) -> Iterator[Verdict]:
     """Report the distance of W from its SVM for every rival, and which sequences get larger margins."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column, having
-    from attsvm_paper.judging.statistics import mean_interval
-
-    results = []
     for (distance, share), cell in by(rows, "distance", "share").items():
         infeasible = sum(row["infeasible"] for row in cell)
         where = "no rivals" if distance == 0 else f"rivals at distance {distance:g}, gap {share * distance:.2g}"
@@ -205,16 +207,14 @@ def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
         note += f" Attention to the selected token is {column(cell, 'attention').mean():.2f}."
         if len(control):
             note += f" Shuffled selections: {control.mean():.2f}."
-        results.append(
-            mean_verdict(
-                NAME,
-                f"correlation of W with the SVM of its tokens, {data}, {where}",
-                column(cell, "correlation"),
-                trials=len(cell),
-                infeasible=infeasible,
-                interval="bootstrap",
-                note=note,
-            )
+        yield mean_verdict(
+            NAME,
+            f"correlation of W with the SVM of its tokens, {data}, {where}",
+            column(cell, "correlation"),
+            trials=len(cell),
+            infeasible=infeasible,
+            interval="bootstrap",
+            note=note,
         )
     baseline = having(rows, distance=0.0)
     for what, field in (("distance to the nearest token", "by_distance"), ("smallest score gap", "by_gap")):
@@ -225,19 +225,14 @@ def correlations(rows: Sequence[Row], data: str, one: str) -> list[Verdict]:
             if low <= 0 <= high:
                 note = f"Between the margin of one {one} and its {what} there is no relation that these trials show."
             quantity = f"rank correlation of margin and {what}, {data}, no rivals"
-            results.append(mean_verdict(NAME, quantity, values, note=note))
-    return results
+            yield mean_verdict(NAME, quantity, values, note=note)
 
 
-def differences(rows: Sequence[Row], data: str) -> list[Verdict]:
+@listed
+def differences(rows: Sequence[Row], data: str) -> Iterator[Verdict]:
     """Report the factors by which distance and score gap change 1 - correlation on the same sequences."""
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.judging.statistics import bootstrap_interval
-
     rivals = [row for row in rows if row["distance"] > 0 and (row["error"] or 0) > 0]
     distances, shares = (sorted({row[name] for row in rivals}) for name in ("distance", "share"))
-    results = []
     for name, ends, other in (("distance", distances, "share"), ("share", shares, "distance")):
         if len(ends) < 2:
             continue
@@ -251,25 +246,17 @@ def differences(rows: Sequence[Row], data: str) -> list[Verdict]:
         what = "distance of rivals" if name == "distance" else "gap, as a share of the distance,"
         note = f"A {what} of {ends[0]:g} instead of {ends[-1]:g} {phrase} its SVM: 1 - correlation "
         note += f"is multiplied by {10 ** np.median(change):.2g} (median)."
-        results.append(
-            mean_verdict(
-                NAME,
-                f"log10 of the change of 1 - correlation, {data}, {what} from {ends[-1]:g} to {ends[0]:g}",
-                change,
-                interval="bootstrap",
-                note=note,
-            )
+        yield mean_verdict(
+            NAME,
+            f"log10 of the change of 1 - correlation, {data}, {what} from {ends[-1]:g} to {ends[0]:g}",
+            change,
+            interval="bootstrap",
+            note=note,
         )
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw 1 - correlation, the control and the selection against the distance of the rivals."""
-    from attsvm.plots.style import QUIET, house_style, legend_below
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, column, having
-    from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, value_axis
-
     panels = {
         "error": ("W and its SVM", "median 1 - correlation"),
         "control": ("shuffled selections", "median correlation"),
@@ -285,10 +272,9 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 cells = by(some, "distance")
                 for ax, field in zip(line, panels, strict=True):
                     label = f"gap {share:g} of the distance"
-                    draw_curve(ax, curve_of(cells, field, label, look % 6, "median"), 0.03 * (look - 0.5))
-                early = curve_of(
-                    cells, "early", f"after {100 * EARLY:.0f} % of the steps", look % 6, "median", style=":"
-                )
+                    draw_curve(ax, curve_of(along(cells, DRAWN[field]), label, look % 6), 0.03 * (look - 0.5))
+                label = f"after {100 * EARLY:.0f} % of the steps"
+                early = curve_of(along(cells, DRAWN["early"]), label, look % 6, style=":")
                 draw_curve(line[0], early, 0.03 * (look - 0.5))
             for ax, (field, (title, label)) in zip(line, panels.items(), strict=True):
                 if len(column(baseline, field)):
@@ -302,20 +288,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             log_axis(line[0], "y")
         legend_below(result, list(axes.ravel()), 2)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Similar tokens and small score gaps on real data",
-    source="Near rivals",
-    claim="The nearer the rivals of the selected tokens, the longer training needs to reach the SVM.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("classes", "n"),
-    # The quick time is from its rate on a busy machine, the full time from the same rate.
-    minutes={"quick": 0.4, "full": 5.0},
-    batch=5,
-)

@@ -15,17 +15,25 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm.core.problem import SelectionProblem
+from attsvm.data.token_data import TokenData
+from attsvm.plots.style import QUIET, house_style
+from attsvm.solvers.solving import solve
+from attsvm.training import Vocabulary, train
+from attsvm_paper.beyond.measures import finite_or_none, margin_share
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, short
 
 NAME = "trained-embeddings"
 # Numbers of words per class, and of neutral words.
@@ -70,12 +78,6 @@ def sentences(rng: np.random.Generator, n: int, T: int) -> tuple[np.ndarray, np.
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Take the first step on the embeddings, then train p; one row per seed."""
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.data.token_data import TokenData
-    from attsvm.solvers.solving import solve
-    from attsvm.training import Vocabulary, train
-    from attsvm_paper.beyond.measures import finite_or_none, margin_share
-
     words_count = 2 * TELLING + NEUTRAL
     rows: list[Row] = []
     for seed in seeds:
@@ -113,49 +115,47 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     return rows
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report the alignment after one step, the top words, and the margin's share."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
+MEASURES = {
+    "first": Measure("correlation of E v with the signed frequencies after one step", "first"),
+    "selection": Measure("share of sequences that select a word of their class", "telling"),
+    "margin": Measure("margin of p as a share of the largest", "share"),
+}
 
-    results = []
-    for (start, n, T, d), cell in by(rows, "start", "n", "T", "d").items():
-        for field, what, name in (
-            ("first", "correlation of E v with the signed frequencies after one step", "first"),
-            ("telling", "share of sequences that select a word of their class", "selection"),
-            ("share", "margin of p as a share of the largest", "margin"),
-        ):
-            values = column(cell, field)
-            if len(values):
-                verdict = mean_verdict(
-                    NAME, f"{what}, start {start:g}, n={n}, T={T}, d={d}", values, interval="bootstrap",
+
+estimates = estimates_by(("start", "n", "T", "d"), MEASURES)
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Report the alignment after one step, the top words, and the margin's share."""
+    table = estimates(rows)
+    for key, cell in table.cells.items():
+        start, n, T, d = key
+        for name, measure in MEASURES.items():
+            ours = table.of(key, name)
+            if ours.count:
+                verdict = estimate_verdict(
+                    NAME, f"{measure.words}, start {start:g}, n={n}, T={T}, d={d}", ours,
                     trials=len(cell), infeasible=sum(not row["feasible"] for row in cell),
                 )  # fmt: skip
-                results.append(with_outcome(verdict, name))
-    return results
+                yield with_outcome(verdict, name)
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the three measures over the size of the start."""
-    from attsvm.plots.style import QUIET, house_style
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.plots.experiments import draw_curve, grid, short
-
     panels = (
         ("first", "after one step", "correlation of E v with frequency"),
-        ("telling", "after training p", "share selecting a telling word"),
-        ("share", "margin of p", "share of the largest"),
+        ("selection", "after training p", "share selecting a telling word"),
+        ("margin", "margin of p", "share of the largest"),
     )
     starts = sorted({row["start"] for row in rows})
-    # A logarithmic axis cannot show zero: starts are evenly spaced.
-    points = by([row | {"at": starts.index(row["start"])} for row in rows], "at")
     with house_style():
         result, axes = grid(1, 3, 2.5, "Embeddings trained for one step, then the query", width)
-        for look, (ax, (field, title, label)) in enumerate(zip(axes.ravel(), panels, strict=True)):
-            if any(row[field] is not None for row in rows):
-                draw_curve(ax, curve_of(points, field, field, look))
+        for look, (ax, (name, title, label)) in enumerate(zip(axes.ravel(), panels, strict=True)):
+            # A logarithmic axis cannot show zero: starts are evenly spaced.
+            series = {starts.index(start): one for start, one in estimates(rows).along("start", name).items()}
+            if series:
+                draw_curve(ax, curve_of(series, name, look))
             ax.set_xticks(range(len(starts)), [short(start) for start in starts])
             ax.set_title(title)
             ax.set_xlabel("size of the start")
@@ -163,20 +163,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.axhline(1, color=QUIET, lw=0.6)
             ax.set_ylim(0, 1.08)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Trained embeddings",
-    source="arXiv 2505.17282",
-    claim="One step writes signed frequencies into embeddings; then the query maximises the margin of words that tell.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # Processor time divided by two; the full time is extrapolated from the rate of a quick run.
-    minutes={"quick": 0.06, "full": 1.3},
-    batch=5,
-)

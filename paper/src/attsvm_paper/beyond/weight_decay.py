@@ -15,19 +15,28 @@ and that the two penalties approach each other exponentially in time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.figure import Figure
+from scipy.optimize import minimize
+from scipy.special import expit, softmax
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.published.instances import Instances
+from attsvm.core.problem import SelectionProblem
+from attsvm.plots.style import QUIET, house_style
+from attsvm.solvers.solving import solve
+from attsvm.training import train
+from attsvm_paper.beyond.predictions import with_outcome
+from attsvm_paper.beyond.shrinkage import regularised_solution
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import by, having
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, log_axis, own_legend, value_axis
+from attsvm_paper.published.instances import Instances, draw, start_seeds
 
 NAME = "weight-decay"
 FIELDS = ("excess", "balance", "stationarity", "rank", "reference_rank", "rate")
@@ -68,8 +77,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Run the setting."""
-    from attsvm_paper.published.instances import draw
-
     instances = draw(seeds, config.n, config.T, config.d)
     run = {"margin": margins, "attention": attention, "descent": descent}[config.setting]
     empty = dict.fromkeys(FIELDS)
@@ -90,7 +97,6 @@ def minimum_on_factors(
         Number of rows, columns and width.
     seed : int
     """
-    from scipy.optimize import minimize
 
     def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
         K, Q = flat.reshape(2, d, d)
@@ -118,10 +124,6 @@ def rank_of(W: np.ndarray) -> int:
 
 def margins(config: Config, instances: Instances, seeds: Any) -> list[Row]:
     """Compare a minimum on the factors with the certified minimum of the convex problem in W."""
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.solvers.solving import solve
-    from attsvm_paper.published.instances import start_seeds
-
     rows: list[Row] = []
     for b, seed in enumerate(start_seeds(seeds)):
         problem = SelectionProblem(instances.data.tokens[b], instances.data.queries[b], instances.optimal[b])
@@ -149,11 +151,6 @@ def margins(config: Config, instances: Instances, seeds: Any) -> list[Row]:
 
 def attention(config: Config, instances: Instances, seeds: Any) -> list[Row]:
     """Check stationarity for the nuclear penalty, and compare the rank with the rank under a penalty on W itself."""
-    from scipy.special import expit, softmax
-
-    from attsvm_paper.beyond.shrinkage import regularised_solution
-    from attsvm_paper.published.instances import start_seeds
-
     rows: list[Row] = []
     data, decay = instances.data, config.strength
     for b, seed in enumerate(start_seeds(seeds)):
@@ -185,9 +182,6 @@ def attention(config: Config, instances: Instances, seeds: Any) -> list[Row]:
 
 def descent(config: Config, instances: Instances, seeds: Any) -> list[Row]:
     """Measure the rate at which K^T K - Q^T Q shrinks under gradient descent with decay."""
-    from attsvm.training import train
-    from attsvm_paper.published.instances import start_seeds
-
     # Until the imbalance has shrunk by e^-6; below that, the finite steps show.
     steps = min(config.steps, round(3 / (config.strength * STEP)))
     trace = train(
@@ -199,49 +193,51 @@ def descent(config: Config, instances: Instances, seeds: Any) -> list[Row]:
     return [{"rate": float(-np.polyfit(time, np.log(own), 1)[0] / (2 * config.strength))} for own in size]
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Report excess, balance, stationarity, ranks and rates, each with its prediction."""
-    from attsvm_paper.beyond.predictions import with_outcome
-    from attsvm_paper.judging.comparison import mean_verdict
-    from attsvm_paper.judging.grouping import by, column
+def _rank_lost(row: Row) -> float | None:
+    return None if row["rank"] is None else row["reference_rank"] - row["rank"]
 
-    results = []
-    for (setting, strength, n, T, d), cell in by(rows, "setting", "strength", "n", "T", "d").items():
+
+MEASURES = {
+    "excess": Measure("objective on the factors over the certified minimum, less one", "excess"),
+    "balance": Measure("share by which the nuclear norm is below half the squared norms", "balance"),
+    "stationarity": Measure("residual of the nuclear-penalised problem", "stationarity"),
+    "rate": Measure("rate at which the imbalance shrinks, over twice the decay", "rate"),
+    "rank": Measure("rank on the factors", "rank", "mean"),
+    "reference_rank": Measure("rank under a penalty on W", "reference_rank", "mean"),
+    "lost": Measure("rank {} less that on the factors", _rank_lost),
+}
+
+
+estimates = estimates_by(("setting", "strength", "n", "T", "d"), MEASURES)
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Report excess, balance, stationarity, ranks and rates, each with its prediction."""
+    table = estimates(rows)
+    for key, cell in table.cells.items():
+        setting, strength, n, T, d = key
         word = {"margin": "C", "attention": "decay", "descent": "decay"}[setting]
         where = f"{setting}, {word}={strength:g}, n={n}, T={T}, d={d}"
-        for field, what in (
-            ("excess", "objective on the factors over the certified minimum, less one"),
-            ("balance", "share by which the nuclear norm is below half the squared norms"),
-            ("stationarity", "residual of the nuclear-penalised problem"),
-            ("rate", "rate at which the imbalance shrinks, over twice the decay"),
-        ):
-            values = column(cell, field)
-            if len(values):
-                note = f"At most {values.max():.2g}." if field != "rate" else ""
-                verdict = mean_verdict(
-                    NAME, f"{what}, {where}", values, interval="bootstrap", trials=len(cell), note=note
-                )
-                results.append(with_outcome(verdict, field))
-        ranks = column(cell, "rank")
-        if len(ranks):
-            other = column(cell, "reference_rank")
+        for field in ("excess", "balance", "stationarity", "rate"):
+            ours = table.of(key, field)
+            if ours.count:
+                note = f"At most {ours.values.max():.2g}." if field != "rate" else ""
+                quantity = f"{MEASURES[field].words}, {where}"
+                yield with_outcome(estimate_verdict(NAME, quantity, ours, trials=len(cell), note=note), field)
+        ranks, other, lost = (table.of(key, field) for field in ("rank", "reference_rank", "lost"))
+        if ranks.count:
             same = setting == "margin"
             against = "of the certified nuclear solution" if same else "under a penalty on W itself"
-            verdict = mean_verdict(
-                NAME, f"rank {against} less that on the factors, {where}", other - ranks, interval="bootstrap",
-                trials=len(cell), note=f"{ranks.mean():.2f} on the factors, {other.mean():.2f} {against}.",
+            verdict = estimate_verdict(
+                NAME, f"{MEASURES['lost'].words.format(against)}, {where}", lost, trials=len(cell),
+                note=f"{ranks.value:.2f} on the factors, {other.value:.2f} {against}.",
             )  # fmt: skip
-            results.append(verdict if same else with_outcome(verdict, "rank"))
-    return results
+            yield verdict if same else with_outcome(verdict, "rank")
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the excess over the certified minimum, ranks under the two penalties, and the rates."""
-    from attsvm.plots.style import QUIET, house_style
-    from attsvm_paper.beyond.measures import curve_of
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.plots.experiments import draw_curve, grid, log_axis, own_legend, value_axis
-
     cells = {setting: by(having(rows, setting=setting), "strength") for setting in ("margin", "attention", "descent")}
     with house_style():
         result, axes = grid(1, 3, 2.5, "Weight decay on K, Q: a nuclear penalty on W", width)
@@ -254,16 +250,17 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         least.set_title("over the certified minimum")
         least.set_ylabel("relative excess")
         least.set_xlabel("price C")
+        table = estimates(rows)
         if cells["attention"]:
-            draw_curve(ranks, curve_of(cells["attention"], "reference_rank", "penalty on W", 1))
-            draw_curve(ranks, curve_of(cells["attention"], "rank", "penalty on K, Q", 0))
+            for field, label, look in (("reference_rank", "penalty on W", 1), ("rank", "penalty on K, Q", 0)):
+                draw_curve(ranks, curve_of(table.along("strength", field, setting="attention"), label, look))
             value_axis(ranks, [x for (x,) in cells["attention"]], "weight decay")
             own_legend(ranks)
         ranks.set_title("attention: rank of W")
         ranks.set_ylabel("mean rank")
         ranks.set_xlabel("weight decay")
         if cells["descent"]:
-            draw_curve(rate, curve_of(cells["descent"], "rate", "measured", 0))
+            draw_curve(rate, curve_of(table.along("strength", "rate", setting="descent"), "measured", 0))
             value_axis(rate, [x for (x,) in cells["descent"]], "weight decay")
         rate.axhline(1, color=QUIET, lw=0.6)
         rate.set_ylim(0.8, 1.2)
@@ -271,20 +268,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         rate.set_ylabel("rate over twice the decay")
         rate.set_xlabel("weight decay")
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Weight decay on K and Q is a nuclear penalty",
-    source="arXiv 2410.23819",
-    claim="A local minimum with weight decay on K and Q is one of the nuclear penalty, certified where that is convex.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # Processor time divided by two.
-    minutes={"quick": 0.05, "full": 0.2},
-    batch=8,
-)

@@ -7,11 +7,16 @@ range of consecutive batches that fits a time limit; it has no influence on the 
 
 from __future__ import annotations
 
+import pickle
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from typing import Any
 
+from attsvm.platform.kernels import compiled_first
+from attsvm.platform.threads import one_thread
 from attsvm_paper.engine.experiment import Experiment
 from attsvm_paper.engine.seeds import trial_seeds
 from attsvm_paper.judging.verdict import Row
@@ -79,9 +84,6 @@ def compute(task: Task, budget: float, stop: Callable[[int], object] | None = No
     ValueError
         If the rows of the experiment are malformed.
     """
-    from attsvm.core.kernels import compiled_first
-    from attsvm.core.threads import one_thread
-
     rows: list[Row] = []
     batches = trials = 0
     with one_thread(), compiled_first():
@@ -95,6 +97,22 @@ def compute(task: Task, budget: float, stop: Callable[[int], object] | None = No
         # Processor time: on a busy machine the clock differs.
         seconds = time.process_time() - process_start
     return Result(rows, batches, seconds)
+
+
+def pack(task: Task) -> bytes:
+    """Pickle a task of a file with the code of the file, which workers cannot import."""
+    cloudpickle = import_module("cloudpickle")
+    module = sys.modules[task.trials.__module__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        return cloudpickle.dumps(task)
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def compute_packed(task: bytes, budget: float) -> Result:
+    """Compute a packed task, on a worker."""
+    return compute(pickle.loads(task), budget)
 
 
 def _rows(task: Task, batch: Batch) -> list[Row]:

@@ -1,8 +1,9 @@
 """The parts of an experiment: cells of parameters, trials that give rows, a figure and verdicts made from the rows.
 
-An experiment is a module that defines a frozen dataclass `Config` (the parameters of one cell of its sweep) and one
-:class:`Experiment` named ``EXPERIMENT``. The engine does the rest: seeds, shards, workers, resuming, progress and the
-report. A module must import fast: heavy packages (torch, matplotlib) are imported inside functions.
+An experiment defines a frozen dataclass `Config` (the parameters of one cell of its sweep) and the functions that
+:class:`Experiment` names. Those of attsvm are modules that ``registry.toml`` lists, with the text and minutes of
+``attsvm list``; a file of one's own states all of it in an :class:`Experiment` named ``EXPERIMENT``. The engine does
+the rest: seeds, shards, workers, resuming, progress and the report.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class Experiment:
         ``joint(rows) -> list of JointTest``: all points of a published figure tested together.
     readings : callable, optional
         ``readings() -> list of Reading``: the protocols tried by ``attsvm reproduce NAME --explain``.
+    file : str
+        The file it was read from, as the caller wrote it; empty for the experiments of attsvm.
     """
 
     name: str
@@ -82,6 +85,7 @@ class Experiment:
     batch: int = 20
     joint: Callable[[Sequence[Row]], list[JointTest]] | None = None
     readings: Callable[[], list[Reading]] | None = None
+    file: str = ""
 
     def __post_init__(self) -> None:
         names = {field.name for field in fields(self.config)}

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from attsvm.core.meter import Meter, Progress
+from attsvm import __version__
+from attsvm.platform.meter import Meter, Progress
 from attsvm_paper.engine import cells as sweep
 from attsvm_paper.engine.compute import Batch, Result, compute, cut, task_of
 from attsvm_paper.engine.experiment import Effort, Experiment
@@ -120,8 +121,6 @@ class Preparation:
         overrides: Mapping[str, Any] | None,
         fresh: bool,
     ) -> None:
-        from attsvm import __version__
-
         if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
             raise ValueError(f"seed is {seed!r}; an integer of at least 0 was expected.")
         self.experiment, self.seed = experiment, seed

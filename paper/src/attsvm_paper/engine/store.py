@@ -19,7 +19,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from attsvm.core.files import locked, replacing_file, take_up
+from attsvm.platform.files import locked, replacing_file, take_up
+from attsvm_paper.engine import tables
 from attsvm_paper.judging.verdict import Row
 
 _SHARDS = "????????-????????.parquet"
@@ -116,8 +117,6 @@ class Store:
 
     def add(self, start: int, stop: int, rows: Sequence[Row], seconds: float) -> None:
         """Store the rows of batches `start` to `stop`."""
-        from attsvm_paper.engine import tables
-
         table = tables.table_of(rows).replace_schema_metadata({"seconds": repr(seconds)})
         if not self._shard_paths():
             self._save_manifest()
@@ -127,8 +126,6 @@ class Store:
 
     def finish(self) -> list[Row]:
         """Merge the shards into rows.parquet, unless already done, and return all rows."""
-        from attsvm_paper.engine import tables
-
         if not self.rows_file.exists():
             shards = [tables.read_table(path) for *_, path in self._shard_paths()]
             seconds = sum(float((shard.schema.metadata or {})[b"seconds"]) for shard in shards)

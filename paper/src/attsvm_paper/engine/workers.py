@@ -12,11 +12,9 @@ import math
 import queue
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distributed import Client, Future
-
-from attsvm.core.cluster import (
+from attsvm.platform.cluster import (
     POLL_SECONDS,
     ClusterWatch,
     cancel,
@@ -25,10 +23,13 @@ from attsvm.core.cluster import (
     remote_client,
     wait_for_result,
 )
-from attsvm.core.meter import Meter
-from attsvm_paper.engine.compute import Batch, Result, compute, task_of
+from attsvm.platform.meter import Meter
+from attsvm_paper.engine.compute import Batch, Result, compute, compute_packed, pack, task_of
 from attsvm_paper.engine.experiment import Experiment
 from attsvm_paper.engine.runner import SHARD_SECONDS, Keep, Ranges
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 LEAST_SECONDS = 0.1
 
@@ -63,7 +64,8 @@ class DaskCrew:
                 while ranges and len(under_way) < slots:
                     start, stop = _take(ranges, share.size(sum(b - a for a, b in ranges), slots))
                     task = task_of(experiment, seed, batches[start:stop])
-                    future = self._client.submit(compute, task, 2 * SHARD_SECONDS, pure=False)
+                    work = (compute_packed, pack(task)) if experiment.file else (compute, task)
+                    future = self._client.submit(*work, 2 * SHARD_SECONDS, pure=False)
                     under_way[future] = start, stop
                     future.add_done_callback(results.put)
                 try:
@@ -112,13 +114,16 @@ def _take(ranges: Ranges, size: int) -> tuple[int, int]:
 
 @contextmanager
 def local_crew(workers: int) -> Iterator[DaskCrew]:
-    """Start single-threaded worker processes and end them; see :func:`attsvm.core.cluster.local_client`."""
+    """Start single-threaded worker processes and end them; see :func:`attsvm.platform.cluster.local_client`."""
     with local_client(workers) as client:
         yield DaskCrew(client)
 
 
 @contextmanager
 def cluster_crew(address: str) -> Iterator[DaskCrew]:
-    """Use the workers of a running scheduler and leave them running; see :func:`attsvm.core.cluster.remote_client`."""
+    """Use the workers of a running scheduler and leave them running.
+
+    See :func:`attsvm.platform.cluster.remote_client`.
+    """
     with remote_client(address) as client:
         yield DaskCrew(client)

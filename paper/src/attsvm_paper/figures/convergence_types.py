@@ -10,20 +10,30 @@ grows faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.judging.joint import JointTest
-    from attsvm_paper.judging.points import Point
-    from attsvm_paper.judging.readings import Reading
-    from attsvm_paper.published.ledger import LedgerNumber
+from attsvm.core.correlation import correlation
+from attsvm.plots.style import house_style
+from attsvm.solvers.batching import solve_batch
+from attsvm.theory.tokens import Trial, compare_with_neighbours
+from attsvm.training import train
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import correction, estimate_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import by, having
+from attsvm_paper.judging.joint import JointTest, joint_test
+from attsvm_paper.judging.points import Point, by_key, curve_points, notches, swap
+from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, legend, percent, value_axis
+from attsvm_paper.published.instances import draw, start_seeds
+from attsvm_paper.published.ledger import LedgerNumber, curve
+from attsvm_paper.published.numerics import descent
 
 NAME = "convergence-types"
 FIGURE = "Figs 2 and 5"
@@ -89,15 +99,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, classify the selection, and check B.1 for the optimal tokens."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.solvers.batching import solve_batch
-    from attsvm.theory.tokens import Trial, compare_with_neighbours
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw, start_seeds
-    from attsvm_paper.published.numerics import descent
-
     instances = draw(seeds, config.n, config.T, config.d, GAP)
     stop = min(STOP_STEP, config.steps)
     trace = train(
@@ -145,8 +146,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _reference_curve(parameterization: str, what: str) -> Any:
     """Return the printed curve of a share."""
-    from attsvm_paper.published.ledger import curve
-
     panel = "a" if parameterization == "W" else "b"
     return curve(f"Fig. 5{panel}: {parameterization}, {CURVES[what]}")
 
@@ -158,94 +157,80 @@ def published(what: str, row: Row) -> LedgerNumber | None:
     return _reference_curve(row["parameterization"], what).at(row["d"])
 
 
-def outcomes(rows: Sequence[Row]) -> dict[str, int]:
-    """Count outcomes; in published arithmetic, unsaturated runs count as not local."""
-    saturation = [row["saturated"] or row["numerics"] == "exact" for row in rows]
-    pairs = list(zip(rows, saturation, strict=True))
-    published = bool(rows) and rows[0]["numerics"] == "published"
-    return {
-        "not local": sum(not s for s in saturation) if published else sum(not row["local"] for row in rows),
-        "global": sum(row["global"] and s for row, s in pairs),
-        "local": sum(row["local"] and s for row, s in pairs),
-        "slack B.1": sum(row["b1_slack"] for row in rows),
-    }
+def _has_ended(row: Row) -> bool:
+    return row["saturated"] or row["numerics"] == "exact"
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+# In published arithmetic, unsaturated runs count as not local.
+MEASURES = {
+    "not local": Measure(
+        "not local", lambda row: not (row["local"] if row["numerics"] == "exact" else row["saturated"]), "share"
+    ),
+    "global": Measure("global", lambda row: row["global"] and _has_ended(row), "share"),
+    "local": Measure("local", lambda row: row["local"] and _has_ended(row), "share"),
+    "slack B.1": Measure("slack B.1", "b1_slack", "share"),
+    "strict B.1": Measure("strict B.1", "b1_strict", "share"),
+    "feasible": Measure("SVM feasible", "feasible", "share"),
+}
+COMPARED = ("not local", "global", "local", "slack B.1")
+
+
+estimates = estimates_by(("parameterization", "d", "n", "T", "numerics"), MEASURES)
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Compare shares at the end of training with the published ones; differences may be due to unfinished runs.
 
     If the rows contain no exact training, the published arithmetic is compared.
     """
-    from attsvm_paper.judging.comparison import correction, share_verdict
-    from attsvm_paper.judging.grouping import by
-
-    results = []
-    groups = by(rows, "parameterization", "d", "n", "T", "numerics")
-    for (p, d, n, T, numerics), cell in groups.items():
-        other = groups.get((p, d, n, T, "published"), []) if numerics == "exact" else []
-        if numerics == "published" and (p, d, n, T, "exact") in groups:
+    table = estimates(rows)
+    for key, cell in table.cells.items():
+        p, d, n, T, numerics = key
+        other = (p, d, n, T, "published")
+        if numerics == "published" and (p, d, n, T, "exact") in table.cells:
             continue
         infeasible = sum(not row["feasible"] for row in cell)
-        for what, hits in outcomes(cell).items():
+        for what in COMPARED:
             if numerics == "published" and what == "slack B.1":
                 continue
             reference = published(what, cell[0])
-            verdict = share_verdict(
-                NAME,
-                f"{what}, {p}, d={d}, {numerics} numerics",
-                hits,
-                len(cell),
-                published=reference,
-                margin=MARGIN,
-                infeasible=infeasible,
+            verdict = estimate_verdict(
+                NAME, f"{what}, {p}, d={d}, {numerics} numerics", table.of(key, what), published=reference,
+                margin=MARGIN, infeasible=infeasible,
                 note=_remaining(cell) if what == "not local" and numerics == "exact" else "",
-            )
-            if other and reference is not None and what != "slack B.1":
-                restoration = share_verdict(
-                    NAME, f"{what}, {p}, d={d}, published numerics", outcomes(other)[what], len(other),
-                    published=reference, margin=MARGIN,
+            )  # fmt: skip
+            if numerics == "exact" and other in table.cells and reference is not None and what != "slack B.1":
+                restoration = estimate_verdict(
+                    NAME, f"{what}, {p}, d={d}, published numerics", table.of(other, what), published=reference,
+                    margin=MARGIN,
                 )  # fmt: skip
                 verdict = correction(verdict, restoration, ARTEFACT)
-            results.append(verdict)
+            yield verdict
         if numerics == "exact":
-            results.append(
-                share_verdict(
-                    NAME,
-                    f"strict B.1, {p}, d={d}",
-                    sum(row["b1_strict"] for row in cell),
-                    len(cell),
-                    infeasible=infeasible,
-                    note="Every non-optimal token at margin one; the published test asks for their average only.",
-                )
-            )
-    return results
+            yield estimate_verdict(
+                NAME, f"strict B.1, {p}, d={d}", table.of(key, "strict B.1"), infeasible=infeasible,
+                note="Every non-optimal token at margin one; the published test asks for their average only.",
+            )  # fmt: skip
 
 
-def points(rows: Sequence[Row], has_ended: Callable[[Row], bool]) -> list[Point]:
+@listed
+def points(rows: Sequence[Row], has_ended: Callable[[Row], bool]) -> Iterator[Point]:
     """Pair the printed shares of outcomes with our trials; a run that has not `has_ended` counts as not local."""
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.judging.points import curve_points
-
     values: dict[str, Callable[[Row], bool]] = {
         "not local": lambda row: not (row["local"] and has_ended(row)),
         "global": lambda row: row["global"] and has_ended(row),
         "local": lambda row: row["local"] and has_ended(row),
     }
-    entries = []
     for (p,), cell in by(having(rows, n=PUBLISHED_SIZE[0], T=PUBLISHED_SIZE[1]), "parameterization").items():
         cells = {d: own for (d,), own in by(cell, "d").items()}
         for what, value in values.items():
             if what != "not local":  # 1 minus the share of local runs
-                entries += curve_points(_reference_curve(p, what), cells, value, MARGIN, "share")
-    return entries
+                yield from curve_points(_reference_curve(p, what), cells, value, MARGIN, "share")
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the shares of outcomes, as published and in exact training, and the shares of assumption B.1."""
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.judging.joint import joint_test
-    from attsvm_paper.judging.points import by_key, notches, swap
-
     main = points(having(rows, numerics="published"), lambda row: row["saturated"])
     exact = points(having(rows, numerics="exact"), lambda row: True)
     partner = {one.place[0]: _swap(one.place[0]) for one in main}
@@ -271,26 +256,20 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     return [test for test in tests if test is not None]
 
 
-def _slack_points(rows: Sequence[Row]) -> list[Point]:
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.judging.points import curve_points
-
-    entries = []
+@listed
+def _slack_points(rows: Sequence[Row]) -> Iterator[Point]:
     for (p,), cell in by(having(rows, n=PUBLISHED_SIZE[0], T=PUBLISHED_SIZE[1]), "parameterization").items():
         cells = {d: own for (d,), own in by(cell, "d").items()}
-        entries += curve_points(_reference_curve(p, "slack B.1"), cells, lambda row: row["b1_slack"], MARGIN, "share")
-    return entries
+        yield from curve_points(_reference_curve(p, "slack B.1"), cells, lambda row: row["b1_slack"], MARGIN, "share")
 
 
 def _swap(key: str) -> str:
     return key.replace("5b: KQ,", "5a: W,") if "5b" in key else key.replace("5a: W,", "5b: KQ,")
 
 
-def readings() -> list[Reading]:
+@listed
+def readings() -> Iterator[Reading]:
     """Return the stopping rules tried: number of steps, and mean top probability at which a run has ended."""
-    from attsvm_paper.judging.readings import Reading
-
-    candidates = []
     for stop in STOPS:
         cells = tuple(Config(d, p, "published", steps=stop, trials=100) for p in ("W", "KQ") for d in (2, 3, 4, 5))
         for top in (*TOPS, 0.0):
@@ -299,8 +278,7 @@ def readings() -> list[Reading]:
             def pair(rows: Sequence[Row], stop: int = stop, top: float = top) -> list[Point]:
                 return points(rows, lambda row: row["mean_top"][row["step"].index(stop)] >= top)
 
-            candidates.append(Reading(FIGURE, factors, cells, pair))
-    return candidates
+            yield Reading(FIGURE, factors, cells, pair)
 
 
 def _remaining(cell: Sequence[Row]) -> str:
@@ -318,20 +296,10 @@ def _remaining(cell: Sequence[Row]) -> str:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw shares against dimension, W next to (K, Q); outcomes above, assumption B.1 below."""
-    from attsvm.plots.style import house_style
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.judging.statistics import wilson_interval
-    from attsvm_paper.plots.experiments import Curve, draw_curve, grid, legend, value_axis
 
-    def curve(cells: dict[Any, list[Row]], label: str, count: Any, look: int, **extra: Any) -> Curve:
-        hits = [(count(cell), len(cell)) for cell in cells.values()]
-        low, high = zip(*(wilson_interval(*pair) for pair in hits), strict=True)
-        share = [100 * hit / total for hit, total in hits]
-        x = [d for (d,) in cells]
-        return Curve(label, x, share, [100 * a for a in low], [100 * a for a in high], look, **extra)
-
-    def percent(line: tuple[Sequence[float], Sequence[float]]) -> tuple[Sequence[float], Sequence[float]]:
-        return line[0], [100 * y for y in line[1]]
+    def printed(what: str) -> tuple[Any, Any] | None:
+        x, y = _reference_curve(parameterization, what).line_points
+        return (x, percent(np.array(y, dtype=float))) if theirs else None
 
     with house_style():
         setting = f"n = {rows[0]['n']}, T = {rows[0]['T']}, score gap at least {GAP}"
@@ -339,30 +307,28 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         theirs = (rows[0]["n"], rows[0]["T"]) == PUBLISHED_SIZE
         titles = {"W": "training W", "KQ": "training (K, Q)"}
         for at, parameterization in enumerate(("W", "KQ")):
-            own = having(rows, parameterization=parameterization)
-            exact, published = (by(having(own, numerics=kind), "d") for kind in ("exact", "published"))
+            table, own = estimates(rows), {"parameterization": parameterization}
             top, bottom = axes[0, at], axes[1, at]
             for look, what in enumerate(("global", "local", "not local")):
-
-                def number(cell: list[Row], what: str = what) -> int:
-                    return outcomes(cell)[what]
-
+                exact, published = (table.along("d", what, numerics=kind, **own) for kind in ("exact", "published"))
                 label = "locally optimal (with global)" if what == "local" else what.replace("not local", "neither")
-                line = percent(_reference_curve(parameterization, what).line_points) if theirs else None
+                line = printed(what)
                 if exact:
-                    draw_curve(top, curve(exact, label, number, look, published=line), 0.02 * (look - 1))
+                    draw_curve(top, curve_of(exact, label, look, percent, published=line), 0.02 * (look - 1))
                 if published:
-                    draw_curve(top, curve(published, "", number, look, style=":"), 0.02 * (look - 1))
-            slack = percent(_reference_curve(parameterization, "slack B.1").line_points) if theirs else None
-            if exact:
-                draw_curve(
-                    bottom,
-                    curve(
-                        exact, "average margin at most 1.1", lambda c: sum(r["b1_slack"] for r in c), 3, published=slack
-                    ),
-                )
-                draw_curve(bottom, curve(exact, "every margin equals 1", lambda c: sum(r["b1_strict"] for r in c), 4))
-                draw_curve(bottom, curve(exact, "SVM feasible", lambda c: sum(r["feasible"] for r in c), 5))
+                    draw_curve(top, curve_of(published, "", look, percent, style=":"), 0.02 * (look - 1))
+            slack = printed("slack B.1")
+            for look, (what, label, line) in enumerate(
+                (
+                    ("slack B.1", "average margin at most 1.1", slack),
+                    ("strict B.1", "every margin equals 1", None),
+                    ("feasible", "SVM feasible", None),
+                ),
+                start=3,
+            ):
+                series = table.along("d", what, numerics="exact", **own)
+                if series:
+                    draw_curve(bottom, curve_of(series, label, look, percent, published=line))
             top.set_title(titles[parameterization])
             bottom.set_title("optimal tokens' SVM, " + ("Frobenius norm" if at == 0 else "nuclear norm"))
             for ax in (top, bottom):
@@ -371,22 +337,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 ax.set_ylabel("share of trials (%)")
         legend(result, list(axes.ravel()), 3, "published arithmetic and stopping")
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Global, local, neither: what training selects",
-    source=FIGURE,
-    claim="With growing dimension training turns from locally optimal selections to the global one, and B.1 sets in.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # Quick: measured with two workers. Full: half of four minutes of one core.
-    minutes={"quick": 1.2, "full": 2.0},
-    batch=50,
-    joint=joint,
-    readings=readings,
-)

@@ -6,16 +6,29 @@ at zero and K at 0.1 N(0, 1). The seed of K is not published: we use several sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from attsvm.core.correlation import correlation
 from attsvm.core.types import FactorNorm
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm.data.token_data import TokenData
+from attsvm.plots.style import NORM_COLOURS, NORM_TITLES, house_style, legend_below
+from attsvm.solvers.solving import solve
+from attsvm.theory.tokens import Trial
+from attsvm.training import train
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import value_verdict
+from attsvm_paper.judging.grouping import by, having
+from attsvm_paper.judging.statistics import bootstrap_interval
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import SERIES, grid, log_radius
+from attsvm_paper.published.instances import start_seeds
+from attsvm_paper.published.numerics import descent
 
 NAME = "gd-paths"
 LENGTHS = (3, 5)
@@ -55,10 +68,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def instance(T: int) -> tuple[Any, Any]:
     """Draw the published instance: data of one trial, and v (2,)."""
-    import torch
-
-    from attsvm.data.token_data import TokenData
-
     generator = torch.Generator().manual_seed({3: 1, 5: 3}[T])
 
     def normal(*shape: int) -> Any:
@@ -80,16 +89,6 @@ def instance(T: int) -> tuple[Any, Any]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train from each start and convert the records into paths."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.data.token_data import TokenData
-    from attsvm.solvers.solving import solve
-    from attsvm.theory.tokens import Trial
-    from attsvm.training import train
-    from attsvm_paper.published.instances import start_seeds
-    from attsvm_paper.published.numerics import descent
-
     data, v = instance(config.T)
     trial = Trial.of(data, v)
     target = np.asarray(solve(trial.problem(trial.optimal), NORMS[config.parameterization]).W)
@@ -116,15 +115,9 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     ]
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Measure the largest angle between path and ray; the paper prints no number."""
-    import numpy as np
-
-    from attsvm_paper.judging.comparison import value_verdict
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.statistics import bootstrap_interval
-
-    results = []
     for (T, parameterization, numerics), cell in by(rows, "T", "parameterization", "numerics").items():
         angles = np.array([max(map(abs, row["angles"])) for row in cell])
         middle = float(np.median(angles))
@@ -136,28 +129,19 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         ]
         if numerics == "published":
             notes.append("Published arithmetic stops turning when the gradient is rounded to zero.")
-        results.append(
-            value_verdict(
-                NAME,
-                f"largest angle to the SVM ray in degrees, {parameterization}, T={T}, {numerics} numerics",
-                middle,
-                low,
-                high,
-                trials=len(cell),
-                note=" ".join(notes),
-            )
+        yield value_verdict(
+            NAME,
+            f"largest angle to the SVM ray in degrees, {parameterization}, T={T}, {numerics} numerics",
+            middle,
+            low,
+            high,
+            trials=len(cell),
+            note=" ".join(notes),
         )
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw the paths of both queries with their rays, W solid and K Q^T dashed."""
-    import numpy as np
-
-    from attsvm.plots.style import NORM_COLOURS, NORM_TITLES, house_style, legend_below
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.plots.experiments import SERIES, grid, log_radius
-
     names = {"W": ("W", "-"), "KQ": (r"$KQ^\top$", "--")}
     with house_style():
         title = f"Paths of gradient descent from zero, exact numerics, n = d = 2, {rows[0]['steps']} steps"
@@ -189,20 +173,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_ylabel("second coordinate")
         legend_below(result, list(axes[0]), 2)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Paths of gradient descent in the plane",
-    source="Fig. 1",
-    claim="W z turns into the ray of the Frobenius SVM, K Q^T z into that of the nuclear SVM.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("T",),
-    # Quick: measured with two workers. Full: extrapolated from its rate.
-    minutes={"quick": 0.1, "full": 0.3},
-    batch=10,
-)

@@ -6,19 +6,28 @@ the reading error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.judging.joint import JointTest
-    from attsvm_paper.judging.points import Point
-    from attsvm_paper.judging.readings import Reading
+from attsvm.plots.style import house_style
+from attsvm.solvers.batching import solve_batch
+from attsvm.training import train
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import by, having, panels_of
+from attsvm_paper.judging.joint import JointTest, joint_test
+from attsvm_paper.judging.points import Point, by_key, curve_points, notches, swap
+from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import SERIES, curve_of, draw_curve, grid, legend, value_axis
+from attsvm_paper.published.instances import draw, start_seeds
+from attsvm_paper.published.ledger import curve
+from attsvm_paper.published.numerics import descent
 
 NAME = "global-probability"
 FIGURE = "Fig. 6"
@@ -67,13 +76,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and compare the tokens of highest attention with the optimal ones."""
-    import numpy as np
-
-    from attsvm.solvers.batching import solve_batch
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw, start_seeds
-    from attsvm_paper.published.numerics import descent
-
     instances = draw(seeds, config.n, config.T, config.d, config.gap)
     trace = train(
         instances.data,
@@ -98,16 +100,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _curves(rows: Sequence[Row]) -> dict[tuple[str, int, int], dict[int, list[Row]]]:
     """Group rows by curve and dimension."""
-    from attsvm_paper.judging.grouping import by
-
     groups = by(rows, "parameterization", "n", "T")
     return {curve: {d: cell for (d,), cell in by(cells, "d").items()} for curve, cells in groups.items()}
 
 
 def _reference_curve(parameterization: str, n: int, T: int) -> Any:
     """Return the printed curve of a size, or None."""
-    from attsvm_paper.published.ledger import curve
-
     if (n, T) not in SIZES:
         return None
     return curve(f"Fig. 6a: {parameterization}, n={n}" if T == 5 else f"Fig. 6b: {parameterization}, T={T}")
@@ -118,53 +116,43 @@ def _main_rows(rows: Sequence[Row]) -> Sequence[Row]:
     return [row for row in rows if row["d"] not in BESIDE] or rows
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Compare every probability with the published one."""
-    from attsvm_paper.judging.comparison import share_verdict
-    from attsvm_paper.judging.grouping import by
+MEASURES = {"global": Measure("P(global)", "global", "share")}
 
-    results = []
-    for (p, n, T, numerics, gap, d), cell in by(
-        _main_rows(rows), "parameterization", "n", "T", "numerics", "gap", "d"
-    ).items():
+
+estimates = estimates_by(("parameterization", "n", "T", "numerics", "gap", "d"), MEASURES, _main_rows)
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Compare every probability with the published one."""
+    table = estimates(rows)
+    for key, cell in table.cells.items():
+        p, n, T, numerics, gap, d = key
         reference = _reference_curve(p, n, T) if gap == GAP and numerics == "published" else None
         others = ([] if gap == GAP else [f"gap {gap:g}"]) + ([] if numerics == "published" else ["exact numerics"])
-        results.append(
-            share_verdict(
-                NAME,
-                ", ".join([f"P(global), {p}, n={n}, T={T}, d={d}", *others]),
-                sum(row["global"] for row in cell),
-                len(cell),
-                published=None if reference is None else reference.at(d),
-                margin=MARGIN,
-                infeasible=sum(not row["feasible"] for row in cell),
-            )
-        )
-    return results
+        yield estimate_verdict(
+            NAME, ", ".join([f"P(global), {p}, n={n}, T={T}, d={d}", *others]), table.of(key, "global"),
+            published=None if reference is None else reference.at(d), margin=MARGIN,
+            infeasible=sum(not row["feasible"] for row in cell),
+        )  # fmt: skip
 
 
-def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None, beside: int = 0) -> list[Point]:
+@listed
+def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None, beside: int = 0) -> Iterator[Point]:
     """Pair every printed probability with our trials at d + `beside`; `counts` selects trials."""
-    from attsvm_paper.judging.points import curve_points
 
     def value(row: Row) -> float | None:
         return float(row["global"]) if counts is None or counts(row) else None
 
-    entries = []
     for (p, n, T), cells in _curves(rows).items():
         reference = _reference_curve(p, n, T)
         if reference is not None:
             own = {d - beside: cell for d, cell in cells.items()}
-            entries += curve_points(reference, own, value, MARGIN, "share")
-    return entries
+            yield from curve_points(reference, own, value, MARGIN, "share")
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the whole figure, and state the power of the test."""
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.judging.joint import joint_test
-    from attsvm_paper.judging.points import by_key, notches, swap
-
     gap_rows = having(rows, gap=GAP, numerics="published")
     main = points(gap_rows)
     partner = {one.place[0]: _swap(one.place[0]) for one in main}
@@ -181,16 +169,14 @@ def _swap(key: str) -> str:
     return key.replace(": KQ,", ": W,") if ": KQ," in key else key.replace(": W,", ": KQ,")
 
 
-def readings() -> list[Reading]:
+@listed
+def readings() -> Iterator[Reading]:
     """Return the protocols tried: score gap, arithmetic with its step rule, and counted trials."""
-    from attsvm_paper.judging.readings import Reading
-
     filters: dict[str, Callable[[Row], bool] | None] = {
         "none": None,
         "optimal tokens have an SVM": lambda row: row["feasible"],
         "attention settled": lambda row: row["attention"] >= SATURATION,
     }
-    candidates = []
     for gap in (0.0, GAP):
         for numerics in ("exact", "published"):
             cells = tuple(
@@ -201,23 +187,12 @@ def readings() -> list[Reading]:
             )
             for name, keep in filters.items():
                 factors = {"score gap": f"{gap:g}", "arithmetic": numerics, "filter": name}
-                candidates.append(Reading(FIGURE, factors, cells, lambda rows, keep=keep: points(rows, keep)))
-    return candidates
+                yield Reading(FIGURE, factors, cells, lambda rows, keep=keep: points(rows, keep))
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw probabilities against dimension: n varies in the left column, T in the right; W above, (K, Q) below."""
-    from attsvm.plots.style import house_style
-    from attsvm_paper.judging.grouping import by, having, panels_of
-    from attsvm_paper.judging.statistics import wilson_interval
-    from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, legend, value_axis
-
-    def shares(cells: dict[Any, list[Row]], label: str, look: int, **extra: Any) -> Curve:
-        hits = [(sum(row["global"] for row in cell), len(cell)) for cell in cells.values()]
-        low, high = zip(*(wilson_interval(*pair) for pair in hits), strict=True)
-        return Curve(label, [d for (d,) in cells], [a / b for a, b in hits], low, high, look, **extra)
-
-    rows = _main_rows(rows)
+    table, rows = estimates(rows), _main_rows(rows)
     with house_style():
         title = "Probability that training selects every globally optimal token (score gap at least 0.1)"
         panels = panels_of(rows, PANELS)
@@ -228,11 +203,11 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 for look, (n, T) in enumerate(sizes):
                     # The first size is in both columns; the two other sizes of each column have separate colours.
                     own = (look if across == 0 or look == 0 else look + 2) % len(SERIES)
-                    cells = by(having(rows, parameterization=parameterization, n=n, T=T), "d")
-                    if cells:
+                    series = table.along("d", "global", parameterization=parameterization, n=n, T=T)
+                    if series:
                         reference = _reference_curve(parameterization, n, T)
                         line = None if reference is None else reference.line_points
-                        draw_curve(ax, shares(cells, f"n = {n}, T = {T}", own, published=line))
+                        draw_curve(ax, curve_of(series, f"n = {n}, T = {T}", own, published=line))
                 name = "training W" if parameterization == "W" else "training (K, Q)"
                 ax.set_title(f"{name}, {title}")
                 value_axis(ax, sorted({*DIMENSIONS, *(row["d"] for row in rows)}), "dimension d", log=False)
@@ -240,23 +215,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 ax.set_ylabel("probability")
         legend(result, list(axes[0]), 4)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Global convergence against size",
-    source=FIGURE,
-    claim="Global convergence becomes certain as d grows, the later the larger n and T are.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d", "gap"),
-    # Quick: processor seconds of a part, divided by two cores. Full: estimated from rates, 33,000 trials, 57 per second
-    # at first, 25 later.
-    minutes={"quick": 0.7, "full": 20},
-    batch=50,
-    joint=joint,
-    readings=readings,
-)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attsvm_paper.figures.lambda_head import (
     EARLY,
@@ -22,11 +22,9 @@ from attsvm_paper.judging.comparison import SHARE_MARGIN, correction, count_devi
 from attsvm_paper.judging.grouping import by, column, having
 from attsvm_paper.judging.joint import JointTest, joint_test
 from attsvm_paper.judging.points import Point, by_key, curve_points, notches
-from attsvm_paper.judging.verdict import Row, Verdict
+from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.verdict import Row, Verdict, listed
 from attsvm_paper.published.ledger import PrintedCurve, curve
-
-if TYPE_CHECKING:
-    from attsvm_paper.judging.readings import Reading
 
 NINE_A = "Fig. 9a: selected tokens"
 # Largest masked output at which an instance is accepted; --explain tries others.
@@ -77,25 +75,24 @@ def _count_curve(lam: float) -> PrintedCurve:
     return curve(NINE_A if lam else "Fig. 9a: selected tokens at lambda=0")
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Compare counts and distances with the published ones, and attention with Lemma 6."""
-    results = []
     for (numerics, lam, tau), cell in by(rows, "numerics", "lam", "tau").items():
         if tau:
-            results += _bounded(cell, tau)
+            yield from _bounded(cell, tau)
         elif numerics == "lemma":
-            results.append(mean_verdict(NAME, f"tokens that Lemma 6 keeps, lambda={lam:g}", column(cell, "lemma")))
+            yield mean_verdict(NAME, f"tokens that Lemma 6 keeps, lambda={lam:g}", column(cell, "lemma"))
         else:
-            results += _counts(cell, numerics, lam) if numerics == "exact" else []
-            results += _distances(cell, f"lambda={lam:g}", numerics, lambda name, lam=lam: error_curve(lam, name), lam)
+            yield from _counts(cell, numerics, lam) if numerics == "exact" else []
+            yield from _distances(cell, f"lambda={lam:g}", numerics, lambda name, lam=lam: error_curve(lam, name), lam)
     exact = [row for row in having(rows, numerics="exact", tau=0) if _has_reference(row)]
     for count in by_count(exact):
         own = [row for row in exact if row["count"] == count]
-        results += _distances(
+        yield from _distances(
             own, f"{count} selected", "exact",
             lambda name, count=count: number_curve(count, name),
         )  # fmt: skip
-    return results
 
 
 def _counts(cell: Sequence[Row], numerics: str, lam: float) -> list[Verdict]:
@@ -213,9 +210,9 @@ def count_points(rows: Sequence[Row], edge: float | None, field: str = "count") 
     return curve_points(curve(NINE_A), cells, value, COUNT_MARGIN, "count")
 
 
-def error_points(rows: Sequence[Row], numerics: Numerics, edge: float | None) -> list[Point]:
+@listed
+def error_points(rows: Sequence[Row], numerics: Numerics, edge: float | None) -> Iterator[Point]:
     """Pair the distances of Fig. 9b with our trials that pass the filter."""
-    entries = []
     for (lam,), cell in by(having(rows, numerics=numerics), "lam").items():
         for name in ("equivalent", "mm") if lam in ERROR_LAMBDAS and _has_reference(cell[0]) else ():
             line = curve(error_curve(lam, name))
@@ -224,17 +221,16 @@ def error_points(rows: Sequence[Row], numerics: Numerics, edge: float | None) ->
                 def value(row: Row, name: str = name, iteration: int = iteration) -> float | None:
                     return _error(row, name, iteration) if passes(row, edge) else None
 
-                entries += curve_points(line, {iteration: cell}, value, LOG_MARGIN, "log")
-    return entries
+                yield from curve_points(line, {iteration: cell}, value, LOG_MARGIN, "log")
 
 
-def number_points(rows: Sequence[Row], edge: float | None) -> list[Point]:
+@listed
+def number_points(rows: Sequence[Row], edge: float | None) -> Iterator[Point]:
     """Pair the distances of Fig. 9c with our trials of that many tokens that pass the filter, for every lambda.
 
     An instance with the same number of tokens under several lambdas counts once, with its mean.
     """
     exact = [row for row in having(rows, numerics="exact", tau=0) if _has_reference(row) and passes(row, edge)]
-    entries = []
     for count in by_count(exact):
         own = by(having(exact, count=count), "seed")
         for name in ("equivalent", "mm"):
@@ -244,8 +240,7 @@ def number_points(rows: Sequence[Row], edge: float | None) -> list[Point]:
                     {"seed": seed, "mean": _mean(_error(row, name, iteration) for row in same)}
                     for (seed,), same in own.items()
                 ]
-                entries += curve_points(line, {iteration: means}, lambda row: row["mean"], LOG_MARGIN, "log")
-    return entries
+                yield from curve_points(line, {iteration: means}, lambda row: row["mean"], LOG_MARGIN, "log")
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -253,23 +248,22 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(values_there) / len(values_there) if values_there else None
 
 
-def tau_points(rows: Sequence[Row], least: float = 0.0, most: float = LARGEST_LAMBDA) -> list[Point]:
+@listed
+def tau_points(rows: Sequence[Row], least: float = 0.0, most: float = LARGEST_LAMBDA) -> Iterator[Point]:
     """Pair the distributions of Fig. 12 with our draws of a lambda between two bounds."""
-    entries = []
     subset = [row for row in rows if row["tau"] and row["drawn"] is not None and least <= row["drawn"] <= most]
     cells = {tau: cell for (tau,), cell in by(subset, "tau").items() if _has_reference(cell[0])}
     if cells:
-        entries += curve_points(curve("Fig. 12a: lambda"), cells, lambda row: row["drawn"], DRAWN_MARGIN)
-        entries += curve_points(
+        yield from curve_points(curve("Fig. 12a: lambda"), cells, lambda row: row["drawn"], DRAWN_MARGIN)
+        yield from curve_points(
             curve("Fig. 12b: selected tokens"), cells, lambda row: row["lemma"], COUNT_MARGIN, "count"
         )
         for tau in DISTRIBUTIONS:
             for count in TAUS if tau in cells else ():
-                entries += curve_points(
+                yield from curve_points(
                     curve(f"Fig. 12c: tau={tau}"), {count: cells[tau]},
                     lambda row, count=count: float(row["lemma"] == count), SHARE_MARGIN, "share",
                 )  # fmt: skip
-    return entries
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
@@ -309,12 +303,10 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     return [test for test in tests if test is not None]
 
 
-def readings() -> list[Reading]:
+@listed
+def readings() -> Iterator[Reading]:
     """Return the protocols tried: filter and edge, time of counting, sparsemax, and bounds of lambda."""
-    from attsvm_paper.judging.readings import Reading
-
     cells = tuple(Config(lam, trials=200) for lam in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.2, 2.5))
-    candidates = []
     for edge in EDGES:
         name = "none" if edge is None else f"no output in ({edge:g}, 0.001]"
         for field, words in (
@@ -325,13 +317,11 @@ def readings() -> list[Reading]:
             if edge is not None and field != "count":
                 continue
             factors = {"filter": name, "counted": words}
-            candidates.append(
-                Reading("Fig. 9a", factors, cells, lambda rows, e=edge, f=field: count_points(rows, e, f))
-            )
+            yield Reading("Fig. 9a", factors, cells, lambda rows, e=edge, f=field: count_points(rows, e, f))
     cells = (Config(0.0), *cells)
     for edge in (None, 2e-4, 1e-4, EDGE):
         factors = {"filter": "none" if edge is None else f"no output in ({edge:g}, 0.001]"}
-        candidates.append(Reading("Fig. 9c", factors, cells, lambda rows, e=edge: number_points(rows, e)))
+        yield Reading("Fig. 9c", factors, cells, lambda rows, e=edge: number_points(rows, e))
     for numerics in NUMERICS:
         cells = tuple(Config(lam, numerics) for lam in ERROR_LAMBDAS)
         for edge in (None, 1e-4, EDGE):
@@ -340,9 +330,8 @@ def readings() -> list[Reading]:
             def pair(rows: Sequence[Row], numerics: Numerics = numerics, edge: float | None = edge) -> list[Point]:
                 return error_points(rows, numerics, edge)
 
-            candidates.append(Reading("Fig. 9b", {"arithmetic": numerics, "filter": name}, cells, pair))
+            yield Reading("Fig. 9b", {"arithmetic": numerics, "filter": name}, cells, pair)
     cells = tuple(Config(0.0, "lemma", tau=tau, steps=0, trials=4 * TAU_TRIALS) for tau in TAUS)
     for least, most in product(LEAST, MOST):
         factors = {"lambda": f"uniform on ({least:g}, {most:g})"}
-        candidates.append(Reading("Fig. 12", factors, cells, lambda rows, a=least, b=most: tau_points(rows, a, b)))
-    return candidates
+        yield Reading("Fig. 12", factors, cells, lambda rows, a=least, b=most: tau_points(rows, a, b))

@@ -15,19 +15,29 @@ norm plus 2.2e-16, and consists only of rounding. Exact training continues to co
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.judging.joint import JointTest
-    from attsvm_paper.judging.points import Point
-    from attsvm_paper.judging.readings import Reading
+from attsvm.core.correlation import correlation
+from attsvm.plots.curves import nines
+from attsvm.plots.style import NORM_TITLES, QUIET, house_style, step_axis
+from attsvm.training import train
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import correction, mean_verdict
+from attsvm_paper.judging.estimates import at_records
+from attsvm_paper.judging.grouping import by, having
+from attsvm_paper.judging.joint import JointTest, joint_test
+from attsvm_paper.judging.points import Point, by_key, curve_points, notches, swap
+from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import Curve, curve_of, draw_curve, grid, legend
+from attsvm_paper.published.instances import draw, start_seeds
+from attsvm_paper.published.ledger import curve
+from attsvm_paper.published.numerics import descent
 
 NAME = "local-convergence"
 FIGURE = "Fig. 7"
@@ -85,13 +95,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train, and compare all records with both SVMs of the tokens selected at the end."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw, start_seeds
-    from attsvm_paper.published.numerics import descent
-
     instances = draw(seeds, config.n, config.T, config.d, config.gap)
     start = {"init": "torch"} if config.start == "torch" else {}
     trace = train(
@@ -126,8 +129,6 @@ def _size(row: Row) -> tuple[int, int, int]:
 
 def _reference_curve(parameterization: str, what: str, notebook: bool = True) -> Any:
     """Return the printed curve of a field of the rows, labelled as in the notebook or as in the caption."""
-    from attsvm_paper.published.ledger import curve
-
     if notebook and (parameterization, what) in SWAP:
         parameterization, what = SWAP[parameterization, what]
     names = {"frobenius": "Fig. 7b: {}, Frobenius SVM", "nuclear": "Fig. 7c: {}, nuclear SVM"}
@@ -148,18 +149,13 @@ def _is_reference(row: Row) -> bool:
 
 
 def _compare(cell: Sequence[Row], what: str, mark: int, name: str, **options: Any) -> Verdict:
-    from attsvm_paper.judging.comparison import mean_verdict
-
     values = [value for row in cell if (value := _at(row, what, mark)) is not None]
     return mean_verdict(NAME, name, values, **options)
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Compare published arithmetic and a score gap with every printed number; other settings are only measured."""
-    from attsvm_paper.judging.comparison import correction, mean_verdict
-    from attsvm_paper.judging.grouping import by
-
-    results = []
     groups = by(rows, "parameterization", "numerics", "gap", "start", "d")
     for (p, numerics, gap, start, d), cell in groups.items():
         infeasible = sum(not row["feasible"] for row in cell)
@@ -181,53 +177,42 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                     other, field = SWAP[p, what]
                     partner = groups.get((other, numerics, gap, start, d), [])
                     verdict = correction(verdict, _compare(partner, field, mark, **options), LABELS)
-                results.append(verdict)
+                yield verdict
         own, step = ("frobenius" if p == "W" else "nuclear"), cell[0]["step"]
         ends = [1 - row[own][-1] for row in cell if row[own] is not None]
-        results.append(
-            mean_verdict(
-                NAME,
-                f"1 - correlation of {p} with its SVM, step {step[-1]}, {', '.join(protocol)}",
-                ends,
-                infeasible=infeasible,
-                interval="bootstrap",
-                note=f"Median norm of W at the end {_median([row['norm'][-1] for row in cell]):.4g}.",
-            )
+        yield mean_verdict(
+            NAME,
+            f"1 - correlation of {p} with its SVM, step {step[-1]}, {', '.join(protocol)}",
+            ends,
+            infeasible=infeasible,
+            interval="bootstrap",
+            note=f"Median norm of W at the end {_median([row['norm'][-1] for row in cell]):.4g}.",
         )
-    return results
 
 
-def points(rows: Sequence[Row], late: int = 1, notebook: bool = True) -> list[Point]:
+@listed
+def points(rows: Sequence[Row], late: int = 1, notebook: bool = True) -> Iterator[Point]:
     """Pair every printed number with our trials.
 
     `late` is the number of steps before iteration 0; `notebook` labels curves as in the notebook, otherwise as in the
     caption.
     """
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.points import curve_points
-
-    entries = []
     for (p,), cell in by(rows, "parameterization").items():
         for what in (*NORMS, "attention"):
             reference = _reference_curve(p, what, notebook)
             margin = TOP_MARGIN if what == "attention" else MARGIN
             for mark in MARKS:
-                entries += [
+                yield from [
                     one
                     for one in curve_points(
                         reference, {mark: cell}, lambda row, w=what, m=mark: _at(row, w, m, late), margin
                     )
                     if one.values
                 ]
-    return entries
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test all six curves with and without the score gap, and state the power of the test."""
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.judging.joint import joint_test
-    from attsvm_paper.judging.points import by_key, notches, swap
-
     plain = having(rows, numerics="published", start="torch", n=SIZE[0], T=SIZE[1])
     gap_rows, open_ = (having(plain, gap=gap, d=SIZE[2]) for gap in (GAP, 0.0))
     main, without = points(gap_rows), points(open_)
@@ -254,11 +239,9 @@ def _swap(key: str) -> str:
     return key.replace(": KQ,", ": W,") if ": KQ," in key else key.replace(": W,", ": KQ,")
 
 
-def readings() -> list[Reading]:
+@listed
+def readings() -> Iterator[Reading]:
     """Return the protocols tried: score gap, arithmetic with its step rule, start, and the numbering of iterations."""
-    from attsvm_paper.judging.readings import Reading
-
-    candidates = []
     for gap in (0.0, GAP):
         for numerics in ("published", "exact"):
             for start in ("torch", "small"):
@@ -276,46 +259,27 @@ def readings() -> list[Reading]:
                         def pair(rows: Sequence[Row], late: int = late, notebook: bool = notebook) -> list[Point]:
                             return points(rows, late, notebook)
 
-                        candidates.append(Reading(FIGURE, factors, cells, pair))
-    return candidates
+                        yield Reading(FIGURE, factors, cells, pair)
 
 
 def _median(values: Sequence[float]) -> float:
-    import numpy as np
-
     return float(np.median(values)) if len(values) else float("nan")
 
 
 def _table(rows: Sequence[Row], name: str) -> Any:
     """Return a listed field of all rows that have one, (trials, records)."""
-    import numpy as np
-
     values = [row[name] for row in rows if row[name] is not None]
     return np.array(values, dtype=float).reshape(len(values), -1 if values else len(rows[0]["step"]))
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw -log10(1 - correlation) against steps, and the softmax probability below."""
-    import numpy as np
-
-    from attsvm.plots.curves import nines
-    from attsvm.plots.style import NORM_TITLES, QUIET, house_style, step_axis
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.judging.statistics import mean_interval
-    from attsvm_paper.plots.experiments import Curve, draw_curve, grid, legend
-
-    def plain(value: Any) -> Any:
-        return np.asarray(value)
 
     def ours(cell: Sequence[Row], what: str, label: str, look: int, transform: Any, **extra: Any) -> Curve | None:
         values = _table(cell, what)
         if not len(values):
             return None
-        low, high = zip(*(mean_interval(part) for part in values.T), strict=True)
-        return Curve(
-            label, cell[0]["step"], transform(values.mean(0)), transform(np.array(low)), transform(np.array(high)),
-            look, **extra,
-        )  # fmt: skip
+        return curve_of(at_records(cell[0]["step"], values, "mean"), label, look, transform, **extra)
 
     def theirs(parameterization: str, what: str, transform: Any) -> Any:
         reference = _reference_curve(parameterization, what)
@@ -353,9 +317,9 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                     line = theirs(parameterization, norm, nines) if has_reference else None
                     draw_curve(ax, plot_line, line=line)
                 label = "top softmax probability" if style == "-" else ""
-                plot_line = ours(cell, "attention", label, 2, plain, style=style)
+                plot_line = ours(cell, "attention", label, 2, np.asarray, style=style)
                 if plot_line is not None:
-                    line = theirs(parameterization, "attention", plain) if has_reference else None
+                    line = theirs(parameterization, "attention", np.asarray) if has_reference else None
                     draw_curve(below, plot_line, line=line)
             marks = [tick for tick in ticks if nines(tick) <= top * 1.1]
             ax.set_yticks([float(nines(tick)) for tick in marks], [f"{tick:g}" for tick in marks])
@@ -375,22 +339,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             )  # fmt: skip
         legend(result, [axes[0, 0], axes[1, 0]], 3, "ours, published arithmetic", band=True)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Convergence to the SVM of the selected tokens",
-    source=FIGURE,
-    claim="Whatever tokens it selects, training W ends at their Frobenius SVM and training (K, Q) at the nuclear one.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d", "gap"),
-    # As measured with two workers.
-    minutes={"quick": 0.6, "full": 0.6},
-    batch=25,
-    joint=joint,
-    readings=readings,
-)

@@ -6,15 +6,26 @@ the entrywise l_p norm. Each run is compared with the SVM of its norm and of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm.core.correlation import correlation
+from attsvm.plots.curves import nines
+from attsvm.plots.style import house_style, legend_below, step_axis
+from attsvm.training import train
+from attsvm.training.optimisers.steepest import MirrorDescent
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import mean_verdict, share_verdict, value_verdict
+from attsvm_paper.judging.estimates import at_records
+from attsvm_paper.judging.grouping import by
+from attsvm_paper.judging.statistics import bootstrap_interval
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import curve_of, draw_curve, grid
+from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "mirror-descent"
 EXPONENTS = (1.75, 2.0, 3.0)
@@ -46,13 +57,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train with the potential of p and compare with the SVM in each norm."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.training import train
-    from attsvm.training.steepest import MirrorDescent
-    from attsvm_paper.published.instances import draw, start_seeds
-
     instances = draw(seeds, config.n, config.T, config.d)
     trace = train(
         instances.data, instances.v, steps=config.steps, optimizer=MirrorDescent(lr=config.lr, p=config.p),
@@ -75,21 +79,13 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _ends(cell: Sequence[Row]) -> Any:
     """Return the last correlation with the SVM of each norm, (trials, norms)."""
-    import numpy as np
-
     ends = [[row[f"l{q:g}"][-1] for q in EXPONENTS] for row in cell if row["feasible"]]
     return np.array(ends, dtype=float).reshape(-1, len(EXPONENTS))
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Rank the norms by mean correlation: the claim is that the descent's norm comes first."""
-    import numpy as np
-
-    from attsvm_paper.judging.comparison import mean_verdict, share_verdict, value_verdict
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.statistics import bootstrap_interval
-
-    results = []
     for (p,), cell in by(rows, "p").items():
         own = EXPONENTS.index(p)
         ends = _ends(cell)
@@ -103,7 +99,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
         low, high = bootstrap_interval(ends, rank)
         first = int((np.argmax(ends, axis=1) == own).sum())
-        results += [
+        yield from [
             value_verdict(
                 NAME,
                 f"place of the l{p:g} SVM among three by mean correlation, l{p:g} descent",
@@ -122,7 +118,7 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 trials=len(cell),
             ),
         ]
-        results += [
+        yield from [
             mean_verdict(
                 NAME,
                 f"1 - correlation with the l{q:g} SVM, l{p:g} descent",
@@ -133,19 +129,10 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             )
             for at, q in enumerate(EXPONENTS)
         ]
-    return results
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw correlation with each SVM against steps, one panel per descent."""
-    import numpy as np
-
-    from attsvm.plots.curves import nines
-    from attsvm.plots.style import house_style, legend_below, step_axis
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.statistics import mean_interval
-    from attsvm_paper.plots.experiments import Curve, draw_curve, grid
-
     ticks = (0, 0.9, 0.99, 0.999, 0.9999, 0.99999)
     with house_style():
         n, T, d = (rows[0][name] for name in ("n", "T", "d"))
@@ -155,11 +142,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         for ax, ((p,), cell) in zip(axes[0], cells.items(), strict=True):
             feasible = [row for row in cell if row["feasible"]]
             for look, q in enumerate(EXPONENTS if feasible else ()):
-                values = np.array([row[f"l{q:g}"] for row in feasible])
-                low, high = (np.array(part) for part in zip(*(mean_interval(v) for v in values.T), strict=True))
-                label = rf"$\ell_{{{q:g}}}$ SVM"
-                middle, below, above = (nines(part).tolist() for part in (values.mean(0), low, high))
-                draw_curve(ax, Curve(label, feasible[0]["step"], middle, below, above, look))
+                series = at_records(feasible[0]["step"], [row[f"l{q:g}"] for row in feasible], "mean")
+                draw_curve(ax, curve_of(series, rf"$\ell_{{{q:g}}}$ SVM", look, nines))
             step_axis(ax, cell[0]["step"][-1] * 1.2)
             ax.set_yticks([float(nines(tick)) for tick in ticks], [f"{tick:g}" for tick in ticks])
             ax.set_ylim(-0.05, 5.6)
@@ -167,19 +151,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             ax.set_ylabel("mean correlation")
         legend_below(result, list(axes[0]), 3)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Mirror descent and the norm of its SVM",
-    source="arXiv 2410.14581",
-    claim="Descent with the potential of the l_p norm correlates best with the l_p SVM.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    minutes={"quick": 0.4, "full": 0.4},
-    batch=25,
-)

@@ -12,19 +12,24 @@ exact training it moves to tokens that no Gen-SVM predicts; `dead` counts these 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+import torch
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.judging.joint import JointTest
-    from attsvm_paper.judging.readings import Reading
+from attsvm.core.correlation import correlation
+from attsvm.core.problem import SelectionProblem
+from attsvm.data.synthetic import random_trial
+from attsvm.data.token_data import TokenData
+from attsvm.nn.heads import ReLUHead
+from attsvm.solvers.solving import solve
+from attsvm.theory.equivalence import MASKED, SELECTED_SHARE, EquivalenceStatus, svm_equivalent
+from attsvm.training import train
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.verdict import Row
+from attsvm_paper.published.instances import start_seeds
+from attsvm_paper.published.numerics import descent
 
 NAME = "multi-token"
 FIGURE = "Fig. 8"
@@ -72,10 +77,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def instance(seed: int, n: int, T: int, d: int) -> tuple[Any, Any, Any, Any]:
     """Draw tokens (n, T, d), queries, labels with at least one -1, and hidden weights V (d, d) of norm one."""
-    import numpy as np
-
-    from attsvm.data.synthetic import random_trial
-
     rng = np.random.default_rng(seed)
     tokens, queries, labels, _ = random_trial(rng, n, T, d)
     while (labels == 1).all():
@@ -86,19 +87,6 @@ def instance(seed: int, n: int, T: int, d: int) -> tuple[Any, Any, Any, Any]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train with the ReLU head, classify draws, and compare accepted ones with the SVM equivalent."""
-    import numpy as np
-    import torch
-
-    from attsvm.core.correlation import correlation
-    from attsvm.core.problem import SelectionProblem
-    from attsvm.data.token_data import TokenData
-    from attsvm.nn.heads import ReLUHead
-    from attsvm.solvers.solving import solve
-    from attsvm.theory.equivalence import MASKED, SELECTED_SHARE, EquivalenceStatus, svm_equivalent
-    from attsvm.training import train
-    from attsvm_paper.published.instances import start_seeds
-    from attsvm_paper.published.numerics import descent
-
     instances = [instance(int(seed), config.n, config.T, config.d) for seed in seeds]
     tokens, queries, labels, V = (np.stack(part) for part in zip(*instances, strict=True))
     data, head = TokenData(tokens, queries, labels), ReLUHead(V)
@@ -132,141 +120,3 @@ def trials(config: Config, seeds: Any) -> list[Row]:
                 row["selected"] = float(equivalent.selected.sum(-1).mean())
         rows.append(row)
     return rows
-
-
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Compare distances with the published ones, see :mod:`attsvm_paper.figures.multi_token_verdicts`."""
-    from attsvm_paper.figures.multi_token_verdicts import verdicts
-
-    return verdicts(rows)
-
-
-def joint(rows: Sequence[Row]) -> list[JointTest]:
-    """Test each figure as a whole."""
-    from attsvm_paper.figures.multi_token_verdicts import joint
-
-    return joint(rows)
-
-
-def readings() -> list[Reading]:
-    """Return the protocols tried."""
-    from attsvm_paper.figures.multi_token_verdicts import readings
-
-    return readings()
-
-
-def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
-    """Draw distances along training for every dimension, the classification of draws, and the masking threshold."""
-    import numpy as np
-
-    from attsvm.plots.style import house_style
-    from attsvm_paper.figures.multi_token_verdicts import below, end, printed_curve, printed_scatter
-    from attsvm_paper.judging.grouping import by, having
-    from attsvm_paper.judging.points import FEWEST
-    from attsvm_paper.judging.statistics import bootstrap_interval, wilson_interval
-    from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, own_legend, value_axis
-    from attsvm_paper.published.ledger import curve
-
-    def along(ax: Any, sample: Sequence[Row], d: int, style: str, has_reference: bool) -> None:
-        for look, what in enumerate(WORDS):
-            table = np.array([row[what] for row in sample])
-            low, high = zip(*(bootstrap_interval(part, resamples=400) for part in table.T), strict=True)
-            label = TITLES[what] if style == "-" else ""
-            ours = Curve(label, sample[0]["step"], table.mean(0).tolist(), low, high, look, None, style)
-            line = printed_curve(d, what)
-            if has_reference and line is not None:
-                x, y = (np.array(part, dtype=float) for part in line.line_points)
-                ax.plot(x[x > 0] + 1, y[x > 0], "--", color=SERIES[look][0], lw=1.3, zorder=2)
-            draw_curve(ax, ours)
-
-    def scatter(ax: Any, sample: Sequence[Row], d: int, has_reference: bool) -> None:
-        look = {"s": 7, "linewidths": 0.6, "rasterized": True}
-        if has_reference and d in DIMENSIONS:
-            theirs = printed_scatter(d)
-            ax.scatter(
-                theirs["x"],
-                [10.0**y for y in theirs["y"]],
-                facecolors="none",
-                edgecolors=SERIES[5][0],
-                label="published draw",
-                **look,
-            )
-        ours = [(math.log10(max(row["masked"], TINY)), end(row)) for row in sample]
-        if ours:
-            ax.scatter(*zip(*ours, strict=True), color=SERIES[0][0], alpha=0.6, label="accepted draw of ours", **look)
-        log_axis(ax, "y")
-        ax.set_xlim(-17.5, -5.8)
-        ax.set_ylim(1e-4, 1)
-        ax.set_xlabel("log10 of the largest masked probability")
-        ax.set_ylabel("1 - correlation")
-        ax.set_title(f"SVM equivalent by draw, d = {d}")
-
-    main = "published" if having(rows, numerics="published") else "exact"
-    cells = {d: cell for (d,), cell in by(having(rows, numerics=main), "d").items()}
-    with house_style():
-        n, T = rows[0]["n"], rows[0]["T"]
-        title = f"Several tokens under a ReLU head, n = {n}, T = {T}, 2000 normalised steps"
-        down = -(-len(cells) // 2)
-        result, axes = grid(2 * down + 1, 2, 2.5, title, width)
-        evolving, scatters = axes[:down].ravel(), axes[down : 2 * down].ravel()
-        for ax, cloud, d in zip(evolving, scatters, cells, strict=False):
-            has_reference = (n, T) == SIZE and main == "published"
-            for numerics in dict.fromkeys((main, "exact")):
-                sample = having(rows, numerics=numerics, d=d, state="accepted")
-                if len(sample) > 1:
-                    along(ax, sample, d, "-" if numerics == main else ":", has_reference and numerics == main)
-            log_axis(ax, "y")
-            ax.set_ylim(2e-3, 1)
-            ax.set_xlim(60, ITERATIONS[-1] * 1.05)
-            ax.set_xlabel("training step")
-            ax.set_ylabel("mean 1 - correlation")
-            ax.set_title(f"accepted draws, d = {d}")
-            scatter(cloud, having(rows, numerics=main, d=d, state="accepted"), d, has_reference)
-        for ax in (*evolving[len(cells) :], *scatters[len(cells) :]):
-            ax.remove()
-        fates, masked = axes[2 * down]
-        for look, state in enumerate(STATES[:3], start=3):
-            pairs = [(len(having(cell, state=state)), len(cell)) for cell in cells.values()]
-            low, high = zip(*(wilson_interval(*pair) for pair in pairs), strict=True)
-            share, low, high = ([100 * part for part in parts] for parts in ([a / b for a, b in pairs], low, high))
-            draw_curve(fates, Curve(state, list(cells), share, low, high, look))
-        fates.set_ylabel("share of draws (%)")
-        fates.set_ylim(-3, 103)
-        fates.set_title("what becomes of a draw")
-        value_axis(fates, list(cells), "dimension d", log=False)
-        for look, (d, cell) in enumerate(cells.items()):
-            look = look % len(SERIES)
-            ends = {t: [end(row) for row in cell if below(row, t) is not None] for t in THRESHOLDS}
-            ends = {t: np.array(values, dtype=float) for t, values in ends.items() if len(values) >= FEWEST}
-            line = curve(f"Fig. 11b: d={d}").line_points if d in DIMENSIONS and (n, T) == SIZE else None
-            bounds = [bootstrap_interval(values) for values in ends.values()]
-            mean = [float(values.mean()) for values in ends.values()]
-            low, high = [low for low, _ in bounds], [high for _, high in bounds]
-            draw_curve(masked, Curve(f"d = {d}", list(ends), mean, low, high, look, line))
-        log_axis(masked, "y")
-        masked.set_xlabel("log10 of the masking threshold")
-        masked.set_ylabel("mean 1 - correlation")
-        masked.set_title("SVM equivalent by threshold")
-        own_legend(fates)
-        own_legend(masked)
-        legend(result, list(axes[: 2 * down].ravel()), 3, "ours, exact arithmetic")
-    return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Several tokens under a ReLU head",
-    source="Figs 8 and 11",
-    claim="Where a nonlinear head keeps several tokens, W is close to W_fin + c W_mm, and far from any one-token SVM.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d"),
-    # Processor seconds of the full run, divided by two cores; the quick time in proportion to trials.
-    minutes={"quick": 0.4, "full": 4.1},
-    batch=200,
-    joint=joint,
-    readings=readings,
-)

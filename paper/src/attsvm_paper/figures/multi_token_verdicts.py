@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +25,9 @@ from attsvm_paper.judging.comparison import SHARE_MARGIN, mean_verdict, share_ve
 from attsvm_paper.judging.grouping import by, having
 from attsvm_paper.judging.joint import JointTest, joint_test
 from attsvm_paper.judging.points import Point, curve_points, notches, swap
-from attsvm_paper.judging.verdict import Row, Verdict
+from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.verdict import Row, Verdict, listed
 from attsvm_paper.published.ledger import curve
-
-if TYPE_CHECKING:
-    from attsvm_paper.judging.readings import Reading
 
 
 def printed_curve(d: int, what: str) -> Any:
@@ -65,9 +63,9 @@ def below(row: Row, threshold: int) -> float | None:
     return end(row) if row["masked"] is not None and row["masked"] < 10.0**threshold else None
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Compare the means over accepted draws with the published ones, and report how many draws were accepted."""
-    results = []
     for (numerics, d), cell in by(rows, "numerics", "d").items():
         sample = having(cell, state="accepted")
         infeasible = len(having(cell, state="infeasible"))
@@ -94,34 +92,29 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
                 if values or mark == MARKS[-1]:
                     name = f"1 - correlation with the {title}, d={d}, iteration {mark}, {numerics} numerics"
                     note = "" if numerics == "published" else _drift(survivors, what)
-                    results.append(compare(name, values, None if line is None else line.at(mark), note, base))
+                    yield compare(name, values, None if line is None else line.at(mark), note, base)
         masked = [row["masked"] for row in sample]
         for threshold in THRESHOLDS[:-1] if same and d in DIMENSIONS and sample else ():
             name = f"share of accepted draws with all masked probabilities below 1e{threshold}, d={d}"
             small = sum(probability < 10.0**threshold for probability in masked)
             reference = curve(f"Fig. 8 lower: d={d}").at(threshold)
-            results.append(share_verdict(NAME, name, small, len(sample), published=reference))
+            yield share_verdict(NAME, name, small, len(sample), published=reference)
         for threshold in THRESHOLDS if same and d in DIMENSIONS else ():
             values = [value for row in sample if (value := below(row, threshold)) is not None]
             if values:
                 reference = curve(f"Fig. 11b: d={d}").at(threshold)
                 name = f"1 - correlation with the SVM equivalent, d={d}, masked below 1e{threshold}"
                 trials, deviation = _theirs_below(d, threshold)
-                results.append(
-                    compare(name, values, reference, "", base, assumed_trials=trials, published_deviation=deviation)
-                )
-        results.append(
-            share_verdict(
-                NAME,
-                f"draws accepted, d={d}, {numerics} numerics",
-                len(sample),
-                len(cell),
-                infeasible=infeasible,
-                note=f"{counts['undecided']} undecided, {counts['finite']} finite, {infeasible} infeasible. "
-                f"{len(sample) - len(survivors)} of {len(sample)} accepted draws have a query without gradient.",
-            )
+                yield compare(name, values, reference, "", base, assumed_trials=trials, published_deviation=deviation)
+        yield share_verdict(
+            NAME,
+            f"draws accepted, d={d}, {numerics} numerics",
+            len(sample),
+            len(cell),
+            infeasible=infeasible,
+            note=f"{counts['undecided']} undecided, {counts['finite']} finite, {infeasible} infeasible. "
+            f"{len(sample) - len(survivors)} of {len(sample)} accepted draws have a query without gradient.",
         )
-    return results
 
 
 def _drift(survivors: Sequence[Row], what: str) -> str:
@@ -134,9 +127,9 @@ def _drift(survivors: Sequence[Row], what: str) -> str:
     )
 
 
-def points(rows: Sequence[Row]) -> list[Point]:
+@listed
+def points(rows: Sequence[Row]) -> Iterator[Point]:
     """Pair the printed numbers of Fig. 8 with our accepted draws."""
-    entries = []
     for (d,), cell in by(having(rows, state="accepted", n=SIZE[0], T=SIZE[1]), "d").items():
         for what in WORDS if d in DIMENSIONS else ():
             for mark in MARKS:
@@ -144,13 +137,12 @@ def points(rows: Sequence[Row]) -> list[Point]:
                 def value(row: Row, what: str = what, mark: int = mark) -> float | None:
                     return _error(row, what, mark)
 
-                entries += curve_points(printed_curve(d, what), {mark: cell}, value, LOG_MARGIN, "log")
-    return entries
+                yield from curve_points(printed_curve(d, what), {mark: cell}, value, LOG_MARGIN, "log")
 
 
-def threshold_points(rows: Sequence[Row]) -> list[Point]:
+@listed
+def threshold_points(rows: Sequence[Row]) -> Iterator[Point]:
     """Pair the printed numbers of Fig. 11b with our accepted draws."""
-    entries = []
     for (d,), cell in by(having(rows, state="accepted", n=SIZE[0], T=SIZE[1]), "d").items():
         for threshold in THRESHOLDS if d in DIMENSIONS else ():
 
@@ -158,20 +150,18 @@ def threshold_points(rows: Sequence[Row]) -> list[Point]:
                 return below(row, threshold)
 
             line, theirs = curve(f"Fig. 11b: d={d}"), _theirs_below(d, threshold)
-            entries += curve_points(line, {threshold: cell}, value, LOG_MARGIN, "log", *theirs)
-    return entries
+            yield from curve_points(line, {threshold: cell}, value, LOG_MARGIN, "log", *theirs)
 
 
-def scatter_points(rows: Sequence[Row]) -> list[Point]:
+@listed
+def scatter_points(rows: Sequence[Row]) -> Iterator[Point]:
     """Pair the shares below each threshold in the scatter of Fig. 8 with our accepted draws."""
-    entries = []
     for (d,), cell in by(having(rows, state="accepted", n=SIZE[0], T=SIZE[1]), "d").items():
         for threshold in THRESHOLDS[:-1] if d in DIMENSIONS and len(cell) > 1 else ():
-            entries += curve_points(
+            yield from curve_points(
                 curve(f"Fig. 8 lower: d={d}"), {threshold: cell},
                 lambda row, t=threshold: float(row["masked"] < 10.0**t), SHARE_MARGIN, "share",
             )  # fmt: skip
-    return entries
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
@@ -213,11 +203,9 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     return [test for test in tests if test is not None]
 
 
-def readings() -> list[Reading]:
+@listed
+def readings() -> Iterator[Reading]:
     """Return the protocols tried: arithmetic, which undecided draws are omitted, and queries with no gradient."""
-    from attsvm_paper.judging.readings import Reading
-
-    candidates = []
     for numerics in NUMERICS:
         cells = tuple(Config(d, numerics, trials=count) for d, count in ((4, 400), (6, 600)))
         for name, dead in (("kept", True), ("left out", False)):
@@ -225,5 +213,4 @@ def readings() -> list[Reading]:
             def pair(rows: Sequence[Row], dead: bool = dead) -> list[Point]:
                 return points([row for row in rows if dead or not row["dead"]])
 
-            candidates.append(Reading(FIGURE, {"arithmetic": numerics, "draws with a dead query": name}, cells, pair))
-    return candidates
+            yield Reading(FIGURE, {"arithmetic": numerics, "draws with a dead query": name}, cells, pair)

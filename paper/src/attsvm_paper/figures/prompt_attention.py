@@ -11,15 +11,23 @@ r"""Prompt attention in the plane: the path of a tuned prompt, alone and with it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from attsvm_paper.engine.experiment import Effort, Experiment
+import numpy as np
+from matplotlib.figure import Figure
+
+from attsvm.data.token_data import TokenData
+from attsvm.plots.style import INK, QUIET, house_style, legend_below
+from attsvm.training import train
+from attsvm.training.optimisers.descent import NormalizedGD
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import value_verdict
+from attsvm_paper.judging.grouping import by, having
 from attsvm_paper.judging.verdict import Row, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attsvm_paper.plots.experiments import SERIES, grid, log_radius
 
 NAME = "prompt-attention"
 STARTS = (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)
@@ -65,10 +73,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def _problem(config: Config) -> tuple[Any, Any, Any]:
     """Return the data, the head, and the start of the prompt."""
-    import numpy as np
-
-    from attsvm.data.token_data import TokenData
-
     if config.setting in THIRD:
         tokens = np.array([[[-0.1, 1, 1], [1, 0, 0.9], [0, 0, THIRD[config.setting]]]])
         data = TokenData.prompt(tokens, np.ones(1), np.diag([1.0, 1, 0]))
@@ -82,11 +86,6 @@ def _problem(config: Config) -> tuple[Any, Any, Any]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train the prompt; nothing is random."""
-    import numpy as np
-
-    from attsvm.training import train
-    from attsvm.training.descent import NormalizedGD
-
     data, v, start = _problem(config)
     steps = np.unique(np.concatenate([np.arange(60), np.geomspace(60, config.steps, 60)]).astype(int))
     trace = train(
@@ -103,16 +102,12 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _angle(p: Sequence[float], limit: Sequence[float]) -> float:
     """Return the angle from `limit` to `p` in degrees."""
-    import math
-
     turn = math.degrees(math.atan2(p[1], p[0]) - math.atan2(limit[1], limit[0]))
     return (turn + 180) % 360 - 180
 
 
 def offset(loss: str, C: float) -> float:
     """Return the finite part at the stationary point, 1/2 log(C |l'(C)| / |l'(1)|)."""
-    import math
-
     slope = {
         "logistic": lambda u: 1 / (1 + math.exp(u)), "exponential": lambda u: math.exp(-u), "correlation": lambda u: 1.0
     }[loss]  # fmt: skip
@@ -125,11 +120,6 @@ def _end(row: Row) -> tuple[float, float]:
 
 def verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Measure end directions from the limits, and offsets against the formula; the paper prints neither."""
-    import math
-
-    from attsvm_paper.judging.comparison import value_verdict
-    from attsvm_paper.judging.grouping import by, having
-
     results = []
     # Nothing is random: every trial of a cell is the same run.
     rows = having(rows, trial=0)
@@ -189,12 +179,6 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw prompt paths in the plane with their limits, and offsets against the score ratio."""
-    import numpy as np
-
-    from attsvm.plots.style import INK, QUIET, house_style, legend_below
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.plots.experiments import SERIES, grid, log_radius
-
     reach = 6.0
 
     def ray(ax: Any, limit: Sequence[float], label: str) -> None:
@@ -245,19 +229,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         ax.set_ylabel("second coordinate of p at the end")
         legend_below(result, list(axes.ravel()), 4)
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Prompt attention in the plane",
-    source="arXiv 2306.13596",
-    claim="A prompt ends at the SVM of a locally optimal token; with its head, margins relax where the head has none.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("setting",),
-    minutes={"quick": 0.1, "full": 0.3},
-    batch=1,
-)

@@ -6,19 +6,29 @@ svm-rank). Training reaches it once m allows that rank, almost independently of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.judging.joint import JointTest
-    from attsvm_paper.judging.points import Point
-    from attsvm_paper.judging.readings import Reading
+from attsvm.core.correlation import correlation
+from attsvm.plots.style import house_style
+from attsvm.training import train
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import estimate_verdict, value_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import by, column, having, panels_of
+from attsvm_paper.judging.joint import JointTest, joint_test
+from attsvm_paper.judging.points import Point, by_key, curve_points, notches, swap
+from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.statistics import bootstrap_interval
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import SERIES, curve_of, draw_curve, grid, legend, log_axis, value_axis
+from attsvm_paper.published.instances import draw, start_seeds
+from attsvm_paper.published.ledger import curve
+from attsvm_paper.published.numerics import descent
 
 NAME = "rank-budget"
 FIGURE = "Fig. 10"
@@ -62,13 +72,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Train K and Q of the given width and compare with the nuclear SVM of the selected tokens."""
-    import numpy as np
-
-    from attsvm.core.correlation import correlation
-    from attsvm.training import train
-    from attsvm_paper.published.instances import draw, start_seeds
-    from attsvm_paper.published.numerics import descent
-
     instances = draw(seeds, config.n, config.T, config.d, config.gap)
     trace = train(
         instances.data, instances.v, rank=config.m, steps=config.steps, init="torch", seed=start_seeds(seeds),
@@ -92,30 +95,26 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def first_enough(errors: Any, widths: Sequence[int]) -> float:
     """Return the smallest width whose mean error is below one per cent; errors (widths, trials)."""
-    import numpy as np
-
     below = np.flatnonzero(np.asarray(errors).mean(-1) < DOWN)
     return float(widths[below[0]]) if len(below) else float("nan")
 
 
 def _reference_curve(n: int, T: int, d: int) -> Any:
     """Return the printed curve of a size, or None."""
-    from attsvm_paper.published.ledger import curve
-
     if (n, T) not in SIZES or d != DIMENSION:
         return None
     return curve(f"Fig. 10 lower: n={n}" if T == 5 else f"Fig. 10 upper: T={T}")
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+MEASURES = {"error": Measure("1 - correlation with the nuclear SVM", "error")}
+
+
+estimates = estimates_by(("numerics", "n", "T", "d", "gap", "m"), MEASURES)
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Compare errors of the published arithmetic with the printed ones, and measure the sufficient width."""
-    import numpy as np
-
-    from attsvm_paper.judging.comparison import mean_verdict, value_verdict
-    from attsvm_paper.judging.grouping import by, column
-    from attsvm_paper.judging.statistics import bootstrap_interval
-
-    results = []
     for (numerics, n, T, d, gap), cells in by(rows, "numerics", "n", "T", "d", "gap").items():
         widths = by(cells, "m")
         same = numerics == "published" and gap == GAP
@@ -123,19 +122,13 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
         line = _reference_curve(n, T, d) if same else None
         for (m,), cell in widths.items():
             reference = None if line is None else line.at(m)
-            results.append(
-                mean_verdict(
-                    NAME,
-                    f"1 - correlation with the nuclear SVM, m={m}, {size}{numerics} numerics",
-                    column(cell, "error"),
-                    published=reference,
-                    margin=LOG_MARGIN * (reference.value if reference is not None else 1.0),
-                    assumed_trials=ASSUMED_TRIALS,
-                    trials=len(cell),
-                    interval="bootstrap",
-                    infeasible=sum(not row["feasible"] for row in cell),
-                )
-            )
+            yield estimate_verdict(
+                NAME, f"{MEASURES['error'].words}, m={m}, {size}{numerics} numerics",
+                estimates(rows).of((numerics, n, T, d, gap, m), "error"), published=reference,
+                margin=LOG_MARGIN * (reference.value if reference is not None else 1.0),
+                assumed_trials=ASSUMED_TRIALS, trials=len(cell),
+                infeasible=sum(not row["feasible"] for row in cell),
+            )  # fmt: skip
         # All widths have the same instances: trials are resampled for all widths together.
         error_of = {m: {row["seed"]: row["error"] for row in cell if row["feasible"]} for (m,), cell in widths.items()}
         shared = sorted(set.intersection(*(set(errors) for errors in error_of.values())))
@@ -143,40 +136,29 @@ def verdicts(rows: Sequence[Row]) -> list[Verdict]:
             continue
         errors = np.array([[error_of[m][seed] for m in error_of] for seed in shared])  # (trials, widths)
         low, high = bootstrap_interval(errors, lambda v, axis, m=tuple(error_of): first_enough(v.T, m))
-        results.append(
-            value_verdict(
-                NAME,
-                f"first m with 1 - correlation below {DOWN}, {size}{numerics} numerics",
-                first_enough(errors.T, tuple(error_of)),
-                low,
-                high,
-                trials=len(shared),
-                note=f"Mean rank of the nuclear SVM {column(cells, 'rank').mean():.2f}.",
-            )
+        yield value_verdict(
+            NAME,
+            f"first m with 1 - correlation below {DOWN}, {size}{numerics} numerics",
+            first_enough(errors.T, tuple(error_of)),
+            low,
+            high,
+            trials=len(shared),
+            note=f"Mean rank of the nuclear SVM {column(cells, 'rank').mean():.2f}.",
         )
-    return results
 
 
-def points(rows: Sequence[Row]) -> list[Point]:
+@listed
+def points(rows: Sequence[Row]) -> Iterator[Point]:
     """Pair every printed number with our trials."""
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.points import curve_points
-
-    entries = []
     for (n, T, d), cells in by(rows, "n", "T", "d").items():
         line = _reference_curve(n, T, d)
         if line is not None:
             widths = {m: cell for (m,), cell in by(cells, "m").items()}
-            entries += curve_points(line, widths, lambda row: row["error"], LOG_MARGIN, "log", ASSUMED_TRIALS)
-    return entries
+            yield from curve_points(line, widths, lambda row: row["error"], LOG_MARGIN, "log", ASSUMED_TRIALS)
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the whole figure, and state the power of the test."""
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.judging.joint import joint_test
-    from attsvm_paper.judging.points import by_key, notches, swap
-
     main = points(having(rows, numerics="published", gap=GAP))
     other = {"Fig. 10 lower: n=10": "Fig. 10 lower: n=15", "Fig. 10 lower: n=15": "Fig. 10 lower: n=10"}
     exact = points(having(rows, numerics="exact", gap=GAP))
@@ -190,11 +172,9 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     return [] if test is None else [test]
 
 
-def readings() -> list[Reading]:
+@listed
+def readings() -> Iterator[Reading]:
     """Return the protocols tried: score gap, arithmetic with its step rule, and training steps."""
-    from attsvm_paper.judging.readings import Reading
-
-    candidates = []
     for gap in (0.0, GAP):
         for numerics in NUMERICS:
             for steps in (1000, 2000, 4000):
@@ -204,17 +184,11 @@ def readings() -> list[Reading]:
                     for m in (1, 2, 3, 4, 6, 10)
                 )
                 factors = {"score gap": f"{gap:g}", "arithmetic": numerics, "steps": f"{steps}"}
-                candidates.append(Reading(FIGURE, factors, cells, points))
-    return candidates
+                yield Reading(FIGURE, factors, cells, points)
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw mean errors against the width, on a logarithmic axis."""
-    from attsvm.plots.style import house_style
-    from attsvm_paper.judging.grouping import by, column, having, panels_of
-    from attsvm_paper.judging.statistics import bootstrap_interval
-    from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, legend, log_axis, value_axis
-
     with house_style():
         d, panels = rows[0]["d"], panels_of(rows, PANELS)
         title = f"Width of K and Q against distance from the nuclear SVM, d = {d}, score gap at least {GAP}"
@@ -224,40 +198,16 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             for look, (n, T) in enumerate(sizes):
                 own = (look if across == 0 or look == 0 else look + 2) % len(SERIES)
                 for numerics, style in (("published", "-"), ("exact", ":")):
-                    cells = by(having(rows, n=n, T=T, numerics=numerics), "m")
-                    if not cells or (across == 1 and style == ":"):
+                    errors = estimates(rows).along("m", "error", n=n, T=T, numerics=numerics)
+                    if not errors or (across == 1 and style == ":"):
                         continue
-                    cells = {m: errors for (m,), cell in cells.items() if len(errors := column(cell, "error")) > 1}
-                    if not cells:
-                        continue
-                    low, high = zip(*(bootstrap_interval(errors) for errors in cells.values()), strict=True)
                     reference = _reference_curve(n, T, d) if style == "-" else None
                     line = None if reference is None else reference.line_points
                     label = f"n = {n}, T = {T}" if style == "-" else ""
-                    mean = [float(errors.mean()) for errors in cells.values()]
-                    draw_curve(ax, Curve(label, list(cells), mean, low, high, own, line, style))
+                    draw_curve(ax, curve_of(errors, label, own, published=line, style=style))
             log_axis(ax, "y")
             value_axis(ax, sorted({row["m"] for row in rows}), "width m of K and Q", log=False)
             ax.set_ylabel("mean 1 - correlation")
             ax.set_title(panel)
         legend(result, list(axes[0]), 4, "ours, exact arithmetic")
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="How wide K and Q must be",
-    source=FIGURE,
-    claim="K and Q of a few columns already reach the nuclear SVM; the width needed grows with n and hardly with T.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d", "gap"),
-    # Processor seconds of a part of the sweep, in proportion to trials, divided by two cores.
-    minutes={"quick": 0.8, "full": 3.8},
-    batch=30,
-    joint=joint,
-    readings=readings,
-)

@@ -16,19 +16,28 @@ states for other figures. Both settings are run, and the joint test decides whic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attsvm_paper.engine.experiment import Effort, Experiment
-from attsvm_paper.judging.verdict import Row, Verdict
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from attsvm_paper.judging.joint import JointTest
-    from attsvm_paper.judging.points import Point
-    from attsvm_paper.judging.readings import Reading
+from attsvm.core.status import Status
+from attsvm.plots.style import NORM_TITLES, house_style
+from attsvm_paper.engine.experiment import Effort
+from attsvm_paper.judging.comparison import correction, count_deviation, estimate_verdict
+from attsvm_paper.judging.estimates import Measure, estimates_by
+from attsvm_paper.judging.grouping import by, having, panels_of
+from attsvm_paper.judging.joint import JointTest, joint_test
+from attsvm_paper.judging.points import Point, by_key, curve_points, notches
+from attsvm_paper.judging.readings import Reading
+from attsvm_paper.judging.verdict import Row, Verdict, listed
+from attsvm_paper.plots.experiments import SERIES, curve_of, draw_curve, grid, legend, percent, value_axis
+from attsvm_paper.published.instances import draw
+from attsvm_paper.published.ledger import curve
+from attsvm_paper.published.solver import splitting_solution
 
 NAME = "svm-rank"
 FIGURE = "Fig. 4"
@@ -76,12 +85,6 @@ def sweep(effort: Effort) -> list[Config]:
 
 def trials(config: Config, seeds: Any) -> list[Row]:
     """Solve for the optimal tokens in both norms, and count ranks both ways."""
-    import numpy as np
-
-    from attsvm.core.status import Status
-    from attsvm_paper.published.instances import draw
-    from attsvm_paper.published.solver import splitting_solution
-
     instances = draw(seeds, config.n, config.T, config.d, config.gap)
     rows: list[Row] = [{"seed": int(seed)} for seed in seeds]
     for norm in NORMS:
@@ -102,8 +105,6 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 def _reference_curve(norm: str, n: int, T: int) -> Any:
     """Return the printed curve of a norm and size, or None."""
-    from attsvm_paper.published.ledger import curve
-
     if (n, T) not in SIZES:
         return None
     word = "Frobenius" if norm == "frobenius" else "nuclear"
@@ -115,50 +116,49 @@ def _main_rows(rows: Sequence[Row]) -> Sequence[Row]:
     return [row for row in rows if row["d"] in DIMENSIONS] or rows
 
 
-def verdicts(rows: Sequence[Row]) -> list[Verdict]:
-    """Compare certified ranks with the published means; "corrected" if the published count restores these."""
-    from attsvm_paper.judging.comparison import correction, count_deviation, mean_verdict
-    from attsvm_paper.judging.grouping import by, column
+MEASURES = {
+    measure: Measure(words.format(norm), measure, "mean")
+    for norm in NORMS
+    for measure, words in ((f"{norm}_rank", "certified rank, {}"), (f"{norm}_published_count", "published count, {}"))
+} | {"infeasible": Measure("certified infeasible", "infeasible", "share")}
 
-    results = []
-    for (n, T, d, gap), cell in by(_main_rows(rows), "n", "T", "d", "gap").items():
+
+estimates = estimates_by(("n", "T", "d", "gap"), MEASURES, _main_rows)
+
+
+@listed
+def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Compare certified ranks with the published means; "corrected" if the published count restores these."""
+    table = estimates(rows)
+    for key, cell in table.cells.items():
+        n, T, d, gap = key
         infeasible = sum(row["infeasible"] for row in cell)
         size = f"n={n}, T={T}, d={d}" + ("" if gap == GAP else f", gap {gap:g}")
         for norm in NORMS:
             curve = _reference_curve(norm, n, T) if gap == GAP else None
             reference = None if curve is None else curve.at(d)
-            ranks, counts = column(cell, f"{norm}_rank"), column(cell, f"{norm}_published_count")
-            certified = mean_verdict(
-                NAME,
-                f"certified rank, {norm}, {size}",
-                ranks,
-                published=reference,
-                published_deviation=None if reference is None else count_deviation(reference.value, counts),
-                margin=MARGIN,
-                trials=len(cell),
-                infeasible=infeasible,
-                note=f"{len(cell) - len(ranks)} of {len(cell)} instances have no solution." if infeasible else "",
-            )
-            restoration = mean_verdict(
-                NAME,
-                f"published count, {norm}, {size}",
-                counts,
-                published=reference,
-                published_deviation=None if reference is None else count_deviation(reference.value, counts),
-                margin=MARGIN,
-                infeasible=infeasible,
-            )
-            if reference is None or not len(counts):
-                results.append(certified)
+            ranks, counts = (table.of(key, f"{norm}_{name}") for name in ("rank", "published_count"))
+            theirs: dict[str, Any] = {
+                "published": reference,
+                "published_deviation": None if reference is None else count_deviation(reference.value, counts.values),
+                "margin": MARGIN,
+                "infeasible": infeasible,
+            }
+            certified = estimate_verdict(
+                NAME, f"certified rank, {norm}, {size}", ranks, trials=len(cell), **theirs,
+                note=f"{len(cell) - ranks.count} of {len(cell)} instances have no solution." if infeasible else "",
+            )  # fmt: skip
+            restoration = estimate_verdict(NAME, f"published count, {norm}, {size}", counts, **theirs)
+            if reference is None or not counts.count:
+                yield certified
                 continue
             artefact = [INFEASIBLE_ARTEFACT] * (infeasible > 0) + [NOISE_ARTEFACT] * (norm == "nuclear")
             # If nothing is feasible, there is no certified rank; the printed one comes only from infeasible instances.
-            results.append(
+            yield (
                 correction(certified, restoration, " ".join(artefact))
-                if len(ranks) > 1
+                if ranks.count > 1
                 else _empty(certified, restoration)
             )
-    return results
 
 
 def _empty(certified: Verdict, restoration: Verdict) -> Verdict:
@@ -170,17 +170,14 @@ def _empty(certified: Verdict, restoration: Verdict) -> Verdict:
     return replace(certified, verdict=verdict, tolerance=restoration.tolerance, note=note)
 
 
+@listed
 def points(
     rows: Sequence[Row], count: str = "{}_published_count", infeasible: float | None = None, beside: int = 0
-) -> list[Point]:
+) -> Iterator[Point]:
     """Pair every printed mean with our counts at d + `beside`.
 
     `infeasible` replaces the rank of an infeasible instance.
     """
-    from attsvm_paper.judging.grouping import by
-    from attsvm_paper.judging.points import curve_points
-
-    entries = []
     for (n, T), cells in by(rows, "n", "T").items():
         for norm in NORMS:
             curve = _reference_curve(norm, n, T)
@@ -191,16 +188,11 @@ def points(
                 def value(row: Row, field: str = field) -> float | None:
                     return infeasible if row[field] is None and row["infeasible"] else row[field]
 
-                entries += curve_points(curve, own, value, MARGIN, "count")
-    return entries
+                yield from curve_points(curve, own, value, MARGIN, "count")
 
 
 def joint(rows: Sequence[Row]) -> list[JointTest]:
     """Test the figure with published and certified counts, and the Frobenius ranks with and without a gap."""
-    from attsvm_paper.judging.grouping import having
-    from attsvm_paper.judging.joint import joint_test
-    from attsvm_paper.judging.points import by_key, notches
-
     gap_rows, open_ = having(rows, gap=GAP), having(rows, gap=0.0)
     main = points(gap_rows)
     certified = points(gap_rows, "{}_rank")
@@ -235,47 +227,21 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     return [test for test in tests if test is not None]
 
 
-def readings() -> list[Reading]:
+@listed
+def readings() -> Iterator[Reading]:
     """Return the protocols tried: score gap, count of an infeasible instance, and counting of ranks."""
-    from attsvm_paper.judging.readings import Reading
-
-    candidates = []
     for gap in (0.0, GAP):
         cells = tuple(Config(n, 5, d, gap=gap, trials=50) for n in (5, 15) for d in (2, 3, 4, 5, 10))
         for name, field in (("above 1e-7, stopped at 1e-4", "{}_published_count"), ("certified", "{}_rank")):
             for infeasible in (1.0, 0.0):
                 if name == "certified" or infeasible == 1:
                     factors = {"score gap": f"{gap:g}", "ranks": name, "without solution": f"counts as {infeasible:g}"}
-                    candidates.append(
-                        Reading(FIGURE, factors, cells, lambda rows, f=field, i=infeasible: points(rows, f, i))
-                    )
-    return candidates
+                    yield Reading(FIGURE, factors, cells, lambda rows, f=field, i=infeasible: points(rows, f, i))
 
 
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw mean ranks against dimension, Frobenius above and nuclear below, and the infeasible share."""
-    from matplotlib.ticker import MaxNLocator
-
-    from attsvm.plots.style import NORM_TITLES, house_style
-    from attsvm_paper.judging.grouping import by, column, having, panels_of
-    from attsvm_paper.judging.statistics import mean_interval, wilson_interval
-    from attsvm_paper.plots.experiments import SERIES, Curve, draw_curve, grid, legend, value_axis
-
-    def curve(cells: dict[Any, list[Row]], name: str, label: str, look: int, **extra: Any) -> Curve:
-        points = [(d, column(cell, name)) for (d,), cell in cells.items()]
-        points = [(d, values) for d, values in points if len(values) > 1]
-        bounds = [mean_interval(values) for _, values in points]
-        return Curve(
-            label,
-            [d for d, _ in points],
-            [float(values.mean()) for _, values in points],
-            [low for low, _ in bounds],
-            [high for _, high in bounds],
-            look,
-            **extra,
-        )
-
-    rows = _main_rows(rows)
+    table, rows = estimates(rows), _main_rows(rows)
     with house_style():
         panels = panels_of(rows, PANELS)
         main = max(row["gap"] for row in rows)
@@ -285,27 +251,20 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         for across, (title, sizes) in enumerate(panels):
             for look, (n, T) in enumerate(sizes):
                 own = (look if across == 0 or look == 0 else look + 2) % len(SERIES)
-                cells = by(having(rows, n=n, T=T, gap=main), "d")
-                if not cells:
+                place = {"n": n, "T": T, "gap": main}
+                missing = table.along("d", "infeasible", **place)
+                if not missing:
                     continue
                 for down, norm in enumerate(NORMS):
                     reference = _reference_curve(norm, n, T)
                     line = None if reference is None else reference.line_points
                     ax = axes[down, across]
-                    draw_curve(ax, curve(cells, f"{norm}_rank", f"n = {n}, T = {T}", own, published=line))
-                    if any(row[f"{norm}_published_count"] is not None for cell in cells.values() for row in cell):
-                        draw_curve(ax, curve(cells, f"{norm}_published_count", "", own, style=":"))
-                missing = [(sum(row["infeasible"] for row in cell), len(cell)) for cell in cells.values()]
-                low, high = zip(*(wilson_interval(*pair) for pair in missing), strict=True)
-                share = Curve(
-                    "",
-                    [d for (d,) in cells],
-                    [100 * a / b for a, b in missing],
-                    [100 * a for a in low],
-                    [100 * a for a in high],
-                    own,
-                )
-                draw_curve(axes[2, across], share, 0.03 * (look - 1))
+                    ranks = table.along("d", f"{norm}_rank", **place)
+                    draw_curve(ax, curve_of(ranks, f"n = {n}, T = {T}", own, published=line))
+                    counts = table.along("d", f"{norm}_published_count", **place)
+                    if counts:
+                        draw_curve(ax, curve_of(counts, "", own, style=":"))
+                draw_curve(axes[2, across], curve_of(missing, "", own, percent), 0.03 * (look - 1))
             for down, norm in enumerate(NORMS):
                 axes[down, across].set_title(f"{NORM_TITLES[norm]} norm, {title}")
                 axes[down, across].set_ylabel("mean rank")
@@ -317,22 +276,3 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
                 value_axis(ax, sorted({row["d"] for row in rows}), "dimension d")
         legend(result, list(axes[0]), 3, "ours, published way of counting")
     return result
-
-
-EXPERIMENT = Experiment(
-    name=NAME,
-    title="Ranks of the SVM solutions",
-    source=FIGURE,
-    claim="Solutions have rank at most min(n, d), those of the nuclear norm far less.",
-    config=Config,
-    sweep=sweep,
-    trials=trials,
-    figure=figure,
-    verdicts=verdicts,
-    instance=("n", "T", "d", "gap"),
-    # Processor seconds of a part of the sweep, in proportion to trials, divided by two cores.
-    minutes={"quick": 0.6, "full": 2.0},
-    batch=10,
-    joint=joint,
-    readings=readings,
-)

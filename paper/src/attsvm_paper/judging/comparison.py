@@ -28,15 +28,10 @@ import math
 from dataclasses import replace
 from typing import Any, Literal
 
-from attsvm_paper.judging.statistics import (
-    bootstrap_interval,
-    check_share,
-    mean_interval,
-    normal_quantile,
-    student_quantile,
-    vector,
-    wilson_interval,
-)
+from scipy.special import ndtr
+
+from attsvm_paper.judging.estimates import Estimate, estimate, share_estimate
+from attsvm_paper.judging.statistics import normal_quantile, student_quantile, vector
 from attsvm_paper.judging.verdict import Kind, Verdict
 from attsvm_paper.published.ledger import LedgerNumber, of_ledger
 
@@ -123,23 +118,9 @@ def share_verdict(
     ValueError
         If `published` does not come from the ledger, or is not a share.
     """
-    check_share(hits, sample_size)
-    low, high = wilson_interval(hits, sample_size)
-    measured = hits / sample_size if sample_size else math.nan
-    tolerance = spread = math.nan
-    if of_ledger(published) is not None and published is not None and sample_size:
-        value, theirs = published.value, published.trials
-        if not 0 <= value <= 1:
-            raise ValueError(f"published is {value!r} for {quantity!r}; a share in [0, 1] was expected.")
-        sides = [True, False] if measured == value else [measured > value]
-        tolerance = published.error + max(share_tolerance(value, sample_size, theirs, side) for side in sides)
-        # Half a success is added to each sample: the error of 0 of m is not zero.
-        pooled = (hits + 0.5 + value * (theirs or 0)) / (sample_size + 1 + (theirs or 0))
-        spread = math.sqrt(pooled * (1 - pooled) * (1 / sample_size + (1 / theirs if theirs else 0.0)))
-    return value_verdict(
-        experiment, quantity, measured, low, high, published=published, tolerance=tolerance, spread=spread,
-        margin=margin, trials=sample_size + discarded if trials is None else trials, discarded=discarded,
-        infeasible=infeasible, note=note,
+    return estimate_verdict(
+        experiment, quantity, share_estimate(hits, sample_size), published=published, margin=margin, trials=trials,
+        discarded=discarded, infeasible=infeasible, note=note,
     )  # fmt: skip
 
 
@@ -187,24 +168,70 @@ def mean_verdict(
     ValueError
         If `published` does not come from the ledger, or has no margin.
     """
-    sample = vector(values)
-    count = len(sample)
-    low, high = mean_interval(sample) if interval == "t" else bootstrap_interval(sample)
+    return estimate_verdict(
+        experiment, quantity, estimate(values, "mean" if interval == "t" else "bootstrap"), published=published,
+        margin=margin, published_deviation=published_deviation, assumed_trials=assumed_trials, trials=trials,
+        discarded=discarded, infeasible=infeasible, note=note,
+    )  # fmt: skip
+
+
+def estimate_verdict(
+    experiment: str,
+    quantity: str,
+    ours: Estimate,
+    *,
+    published: LedgerNumber | None = None,
+    margin: float = math.nan,
+    published_deviation: float | None = None,
+    assumed_trials: int | None = None,
+    trials: int | None = None,
+    discarded: int = 0,
+    infeasible: int = 0,
+    note: str = "",
+) -> Verdict:
+    """Compare an estimated share or mean with the published one, or state an estimate that nobody has published.
+
+    Parameters
+    ----------
+    experiment, quantity : str
+    ours : Estimate
+    published, margin, published_deviation, assumed_trials, trials, discarded, infeasible, note
+        See :func:`share_verdict` and :func:`mean_verdict`.
+
+    Returns
+    -------
+    Verdict
+
+    Raises
+    ------
+    ValueError
+        If `published` does not come from the ledger, is no share where ours is one, or has no margin.
+    """
     tolerance = spread = math.nan
+    count = ours.count
     if of_ledger(published) is not None and published is not None:
-        if not margin > 0:
+        value, theirs = published.value, published.trials
+        if ours.hits is None and not margin > 0:
             raise ValueError(f"margin is {margin} for {quantity!r}; a positive number was expected with `published`.")
-        if count >= 2:
-            ours = float(sample.var(ddof=1))
+        if ours.hits is not None and count:
+            if not 0 <= value <= 1:
+                raise ValueError(f"published is {value!r} for {quantity!r}; a share in [0, 1] was expected.")
+            sides = [True, False] if ours.value == value else [ours.value > value]
+            tolerance = published.error + max(share_tolerance(value, count, theirs, side) for side in sides)
+            # Half a success is added to each sample: the error of 0 of m is not zero.
+            pooled = (ours.hits + 0.5 + value * (theirs or 0)) / (count + 1 + (theirs or 0))
+            spread = math.sqrt(pooled * (1 - pooled) * (1 / count + (1 / theirs if theirs else 0.0)))
+        elif ours.hits is None and count >= 2:
+            variance = float(ours.values.var(ddof=1))
             deviation = published.deviation if published_deviation is None else published_deviation
-            theirs = ours if deviation is None else deviation**2
-            number = published.trials or assumed_trials
-            spread = math.sqrt(ours / count + (theirs / number if number is not None else 0.0))
+            number = theirs or assumed_trials
+            error = variance if deviation is None else deviation**2
+            spread = math.sqrt(variance / count + (error / number if number is not None else 0.0))
             tolerance = published.error + student_quantile(1 - LEVEL, count - 1) * spread
     return value_verdict(
-        experiment, quantity, float(sample.mean()) if count else math.nan, low, high, published=published,
-        tolerance=tolerance, spread=spread, margin=margin, trials=count + discarded if trials is None else trials,
-        discarded=discarded, infeasible=infeasible, note=note,
+        experiment, quantity, ours.value, ours.low, ours.high, published=published, tolerance=tolerance, spread=spread,
+        margin=margin, trials=count + discarded if trials is None else trials, discarded=discarded,
+        infeasible=infeasible, note=note,
     )  # fmt: skip
 
 
@@ -318,6 +345,4 @@ def correction(truth: Verdict, restoration: Verdict, artefact: str) -> Verdict:
 
 
 def _exceeds(z: float) -> float:
-    from scipy.special import ndtr
-
     return float(ndtr(z))

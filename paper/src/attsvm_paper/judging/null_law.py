@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.special import fdtrc, fdtri
 
 from attsvm_paper.judging.points import Point
 
@@ -73,14 +74,10 @@ class NullLaw:
 
     def tail(self, statistic: float) -> float:
         """Return the probability of a larger statistic."""
-        from scipy.special import fdtrc
-
         return float(fdtrc(self.freedom, self.error_freedom, statistic))
 
     def critical(self, level: float) -> float:
         """Return the statistic that is exceeded with the given probability."""
-        from scipy.special import fdtri
-
         return float(fdtri(self.freedom, self.error_freedom, 1 - level))
 
 

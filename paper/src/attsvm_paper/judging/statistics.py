@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri, stdtrit
 
 _AT_ONCE = 1 << 16  # numbers resampled in one call
 
@@ -59,11 +60,7 @@ def mean_interval(values: Any, level: float = 0.95) -> tuple[float, float]:
 
 
 def bootstrap_interval(
-    values: Any,
-    statistic: Callable[..., Any] = np.mean,
-    level: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
+    values: Any, statistic: Callable[..., Any] = np.mean, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile bootstrap of any statistic; the same values give the same interval.
 
@@ -100,15 +97,11 @@ def bootstrap_interval(
 
 def normal_quantile(level: float) -> float:
     """Return z with probability `level` between -z and z."""
-    from scipy.special import ndtri
-
     return float(ndtri((1 + level) / 2))
 
 
 def student_quantile(level: float, freedom: int) -> float:
     """Return Student's t with probability `level` between -t and t."""
-    from scipy.special import stdtrit
-
     return float(stdtrit(freedom, (1 + level) / 2))
 
 

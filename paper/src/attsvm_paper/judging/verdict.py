@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Row = dict[str, Any]
 Kind = Literal["agrees", "differs", "corrected", "too weak to tell", "measured"]
@@ -51,3 +56,13 @@ class Verdict:
     key: str = ""
     margin: float = math.nan
     power: float = math.nan
+
+
+def listed(function: Callable[P, Iterator[T]]) -> Callable[P, list[T]]:
+    """Make a function that yields verdicts return them in a list."""
+
+    @wraps(function)
+    def of(*arguments: P.args, **options: P.kwargs) -> list[T]:
+        return list(function(*arguments, **options))
+
+    return of

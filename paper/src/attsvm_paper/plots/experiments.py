@@ -7,7 +7,7 @@ markers of the same colour and shape.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogFormatterSciNotation, NullLocator
 
 from attsvm.plots.style import FIRST, INK, QUIET, SECOND, WIDE, is_wide, legend_below, new_figure
+from attsvm_paper.judging.estimates import Estimate
 
 # Blue, orange, green and purple of different lightness: they differ under every kind of colour blindness, and each has
 # a different marker.
@@ -53,15 +54,30 @@ class Curve:
     style: str = "-"
 
 
+def percent(shares: np.ndarray) -> np.ndarray:
+    """Express shares in percent."""
+    return 100 * shares
+
+
+def curve_of(
+    estimates: Mapping[Any, Estimate],
+    label: str,
+    look: int,
+    transform: Callable[[np.ndarray], np.ndarray] = np.asarray,
+    **extra: Any,
+) -> Curve:
+    """Make a curve of estimates by x, their values and intervals transformed."""
+    values = np.array([(one.value, one.low, one.high) for one in estimates.values()]).reshape(-1, 3)
+    y, low, high = transform(values).T.tolist()
+    return Curve(label, list(estimates), y, low, high, look, **extra)
+
+
 # Number of points from which the markers of a printed line would overlap.
 MANY = 16
 
 
 def draw_curve(
-    ax: Axes,
-    curve: Curve,
-    shift: float = 0.0,
-    line: tuple[Any, Any, tuple[Any, Any] | list[Any]] | None = None,
+    ax: Axes, curve: Curve, shift: float = 0.0, line: tuple[Any, Any, tuple[Any, Any] | list[Any]] | None = None
 ) -> None:
     """Draw a series.
 

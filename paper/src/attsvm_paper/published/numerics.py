@@ -4,7 +4,7 @@ The official runs of arXiv 2308.16898 train in float64 on the gradient of automa
 softmax. Three properties matter:
 
 * **cancellation**: the softmax backward subtracts equal numbers once a margin exceeds 36.7, and returns exactly zero
-  (see :mod:`attsvm.training.gradient`);
+  (see :mod:`attsvm.training.risk.gradient`);
 * **division by norm plus epsilon**: a gradient is divided by its norm plus :math:`\epsilon = 2.2\cdot10^{-16}`. Steps
   therefore shrink to nothing when the gradient of the mean loss falls below :math:`\epsilon`, and ||W|| stops growing;
 * **K and Q separately**: each factor is divided by its gradient's norm, and :math:`\epsilon(\|K\|_F^2+\|Q\|_F^2)` is
@@ -22,8 +22,8 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from attsvm.training.descent import Optimizer, State, global_norm, per_trial
-from attsvm.training.objective import Gradient
+from attsvm.training.optimisers.descent import Optimizer, State, global_norm, per_trial
+from attsvm.training.risk.objective import Gradient
 
 NUMERICS = ("exact", "published")
 

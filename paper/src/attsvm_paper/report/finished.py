@@ -14,13 +14,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from attsvm.core.files import replacing_file
-from attsvm.core.meter import duration
+from attsvm.platform.files import replacing_file
+from attsvm.platform.meter import duration
 from attsvm.plots.style import house_style
 from attsvm.report.page import Picture
 from attsvm_paper import registry
 from attsvm_paper.engine import tables
 from attsvm_paper.engine.experiment import Effort, Experiment
+from attsvm_paper.engine.own_file import failure
 from attsvm_paper.engine.runner import prepare
 from attsvm_paper.engine.store import read_manifest
 from attsvm_paper.judging.joint import JointTest
@@ -95,30 +96,32 @@ class FinishedRun:
         Raises
         ------
         ValueError
-            If this fails because of parameters that the caller chose.
+            If this fails because of parameters that the caller chose, or in a file of the caller.
         """
         try:
             count(self.verdicts)
             len(self.joint)
             self.picture.wide  # noqa: B018
         except Exception as error:
-            # An experiment that fails on its own cells has a bug; on changed cells it may fail in any way.
-            if not self.overrides:
+            # An experiment of attsvm that fails on its own cells has a bug; on changed cells it may fail in any way.
+            file = self.experiment.file
+            if not (self.overrides or file):
                 raise
-            settings = " ".join(f"{name}={value}" for name, value in self.overrides.items())
+            settings = "".join(f" {name}={value}" for name, value in self.overrides.items())
+            cause = f"{settings and f' for{settings}'} ({failure(error, file) if file else error})"
             raise ValueError(
-                f"{self.experiment.name} has no verdicts or figure for {settings} ({error}); its rows are complete."
+                f"{file or self.experiment.name} has no verdicts or figure{cause}; its rows are complete."
             ) from error
 
     @property
     def published(self) -> bool:
         """Whether it reproduces a published figure."""
-        return self.experiment.name not in registry.BEYOND
+        return not self.experiment.file and self.experiment.name not in registry.BEYOND
 
     @property
     def command(self) -> str:
         """The command that computes the same rows."""
-        words = ["attsvm", "reproduce", self.experiment.name, f"--{self.effort}"]
+        words = ["attsvm", "reproduce", self.experiment.file or self.experiment.name, f"--{self.effort}"]
         words += ["--seed", str(self.seed)] if self.seed else []
         for name, value in self.overrides.items():
             words += ["--set", f"{name}={value}"]
@@ -148,16 +151,24 @@ class FinishedRun:
         return parts
 
 
-def finished_in(directory: Path) -> list[FinishedRun]:
-    """Collect the finished experiments in a directory; rows of another version or code are omitted."""
+def finished_in(directory: Path, own: Sequence[Experiment] = ()) -> list[FinishedRun]:
+    """Collect the finished experiments in a directory; rows of another version or code are omitted.
+
+    Parameters
+    ----------
+    directory : Path
+    own : sequence of Experiment
+        Experiments of files, which the registry does not have.
+    """
     results = []
-    for name in registry.names():
+    files = {one.name: one for one in own}
+    for name in (*registry.names(), *files):
         try:
             manifest = read_manifest(directory / name)
             if manifest is None or not (directory / name / "rows.parquet").is_file():
                 continue
             effort, seed, overrides = (manifest[key] for key in ("effort", "seed", "overrides"))
-            run = prepare(registry.get(name), effort, directory / name, seed, overrides)
+            run = prepare(files.get(name) or registry.get(name), effort, directory / name, seed, overrides)
         except (ValueError, KeyError):
             continue
         rows = tables.read_table(run.store.rows_file).to_pylist()

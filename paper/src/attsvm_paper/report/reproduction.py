@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from attsvm.core.files import replacing_files_in
+from attsvm.platform.files import replacing_files_in
 from attsvm.report.page import environment, versions
 from attsvm.report.prose import Tile
 from attsvm_paper.judging.comparison import COMPARISONS
@@ -116,10 +116,7 @@ def _shared() -> dict[str, Any]:
 
 
 def write_reproduction(
-    runs: Sequence[FinishedRun],
-    directory: str | os.PathLike[str],
-    command: str,
-    missing: Sequence[str] = (),
+    runs: Sequence[FinishedRun], directory: str | os.PathLike[str], command: str, missing: Sequence[str] = ()
 ) -> Path:
     """Write the report to a temporary folder, then move it into the directory.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from attsvm.core.summary import counted
+from attsvm.platform.summary import counted
 from attsvm_paper.judging.joint import JointTest
 from attsvm_paper.judging.verdict import Kind, Verdict
 

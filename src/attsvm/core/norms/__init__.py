@@ -12,8 +12,9 @@ from attsvm.core.norms.ky_fan import KyFan
 from attsvm.core.norms.lookup import BY_NAME, get_norm
 from attsvm.core.norms.mahalanobis import Mahalanobis
 from attsvm.core.norms.mixed import Mixed
-from attsvm.core.norms.norm import Norm, Smooth
+from attsvm.core.norms.norm import Norm
 from attsvm.core.norms.schatten import NUCLEAR, SPECTRAL, Schatten, nuclear, spectral
+from attsvm.core.norms.smoothing import Smooth
 
 __all__ = [
     "BY_NAME",

@@ -23,8 +23,8 @@ import numpy as np
 from attsvm.core.error_free import UNIT
 from attsvm.core.norms.faces import common_span, orthonormal
 from attsvm.core.norms.lookup import get_norm
-from attsvm.core.norms.norm import Norm, Smooth
-from attsvm.core.norms.smoothing import largest_smoothing
+from attsvm.core.norms.norm import Norm
+from attsvm.core.norms.smoothing import Smooth, largest_smoothing
 from attsvm.core.norms.splitting import optimal_split, rough_split, split_after
 
 # Largest relative distance of the computed split from an optimal one.
@@ -180,7 +180,7 @@ class _Composite(Norm):
         return self._word, self.a, self.b
 
 
-class Sum(_Composite):
+class Sum(_Composite, families={"sum": ""}):
     """The sum of two norms.
 
     Parameters
@@ -232,7 +232,7 @@ class Sum(_Composite):
         )
 
 
-class Largest(_Composite):
+class Largest(_Composite, families={"largest": ""}):
     """The maximum of two norms.
 
     Parameters

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.interop import to_numpy
 from attsvm.core.norms.exponents import conjugate, exponent, vector_norm
 from attsvm.core.norms.faces import entries_face, orthonormal
 from attsvm.core.norms.frobenius import FROBENIUS
-from attsvm.core.norms.norm import Norm, Smooth
-from attsvm.core.norms.smoothing import entrywise_smoothing, norm_gauge, top_gauge
+from attsvm.core.norms.norm import Norm
+from attsvm.core.norms.smoothing import Smooth, entrywise_smoothing, norm_gauge, top_gauge
+from attsvm.platform.interop import to_numpy
 
 
 def entrywise(M: np.ndarray, power: float) -> float:
@@ -47,7 +47,7 @@ def power_roundings(entries: int, p: float) -> float:
     return 0.0 if math.isinf(p) else entries / p + 32 + 4 * math.log(entries)
 
 
-class Entrywise(Norm):
+class Entrywise(Norm, families={"entrywise": ""}):
     """The l_p norm of the entries.
 
     Parameters
@@ -127,7 +127,7 @@ class Entrywise(Norm):
         return FROBENIUS if self.p == 2 else self
 
 
-class Weighted(Norm):
+class Weighted(Norm, families={"weighted": ""}):
     """The l_p norm of the entries times positive weights.
 
     Parameters
@@ -192,6 +192,12 @@ class Weighted(Norm):
     def of_tensor(self, W: Any) -> Any:
         """Evaluate l_p of a tensor's weighted entries."""
         return vector_norm(W * W.new_tensor(self.weights), self.p, (-2, -1))
+
+    @classmethod
+    def from_words(cls, word: str, *parts: Any) -> Norm:
+        """Return the norm of weights and an entrywise norm."""
+        weights, inner = parts
+        return cls(weights, inner.p)
 
     def words(self) -> list[Any]:
         """Name the weights and the weighted norm."""

@@ -26,8 +26,6 @@ the subdifferential of the dual norm at G. Its directions, the span of :math:`F(
 
 A smooth norm, whose dual is strictly convex, has only single points as faces.
 
-A smooth norm, whose dual is strictly convex, has points for faces.
-
 **Balls of sums and maxima.** Let :math:`G = G_a + G_b` be an optimal split (:mod:`attsvm.core.norms.composite`). V of
 norm one is on F(G) if and only if
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.norms.exponents import vector_norm
-from attsvm.core.norms.norm import Norm, Smooth
-from attsvm.core.norms.smoothing import entrywise_smoothing, power_gauge
+from attsvm.core.norms.norm import Norm
+from attsvm.core.norms.smoothing import Smooth, entrywise_smoothing, power_gauge
 
 # A sum of squares between this and its inverse has lost no digits to underflow or overflow.
 SAFE_SUM = 1e-200
@@ -24,7 +24,7 @@ def frobenius(M: np.ndarray) -> float:
     return float(top * np.linalg.norm(M / top)) if top > 0 else 0.0
 
 
-class Frobenius(Norm):
+class Frobenius(Norm, families={"frobenius": ""}):
     """The Euclidean length of the entries, its own dual."""
 
     name = "frobenius"
@@ -51,6 +51,11 @@ class Frobenius(Norm):
     def of_tensor(self, W: Any) -> Any:
         """Evaluate the length of a tensor's entries."""
         return vector_norm(W, 2.0, (-2, -1))
+
+    @classmethod
+    def from_words(cls, word: str, *parts: Any) -> Norm:
+        """Return :data:`FROBENIUS`, the only instance."""
+        return FROBENIUS
 
     def words(self) -> list[Any]:
         """Name the norm."""

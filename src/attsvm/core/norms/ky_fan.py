@@ -15,7 +15,7 @@ from attsvm.core.norms.norm import Norm
 from attsvm.core.norms.schatten import SPECTRAL, SingularValueNorm
 
 
-class KyFan(SingularValueNorm):
+class KyFan(SingularValueNorm, families={"ky-fan": "k"}):
     """The sum of the k largest singular values.
 
     Parameters
@@ -58,6 +58,12 @@ class KyFan(SingularValueNorm):
             step = np.outer(U[:, 0], Vt[0]) - U[:, : len(sigma)] @ Vt[: len(sigma)] / k
             parts.append(step.reshape(1, -1))
         return orthonormal(np.concatenate(parts))
+
+    @classmethod
+    def from_words(cls, word: str, *parts: Any) -> Norm:
+        """Return the norm of a number k."""
+        (k,) = parts
+        return cls(int(k) if k.is_integer() else k)
 
     def words(self) -> list[Any]:
         """Name the norm and its number of singular values."""

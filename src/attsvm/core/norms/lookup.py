@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from attsvm.core.norms.entrywise import MAX, entrywise_norm
 from attsvm.core.norms.frobenius import FROBENIUS
-from attsvm.core.norms.ky_fan import KyFan
-from attsvm.core.norms.mixed import Mixed
-from attsvm.core.norms.norm import Norm
-from attsvm.core.norms.schatten import NUCLEAR, SPECTRAL, Schatten
+from attsvm.core.norms.norm import FAMILIES, Norm
+from attsvm.core.norms.schatten import NUCLEAR, SPECTRAL
 
 BY_NAME: dict[str, Norm] = {norm.name: norm for norm in (FROBENIUS, NUCLEAR, SPECTRAL, MAX)}
-# Norms with numeric parameters, as text: the family, then the parameters, separated by colons.
-FAMILIES: dict[str, Callable[..., Norm]] = {
-    "schatten": lambda p: Schatten(float(p)),
-    "ky-fan": lambda k: KyFan(int(k)),
-    "rows": lambda p, q: Mixed(float(p), float(q), "rows"),
-    "columns": lambda p, q: Mixed(float(p), float(q), "columns"),
-}
 
 
 def get_norm(norm: Norm | str | float) -> Norm:
@@ -45,10 +34,11 @@ def get_norm(norm: Norm | str | float) -> Norm:
     if isinstance(norm, str):
         if norm in BY_NAME:
             return BY_NAME[norm]
-        family, *parameters = norm.split(":")
-        if parameters and family in FAMILIES:
+        word, *parameters = norm.split(":")
+        family, names = FAMILIES.get(word, (Norm, ""))
+        if parameters and names:
             try:
-                return FAMILIES[family](*parameters).canonical
+                return family.from_words(word, *map(float, parameters)).canonical
             except (TypeError, ValueError):
                 pass
     try:
@@ -56,7 +46,7 @@ def get_norm(norm: Norm | str | float) -> Norm:
             raise ValueError
         return entrywise_norm(float(norm))
     except (TypeError, ValueError):
-        texts = "'schatten:p', 'ky-fan:k', 'rows:p:q', 'columns:p:q'"
+        texts = ", ".join(repr(f"{word}:{names}") for word, (_, names) in FAMILIES.items() if names)
         raise ValueError(
             f"norm is {norm!r}; one of {', '.join(map(repr, BY_NAME))}, {texts}, a norm of attsvm.norms, "
             "or a number p >= 1 was expected."

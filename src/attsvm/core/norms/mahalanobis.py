@@ -17,11 +17,12 @@ import numpy as np
 
 from attsvm.core.error_free import UNIT, Pair, gamma, product
 from attsvm.core.norms.faces import orthonormal
-from attsvm.core.norms.norm import Norm, Smooth
+from attsvm.core.norms.norm import Norm
+from attsvm.core.norms.smoothing import Smooth
 from attsvm.core.norms.square_root import ROOT_DRIFT, SquareRoot
 
 
-class Mahalanobis(Norm):
+class Mahalanobis(Norm, families={"coordinates": ""}):
     """A norm of A^(1/2) W B^(1/2).
 
     Parameters

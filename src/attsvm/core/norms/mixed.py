@@ -15,13 +15,13 @@ import numpy as np
 from attsvm.core.norms.entrywise import entrywise, entrywise_norm, power_roundings
 from attsvm.core.norms.exponents import conjugate, exponent, vector_norm
 from attsvm.core.norms.faces import entries_face, orthonormal
-from attsvm.core.norms.norm import Norm, Smooth
-from attsvm.core.norms.smoothing import compose, entrywise_smoothing, norm_gauge
+from attsvm.core.norms.norm import Norm
+from attsvm.core.norms.smoothing import Smooth, compose, entrywise_smoothing, norm_gauge
 
 AXES = ("rows", "columns")
 
 
-class Mixed(Norm):
+class Mixed(Norm, families={"rows": "p:q", "columns": "p:q"}):
     """The l_q norm of the l_p norms of the rows or columns.
 
     Parameters
@@ -91,6 +91,12 @@ class Mixed(Norm):
     def of_tensor(self, W: Any) -> Any:
         """Evaluate the norm of a tensor's rows or columns."""
         return vector_norm(vector_norm(W if self.axis == "rows" else W.mT, self.p, -1), self.q, -1)
+
+    @classmethod
+    def from_words(cls, word: str, *parts: Any) -> Norm:
+        """Return the norm of the numbers p and q; the word is the axis."""
+        p, q = parts
+        return cls(p, q, word)
 
     def words(self) -> list[Any]:
         """Name the axis and the exponents."""

@@ -1,74 +1,25 @@
 r"""The interface between norms and solvers.
 
-A method needs the norm and its dual norm, which certify, and one smooth approximation of the norm for every :math:`\mu
-> 0`,
-
-.. math:: f_\mu(V) \to \|V\| \quad (\mu \to 0), \qquad \|\nabla f_\mu(V)\|_* \le 1, \qquad
-   \nabla f_{c\mu}(cV) = \nabla f_\mu(V) \quad (c > 0),
-
-convex, with gradient and Hessian. The first property makes a minimiser of :math:`f_\mu` nearly a minimiser of the norm.
-The second makes its gradient a dual point. The third gives the tangent of the path of minimisers,
-:math:`\mu\,\partial_\mu\nabla f_\mu(V) = -\nabla^2 f_\mu(V) V` (Euler). Such functions are composed of the functions in
-:mod:`attsvm.core.norms.smoothing`.
+Methods need the norm, its dual norm, which certifies, and smooth approximations (:mod:`attsvm.core.norms.smoothing`).
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from attsvm.core.error_free import Pair
-
-# Contribution of each norm to a gradient, and the product of its derivative with a direction.
-Parts = tuple[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]], ...]
+from attsvm.core.norms.smoothing import Smooth
 
 UNKNOWN = "norm is {!r}; one of attsvm.norms was expected."
 
-
-@dataclass(frozen=True)
-class Smooth:
-    """A smooth approximation of a norm at one matrix V (p, r).
-
-    Attributes
-    ----------
-    value : float
-    gradient : ndarray, shape (p, r)
-        Its dual norm is at most one.
-    curvature : ndarray, shape (p r, p r), or callable
-        The Hessian, V flattened row by row, or a function that returns it.
-    parts : tuple of (ndarray, callable)
-        For a composed norm, one pair per norm: its contribution (p, r) to the gradient, and the product of the
-        contribution's derivative with a direction (p r,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from attsvm import norms
-    >>> smooth = norms.Schatten(2).smoothing(np.array([[3.0], [4.0]]), 1e-8)
-    >>> type(smooth).__name__, round(smooth.value, 6), smooth.gradient.round(6).ravel().tolist()
-    ('Smooth', 5.0, [0.6, 0.8])
-    """
-
-    value: float
-    gradient: np.ndarray
-    curvature: np.ndarray | Callable[[], np.ndarray]
-    parts: Parts = ()
-
-    @cached_property
-    def hessian(self) -> np.ndarray:
-        """The Hessian, computed on first use."""
-        return self.curvature() if callable(self.curvature) else self.curvature
-
-    @property
-    def leaves(self) -> Parts:
-        """Contributions of all component norms; of the norm itself if it is not composed."""
-        return self.parts or ((self.gradient, lambda step: self.hessian @ step),)
+# Class of a norm by the first of its words, and its numeric parameters in a text "word:p:q"; classes add themselves.
+FAMILIES: dict[str, tuple[type[Norm], str]] = {}
 
 
 class Norm(ABC):
@@ -78,8 +29,8 @@ class Norm(ABC):
     ----------
     name : str
     invariant : bool
-        Whether orthogonal changes of the token and query bases leave the norm unchanged. The problem may then be solved
-        in the span of the data (Lemma 1 of arXiv 2308.16898).
+        Whether orthogonal changes of basis leave the norm unchanged, so that the span of the data suffices (Lemma 1 of
+        arXiv 2308.16898).
     power : float or None
         The exponent p of an entrywise norm; infinite for the largest entry, None for other norms.
     smooth : bool
@@ -109,6 +60,22 @@ class Norm(ABC):
     euclidean: bool = False
     leaves: int = 1
     dual_resolution: float = 0.0
+
+    def __init_subclass__(cls, *, families: Mapping[str, str] | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        FAMILIES.update({word: (cls, parameters) for word, parameters in (families or {}).items()})
+
+    @classmethod
+    def from_words(cls, word: str, *parts: Any) -> Norm:
+        """Return the norm of :meth:`words`, whose parts are numbers, arrays and norms here.
+
+        Examples
+        --------
+        >>> from attsvm import norms
+        >>> norms.Mixed.from_words("rows", 2.0, 1.0)
+        <norm l_2,1 of rows>
+        """
+        return cls(*parts)
 
     @abstractmethod
     def value(self, M: np.ndarray) -> float:

@@ -15,8 +15,8 @@ from attsvm.core.norms.entrywise import Entrywise
 from attsvm.core.norms.exponents import exponent
 from attsvm.core.norms.faces import nuclear_face, spectral_face
 from attsvm.core.norms.frobenius import FROBENIUS
-from attsvm.core.norms.norm import Norm, Smooth
-from attsvm.core.norms.smoothing import spectral_smoothing
+from attsvm.core.norms.norm import Norm
+from attsvm.core.norms.smoothing import Smooth, spectral_smoothing
 
 
 def singular_values(M: np.ndarray) -> np.ndarray:
@@ -115,7 +115,7 @@ def _singular_norm(name: str) -> Norm:
     return NUCLEAR if name == NUCLEAR.name else SPECTRAL
 
 
-class Schatten(SingularValueNorm):
+class Schatten(SingularValueNorm, families={"schatten": "p"}):
     """The l_p norm of the singular values.
 
     Parameters

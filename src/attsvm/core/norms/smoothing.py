@@ -1,5 +1,15 @@
 r"""Smooth approximations of norms: absolute values, gauges of nonnegative numbers, and their composition.
 
+A method needs one smooth approximation of the norm for every :math:`\mu > 0`,
+
+.. math:: f_\mu(V) \to \|V\| \quad (\mu \to 0), \qquad \|\nabla f_\mu(V)\|_* \le 1, \qquad
+   \nabla f_{c\mu}(cV) = \nabla f_\mu(V) \quad (c > 0),
+
+convex, with gradient and Hessian. The first property makes a minimiser of :math:`f_\mu` nearly a minimiser of the norm.
+The second makes its gradient a dual point. The third gives the tangent of the path of minimisers,
+:math:`\mu\,\partial_\mu\nabla f_\mu(V) = -\nabla^2 f_\mu(V) V` (Euler). Such functions are
+composed of those below.
+
 All are optimal values of barrier problems with weight :math:`\mu`, or compositions of such values. They are therefore
 convex and satisfy :math:`f_{c\mu}(cx) = c f_\mu(x)` (logarithms are in units of :math:`\mu`):
 
@@ -20,16 +30,58 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
 from attsvm.core.error_free import EPS
-from attsvm.core.norms.norm import Smooth
+
+# Contribution of each norm to a gradient, and the product of its derivative with a direction.
+Parts = tuple[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]], ...]
 
 ROOT_STEPS, GAUGE_TOLERANCE = 200, 64 * EPS
 # Difference of singular values, relative to the largest, below which a divided difference is replaced by its limit.
 CLOSE = 1e-7
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """A smooth approximation of a norm at one matrix V (p, r).
+
+    Attributes
+    ----------
+    value : float
+    gradient : ndarray, shape (p, r)
+        Its dual norm is at most one.
+    curvature : ndarray, shape (p r, p r), or callable
+        The Hessian, V flattened row by row, or a function that returns it.
+    parts : tuple of (ndarray, callable)
+        For a composed norm, one pair per norm: its contribution (p, r) to the gradient, and the product of the
+        contribution's derivative with a direction (p r,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm import norms
+    >>> smooth = norms.Schatten(2).smoothing(np.array([[3.0], [4.0]]), 1e-8)
+    >>> type(smooth).__name__, round(smooth.value, 6), smooth.gradient.round(6).ravel().tolist()
+    ('Smooth', 5.0, [0.6, 0.8])
+    """
+
+    value: float
+    gradient: np.ndarray
+    curvature: np.ndarray | Callable[[], np.ndarray]
+    parts: Parts = ()
+
+    @cached_property
+    def hessian(self) -> np.ndarray:
+        """The Hessian, computed on first use."""
+        return self.curvature() if callable(self.curvature) else self.curvature
+
+    @property
+    def leaves(self) -> Parts:
+        """Contributions of all component norms; of the norm itself if it is not composed."""
+        return self.parts or ((self.gradient, lambda step: self.hessian @ step),)
 
 
 @dataclass(frozen=True)

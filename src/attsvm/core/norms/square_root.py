@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.core.error_free import Pair, gamma, product, two_sum
-from attsvm.core.interop import to_numpy
+from attsvm.platform.interop import to_numpy
 
 # Eigenvalue, relative to the largest, below which the matrix counts as not definite.
 DEFINITE = 1e-14

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from attsvm.core.extras import extra_for
+from attsvm.platform.extras import extra_for
 
 
 def transformers() -> Any:
@@ -17,4 +16,6 @@ def transformers() -> Any:
         If it is not installed.
     """
     with extra_for("attsvm.pretrained", "pretrained"):
-        return importlib.import_module("transformers")
+        import transformers as library
+
+        return library

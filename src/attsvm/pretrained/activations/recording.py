@@ -2,10 +2,9 @@ r"""Record the inputs of attention in a forward pass, in any model that uses tra
 
 Since version 5 every model of transformers hands queries, keys, mask and scale to one function that it looks up by name
 in ``ALL_ATTENTION_FUNCTIONS``. This module registers another function there for the length of a forward pass, *with its
-mask function* (without one transformers silently drops the padding mask). It records the arguments and then calls the
-model's own eager implementation, so that the recorded probabilities are the model's. Hooks on every module store the
-inputs and outputs of the calls inside the attention module; the linear maps that made queries and keys are among them.
-Nothing here depends on the architecture. Hooks, names and settings are restored in ``finally``.
+mask function* (without one transformers drops the padding mask). It records the arguments and calls the model's own
+eager implementation, so the recorded probabilities are the model's. Hooks on every module store inputs and outputs of
+the calls inside the attention module, such as the linear maps of queries and keys. In the end all is restored.
 """
 
 from __future__ import annotations
@@ -30,6 +29,8 @@ _SILENT = {
 }  # fmt: skip
 # The attention module and the module around it: queries and keys are made by calls in one of them.
 _FRAMES = 2
+# Arguments of an attention module that hold the states of its keys, if these are not the states of its queries.
+_OTHER_STATES = ("key_value_states", "encoder_hidden_states")
 _COUNTER = itertools.count()
 # Inputs of models that are not text; a tower that reads one of these has no token ids.
 _OTHER_INPUTS = ("pixel_values", "input_features", "input_values")
@@ -277,8 +278,7 @@ class Recorder:
         self.paths.append(path)
         self.frames[-1].attended = True
         if self._include(index, path):
-            around = tuple(frame.invocation for frame in reversed(self.frames[-_FRAMES:]))
-            self.keep(replace(call(index, path), invocations=around))
+            self.keep(replace(call(index, path), invocations=self._invocations()))
         if index == self.until:
             raise Enough
 
@@ -287,8 +287,18 @@ class Recorder:
         empty = query.new_zeros(0)
         return AttentionCall(
             0, self.path_of(module), module, query, key, None, scaling, None, {}, empty, self.calls_inside(),
-            Stream(None, None),
+            Stream(None, None), invocations=self._invocations(),
         )  # fmt: skip
+
+    def _invocations(self) -> tuple[Invocation, ...]:
+        return tuple(frame.invocation for frame in reversed(self.frames[-_FRAMES:]))
+
+    def crosses(self) -> bool:
+        """Tell whether the attention module under way reads its keys from other states than its queries."""
+        call = self.frames[-1].invocation
+        given = inspect.signature(call.module.forward).bind_partial(*call.arguments, **call.keywords).arguments
+        given |= given.pop("kwargs", {})
+        return any(given.get(name) is not None for name in _OTHER_STATES)
 
     def attend(
         self,
@@ -301,7 +311,11 @@ class Recorder:
         **keywords: Any,
     ) -> Any:
         """Stand in for the attention function: note, then do what the model does."""
-        result = own_eager(module)(module, query, key, value, attention_mask, scaling=scaling, **keywords)
+        mask = attention_mask
+        if isinstance(mask, torch.Tensor) and mask.dtype == torch.float64:
+            # Softmax is computed in float32, where float64's lowest number is -inf: a row of padding would be nan.
+            mask = mask.clamp_min(torch.finfo(torch.float32).min)
+        result = own_eager(module)(module, query, key, value, mask, scaling=scaling, **keywords)
         bias = keywords.pop("position_bias", None)
         extras = {name: value for name, value in keywords.items() if name not in _SILENT and _says_something(value)}
         self.note(

@@ -50,8 +50,14 @@ def _repeat(call: AttentionCall, invocation: Invocation) -> AttentionCall | None
             return None
         for one in recorder.calls:
             if one.query.shape == call.query.shape and call.path.endswith(one.path):
-                return replace(one, index=call.index, path=call.path, stream=call.stream, invocations=())
+                calls = tuple(replace(inner, path=_path_in_model(inner.path, call)) for inner in one.calls)
+                return replace(one, index=call.index, path=call.path, stream=call.stream, calls=calls, invocations=())
     return None
+
+
+def _path_in_model(path: str, call: AttentionCall) -> str:
+    """Return the path of a module in the model, from its path in the module that was repeated."""
+    return next((one.path for one in call.calls if one.path == path or one.path.endswith(f".{path}")), path)
 
 
 def _copy(module: nn.Module) -> nn.Module:
@@ -79,7 +85,8 @@ def _in_double(value: Any) -> Any:
         return [_in_double(one) for one in value]
     if isinstance(value, dict):
         return {name: _in_double(one) for name, one in value.items()}
-    return value
+    # The call under way has written its keys into the cache, and the repetition must not.
+    return None if hasattr(value, "get_seq_length") else value
 
 
 def _unit(double: tuple[Any, ...], value: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attsvm.core.summary import Listed
+from attsvm.platform.summary import Listed
 from attsvm.pretrained.activations.layers import own_number
 from attsvm.pretrained.activations.tape import Map, Tape, VectorIndex, through
 

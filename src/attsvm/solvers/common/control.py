@@ -8,16 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.core.gap import relative_gap
-from attsvm.core.kernels import Stopwatch
-from attsvm.core.memory import available_bytes
 from attsvm.core.status import Status
-from attsvm.core.summary import Listed
+from attsvm.platform.kernels import Stopwatch
+from attsvm.platform.memory import available_bytes
+from attsvm.platform.summary import Listed
 
 # Seconds that an uninterruptible library call may take if there is a callback, and seconds between two calls of the
 # callback while steps yield without a report.
 LONGEST_CALL, POLL = 1.0, 0.1
 # Share of the available memory that one step may take.
 MEMORY_SHARE = 0.5
+# Bytes of a step up to which the available memory is not looked up, which takes as long as a step of a small problem.
+UNCHECKED_BYTES = 1e6
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,7 +126,9 @@ class Control:
         The step is a library call that neither a limit nor a callback can interrupt.
         """
         left = np.inf if self.time_limit is None else self.time_limit - self.seconds
-        return seconds <= min(left, self._longest) and size <= min(self.most_bytes, MEMORY_SHARE * available_bytes())
+        if seconds > min(left, self._longest) or size > self.most_bytes:
+            return False
+        return size <= UNCHECKED_BYTES or size <= MEMORY_SHARE * available_bytes()
 
     @property
     def state(self) -> IterationState:

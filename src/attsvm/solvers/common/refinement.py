@@ -22,12 +22,13 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from attsvm.core.double_double import Rows, sharp_adjoint
 from attsvm.core.error_free import UNIT, Pair, two_sum
-from attsvm.core.norms import FROBENIUS, Norm, frobenius
+from attsvm.core.norms import FROBENIUS, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_gram, constraint_rows
 from attsvm.core.rounding import LENIENT, growth
 from attsvm.proofs.certified import Certified, certify
-from attsvm.proofs.objective import Regularisation, Terms
+from attsvm.proofs.objective import Terms
+from attsvm.proofs.program import Program
 from attsvm.solvers.schedule import REFINED_ENTRIES
 
 # Multiplier times length, over the largest, below which a multiplier counts as zero.
@@ -40,38 +41,34 @@ LEAST_UNITS, MARGIN_UNITS, LOSS = 0.25, 4.0, 0.25
 MULTIPLIER_CORRECTIONS = 4
 
 
-def refine(
-    problem: SelectionProblem, norm: Norm, regularisation: Regularisation, W: np.ndarray, dual: np.ndarray, tol: float
-) -> Certified:
+def refine(program: Program, W: np.ndarray, dual: np.ndarray, tol: float) -> Certified:
     """Certify in twice the working precision, and correct W and the multipliers if the gap stays open.
 
     Parameters
     ----------
-    problem : SelectionProblem
-    norm : Norm
-    regularisation : Regularisation
+    program : Program
     W : ndarray, shape (d, dz)
     dual : ndarray, shape (n, T)
     tol : float
         Gap at which to stop.
     """
-    best = certify(problem, norm, W, dual, regularisation, sharp=True)
+    best = certify(program, W, dual, sharp=True)
     if best.gap <= tol or not np.isfinite(best.objective):
         return best
-    terms = regularisation.terms(problem, norm)
+    problem, terms = program.problem, program.terms
     if np.isfinite(terms.upper) and not terms.squared:
         with np.errstate(**LENIENT):
             shorter = _into_ball(problem, terms, dual)
-        candidate = best if shorter is None else certify(problem, norm, W, shorter, regularisation, sharp=True)
+        candidate = best if shorter is None else certify(program, W, shorter, sharp=True)
         best = candidate if candidate.gap < best.gap else best
         if best.gap <= tol:
             return best
         dual = best.dual
     # W = A^T dual, and the multipliers move along with W.
-    along = norm is FROBENIUS and regularisation.plain
+    along = program.norm is FROBENIUS and program.plain
     with np.errstate(**LENIENT):
         pair = _correct(problem, terms, W, dual, tol, along=along)
-    candidate = best if pair is None else certify(problem, norm, *pair, regularisation, sharp=True)
+    candidate = best if pair is None else certify(program, *pair, sharp=True)
     return candidate if candidate.gap < best.gap else best
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.interop import to_numpy
+from attsvm.platform.interop import to_numpy
 from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 
 LOSSES = ("hinge", "squared_hinge")

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from attsvm.core.error_free import EPS
-from attsvm.core.norms import Norm, frobenius
+from attsvm.core.norms import FROBENIUS, SPECTRAL, Norm, frobenius
 from attsvm.core.reduction import LARGEST, SMALLEST, Reduced
 from attsvm.proofs.objective import HARD_MARGIN, SEPARATION_TOL, Terms
 from attsvm.solvers.common.control import Control
@@ -66,7 +66,7 @@ class Setting:
         empty = reduced.rejected & (reduced.lengths == 0.0)
         rows = replace(reduced, rejected=reduced.rejected & ~empty)
         inner = Terms(
-            norm=terms.norm.base,
+            norm=_of_one_value(terms.norm.base, reduced.shape),
             squared=terms.squared,
             rejected=rows.rejected,
             tied=rows.tied,
@@ -178,3 +178,12 @@ class Setting:
         if terms.hard and terms.norm.euclidean:
             scale *= bound  # W - W0 = A^T dual
         return control.observe(None, np.inf, dual * scale, bound + self.loose, steps=steps)
+
+
+def _of_one_value(norm: Norm, shape: tuple[int, int]) -> Norm:
+    """Replace a norm of the singular values of a single row or column, which has only one, by the spectral norm.
+
+    Its interior point then has one second-order cone instead of the nuclear norm's semidefinite matrix.
+    """
+    equal = norm is not FROBENIUS and norm.profile is not None and norm.value(np.ones((1, 1))) == 1.0
+    return SPECTRAL if 1 in shape and equal else norm

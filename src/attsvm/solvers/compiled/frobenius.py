@@ -13,9 +13,10 @@ import numpy as np
 from numba import boolean, float64, int64
 
 from attsvm.core.gap import relative_gap
-from attsvm.core.kernels import FAST, at_hand, call, frozen, kernel, read_only, spares
 from attsvm.core.problem import SelectionProblem
-from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED, Constraints, by_gram, least_multipliers
+from attsvm.platform.kernels import FAST, at_hand, call, frozen, kernel, read_only, spares
+from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED, by_gram, least_multipliers
+from attsvm.solvers.frobenius.constraints import Constraints
 from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, Dual, sweeps
 from attsvm.solvers.interior_point.euclidean import work_at
 from attsvm.solvers.nuclear.steps import apply_adjoint, margins_of

@@ -6,7 +6,7 @@ import numpy as np
 from numba import boolean, float64, int64
 
 from attsvm.core.error_free import EPS
-from attsvm.core.kernels import FAST, kernel, read_only
+from attsvm.platform.kernels import FAST, kernel, read_only
 from attsvm.solvers.compiled.frobenius import constraints_of
 from attsvm.solvers.frobenius.active_set import CONTRADICTION
 

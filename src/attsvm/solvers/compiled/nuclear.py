@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, float64
 
-from attsvm.core.kernels import FAST, kernel, read_only
 from attsvm.core.reduction import TIE_PRECISION
+from attsvm.platform.kernels import FAST, kernel, read_only
 from attsvm.solvers.compiled.frobenius import PASSES, clear, constraints_of, gap_of, guess_by_gram, scatter
 from attsvm.solvers.frobenius.active_set import CONTRADICTION, OPEN, SOLVED, by_gram, least_multipliers
 from attsvm.solvers.nuclear.face import CUTOFFS, matrix_of

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64, types
 
-from attsvm.core.kernels import FAST, call, compiles, kernel
 from attsvm.core.reduction import Reduced
+from attsvm.platform.kernels import FAST, call, compiles, kernel
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.active_set import CONSTRAINTS, Constraints
+from attsvm.solvers.frobenius.constraints import CONSTRAINTS, Constraints
 from attsvm.solvers.schedule import LOOK_OPERATIONS, LOOP_RATE, STREAM_RATE, UPDATE_RATE
 
 INNER_SWEEPS = 2

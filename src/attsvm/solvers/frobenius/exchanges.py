@@ -13,18 +13,18 @@ import numpy as np
 from scipy.linalg import LinAlgError, solve_triangular
 
 from attsvm.core.cholesky import lower_factor
-from attsvm.core.kernels import call, compiles, interpreted
 from attsvm.core.reduction import Reduced
+from attsvm.platform.kernels import call, compiles, interpreted
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.frobenius.active_set import RESIDUE, Constraints, exchange, hold
+from attsvm.solvers.frobenius.active_set import RESIDUE, exchange, hold
+from attsvm.solvers.frobenius.constraints import Constraints
 from attsvm.solvers.frobenius.newton import newton, refine
 from attsvm.solvers.frobenius.passive_set import DEPENDENT_PIVOT, PassiveSet, empty_set
-from attsvm.solvers.schedule import BLAS_RATE, LOOP_RATE, PRICING_RATE, Steps
+from attsvm.solvers.schedule import BLAS_RATE, LOOP_RATE, PRICING_RATE, SMALL_SET, Steps
 
 CAPACITY = 2000  # largest passive set; otherwise memory would be the limit
-SMALL_SET = 100  # number of constraints up to which one at a time is as fast as a call of LAPACK
 DOUBTFUL_RHO = 1e-3  # rho below which it may tend to zero
 ATTEMPTS = 3
 EXPECTED_STEPS = 6  # steps of most runs from a guess

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64, types
 
-from attsvm.core.kernels import FAST, kernel
+from attsvm.platform.kernels import FAST, kernel
 
 # Written with loops, not slices: those take seconds to compile and are no faster.
 

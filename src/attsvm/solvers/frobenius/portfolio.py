@@ -13,10 +13,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attsvm.core.kernels import spares
+from attsvm.platform.kernels import spares
 from attsvm.solvers.common import farkas
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.compiled.soft_margin import solve_on_path, suits_path
 from attsvm.solvers.frobenius.coordinate_descent import DualCoordinateDescent, operations, sweeps
 from attsvm.solvers.frobenius.exchanges import solve_by_exchanges
 from attsvm.solvers.frobenius.newton import newton, onto_bounds
@@ -33,10 +34,8 @@ from attsvm.solvers.schedule import (
     FREE_RATIO,
     INTERIOR_STEPS,
     INTERIOR_TURN,
-    LOOP_RATE,
     NEARLY_SQUARE,
     NEWTON_GAP,
-    OVERHEAD,
     SECOND_TURN,
     SLOW,
     SMALL_FACTOR,
@@ -49,7 +48,6 @@ from attsvm.solvers.schedule import (
 )
 
 OPENING = 10  # passes after which the support is known well enough
-LEAST_TESTS = 60  # tests of the gap before the passes end
 PASSES_PER_TEST = 10  # passes between tests of the gap, one of them over all constraints
 MAX_PASSES = 3000
 # Smallest first mu from a V near the solution, over the objective per token. Each tenth of mu saves a tenth of the
@@ -77,10 +75,16 @@ def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, 
             return None
         if control.dual is not None:
             dual = control.dual.copy()
-        if (control.state.gap < WARM_GAP and not _is_crowded(setting, dual)) or _nearly_square(setting, dual):
-            certificate = yield from take_turns([Turn(*_finishing(setting, control, dual), np.inf)], control)
-            if certificate is not None or control.solved or control.stopped:
-                return certificate
+    near = control.state.gap < WARM_GAP and not _is_crowded(setting, dual)
+    if start is not None and (near or _nearly_square(setting, dual)):
+        certificate = yield from take_turns([Turn(*_finishing(setting, control, dual), np.inf)], control)
+        if certificate is not None or control.solved or control.stopped:
+            return certificate
+    if method is None and not control.is_watched and suits_path(setting):
+        control.enter("one-call interior point")
+        V, central, steps = solve_on_path(setting)
+        if setting.report(V, onto_bounds(setting, central, V), control, steps=steps):
+            return None
     if method is not None:
         name, run = FROBENIUS_METHODS[method]
         return (yield from take_turns([Turn(name, run(setting, control, dual), np.inf)], control))
@@ -162,13 +166,9 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
     effort, last = 0.0, 0.0
     entries = int(np.prod(setting.reduced.shape))
     most, few = max(SMALL_FACTOR, FREE_RATIO * entries), SMALL_FACTOR if terms.hard else min(SMALL_FACTOR, entries)
-    # As many batches follow each other as take no longer than the test of the gap.
-    batches = int(OVERHEAD * LOOP_RATE / operations(setting.reduced, PASSES_PER_TEST))
-    batches = min(max(1, batches), MAX_PASSES // (LEAST_TESTS * PASSES_PER_TEST))
-    passes = PASSES_PER_TEST * batches
-    for batch in range(MAX_PASSES // passes):
+    for batch in range(MAX_PASSES // PASSES_PER_TEST):
         if batch > 0 or not descent.dual.any():
-            work = descent.run(passes, control.is_over)
+            work = descent.run(PASSES_PER_TEST, control.is_over)
             effort += work
             yield work
         if setting.report(descent.V, descent.dual, control, adjoint=descent.V):
@@ -182,7 +182,7 @@ def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> S
         gap = control.state.gap
         size = int(setting.inner(descent.dual).sum())
         is_near = gap < target and (gap < NEWTON_GAP or size <= few)
-        slow = gap > SLOW**batches * before
+        slow = gap > SLOW * before
         if effort >= last and size <= most and (is_near or slow):
             last = 0.0
             for work in newton(setting, descent.dual.copy(), control, rounds=6):

@@ -23,7 +23,7 @@ import numpy as np
 from numba import float64, types
 from scipy.linalg import get_lapack_funcs, lstsq, lu_solve
 
-from attsvm.core.kernels import FAST, kernel
+from attsvm.platform.kernels import FAST, kernel
 from attsvm.solvers.nuclear.matrices import (
     add_products,
     combination,

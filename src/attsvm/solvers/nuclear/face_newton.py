@@ -20,14 +20,14 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64, types
 
-from attsvm.core.kernels import FAST, call, interpreted, kernel
 from attsvm.core.norms import spectral
+from attsvm.platform.kernels import FAST, call, interpreted, kernel
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face import CUTOFFS, FACE, SYSTEM_BYTES, face_at, newton_step, system_size
-from attsvm.solvers.nuclear.matrices import ROTATION_ROWS, right_singular, rows_at, singular_values, total
+from attsvm.solvers.nuclear.matrices import right_singular, rows_at, singular_values, total
 from attsvm.solvers.nuclear.steps import NUCLEAR_CONSTRAINTS, Constraints, apply_adjoint, copy, margins_of
-from attsvm.solvers.schedule import COMPILED_CONSTRAINTS, FACE_GAP, nuclear_interior_work
+from attsvm.solvers.schedule import COMPILED_CONSTRAINTS, FACE_GAP, ROTATION_ROWS, nuclear_interior_work
 
 FACE_STEPS = 9
 # Change of the multipliers in a first step, over the largest multiplier, and change of a face, over its constraints,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.kernels import call, compiles
 from attsvm.core.norms import spectral
 from attsvm.core.reduction import Reduced
+from attsvm.platform.kernels import call, compiles
 from attsvm.solvers.nuclear.steps import BEST, STEPS_PER_TEST, Constraints, advance, begin
 from attsvm.solvers.schedule import STEPS_TO_FACE
 

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from attsvm.core.kernels import FAST, kernel
+from attsvm.platform.kernels import FAST, kernel
 
-# Number of rows up to which rotations from a nearby basis are faster than LAPACK's eigenvectors.
-ROTATION_ROWS = 24
 SWEEPS = 30
 # Squared length of a row, over the largest, below which it is rounding.
 NOISE = 1e-31

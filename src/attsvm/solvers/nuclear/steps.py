@@ -26,10 +26,10 @@ import numpy as np
 from numba import boolean, float64, int64, types
 
 from attsvm.core.gap import relative_gap
-from attsvm.core.kernels import FAST, interpreted, kernel
 from attsvm.core.reduction import Reduced
-from attsvm.solvers.nuclear.matrices import ROTATION_ROWS, in_basis, outer, products, rotate, singular_values
-from attsvm.solvers.schedule import FEW_PRODUCTS
+from attsvm.platform.kernels import FAST, interpreted, kernel
+from attsvm.solvers.nuclear.matrices import in_basis, outer, products, rotate, singular_values
+from attsvm.solvers.schedule import FEW_PRODUCTS, ROTATION_ROWS
 
 RELAXATION = 1.9
 STEPS_PER_TEST = 10  # steps between tests of the gap

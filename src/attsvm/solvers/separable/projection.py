@@ -42,6 +42,8 @@ class Projection:
     def __call__(self, V: np.ndarray, weight: float = 1.0) -> np.ndarray:
         """Return the change of V (T, G); times the weight it is the adjoint of multipliers."""
         value, slope = V - self._demand, 1.0 / (1.0 + weight * self._shift)
+        # Large arrays: no factors where all are one.
+        share = 1.0 if (slope == 1.0).all() else np.where(self._others, slope, 1.0)
         low = np.min(value, axis=0, where=self._involved, initial=np.inf)
         high = np.max(value, axis=0, where=self._involved, initial=-np.inf)
         t = 0.5 * (low + high) if self._threshold is None else np.clip(self._threshold, low, high)
@@ -51,16 +53,19 @@ class Projection:
             if (state == before).all():
                 break
             before, moves = state, state == 1
-            part = np.where(self._others, slope, 1.0) * moves
+            part = share * moves
             steepness = part.sum(axis=0)
-            excess = t * steepness - (part * value).sum(axis=0)
+            part *= value
+            excess = t * steepness - part.sum(axis=0)
             if self._upper is not None:
                 excess -= self._upper / weight * (state == 2).sum(axis=0)
             low, high = np.where(excess < 0, t, low), np.where(excess > 0, t, high)
             new = t - excess / np.where(steepness > 0, steepness, np.inf)
             t = np.where((new >= low) & (new <= high), new, 0.5 * (low + high))
         self._threshold = t
-        change = np.where(before == 1, np.where(self._others, slope, 1.0) * (t - value), 0.0)
+        change = np.subtract(t, value, out=value)
+        change *= share
+        change[before != 1] = 0.0
         return change if self._upper is None else np.where(before == 2, -self._upper / weight, change)
 
     def _state(self, excess: np.ndarray, slope: np.ndarray, weight: float) -> np.ndarray:

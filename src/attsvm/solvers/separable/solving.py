@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from attsvm.core.columns import Columns
-from attsvm.core.norms import FROBENIUS, Norm
-from attsvm.core.problem import SelectionProblem
-from attsvm.proofs.objective import Regularisation, Terms
+from attsvm.core.norms import FROBENIUS
+from attsvm.proofs.objective import Terms
+from attsvm.proofs.program import Program
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.separable.closed_form import exponents_of, least_change
 from attsvm.solvers.separable.projection import Projection
@@ -20,34 +20,35 @@ Pair = tuple[np.ndarray | None, np.ndarray | None]
 Method = Callable[[Columns, Terms, np.ndarray, Control], None]
 
 
-def solve_separable(
-    problem: SelectionProblem, norm: Norm, regularisation: Regularisation, control: Control
-) -> Pair | None:
+def solve_separable(program: Program, control: Control) -> Pair | None:
     """Solve by columns; None if the problem does not separate or the norm has no method for columns."""
-    method = _method_of(norm, regularisation)
-    columns = None if method is None else Columns.of(problem)
-    if method is None or columns is None or not _serves(columns, norm, regularisation):
+    method = _method_of(program)
+    columns = None if method is None else Columns.of(program.problem)
+    if method is None or columns is None or not _separates(columns, program):
         return None
-    terms = regularisation.terms(problem, norm)
-    method(columns, terms, columns.lower(regularisation.origin(problem.shape[2:])), control)
-    W = None if control.W is None else regularisation.origin(problem.shape[2:]) + columns.lift(control.W)
-    return W, control.dual
+    method(columns, program.terms, columns.lower(program.origin), control)
+    if control.W is None:
+        return None, control.dual
+    if program.prior is None:
+        return columns.lift(columns.tie(control.W)), control.dual
+    return program.prior + columns.lift(control.W), control.dual
 
 
-def _method_of(norm: Norm, regularisation: Regularisation) -> Method | None:
+def _method_of(program: Program) -> Method | None:
     """Look up the method of a norm; losses are added to a norm, not to the power that some methods minimise."""
+    norm, hard = program.norm, program.regularisation.hard
     if norm is FROBENIUS:
         return _project
-    if proximal_map(norm) is not None and (regularisation.hard or not norm.smooth):
+    if proximal_map(norm) is not None and (hard or not norm.smooth):
         return _split
-    return _closed_form if exponents_of(norm) is not None and regularisation.hard else None
+    return _closed_form if exponents_of(norm) is not None and hard else None
 
 
-def _serves(columns: Columns, norm: Norm, regularisation: Regularisation) -> bool:
+def _separates(columns: Columns, program: Program) -> bool:
     """Whether norm and losses separate too: norms of the entries in these axes, losses with one preferred score."""
-    if not norm.invariant and not columns.is_one_hot:
+    if not program.norm.invariant and not columns.is_one_hot:
         return False
-    if regularisation.hard:
+    if program.regularisation.hard:
         return True
     queries = int(columns.problem.constrained.any(axis=1).sum())
     return queries == columns.shape[1]

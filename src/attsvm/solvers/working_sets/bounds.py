@@ -167,13 +167,13 @@ class DualBound:
         sharp : bool
             Compute sums over the working set in pairs of doubles.
         """
-        problem, terms, prior = restriction.problem, restriction.terms, restriction.prior
+        program, terms = restriction.program, restriction.terms
         dual = terms.clip(restriction.scatter(values))
-        adjoint = problem.adjoint(dual)
+        adjoint = program.problem.adjoint(dual)
         bulk, gain, top = None, 0.0, 0.0
         if bound_sum is not None and bound_sum.count:
             top = terms.upper
-            gain = top * (bound_sum.count - float(np.vdot(bound_sum.adjoint, prior)))
+            gain = top * (bound_sum.count - float(np.vdot(bound_sum.adjoint, program.origin)))
             adjoint = adjoint + top * bound_sum.adjoint
         length = terms.norm.dual(adjoint)
         scale, plain = terms.bound(dual, adjoint, length, gain=gain, top=top)
@@ -181,7 +181,7 @@ class DualBound:
             unit = scale * top
             bulk = Bulk(unit * bound_sum.count, bound_sum.pair.times(unit), unit * bound_sum.error)
         dual, scaled_adjoint = terms.clip(dual * scale), adjoint * scale
-        low = lower_bound(problem, terms, dual, scaled_adjoint, length * scale, residual, prior, sharp=sharp, bulk=bulk)
+        low = lower_bound(program, dual, scaled_adjoint, length * scale, residual, sharp=sharp, bulk=bulk)
         if empty and not terms.hard:
             loss = terms.charge(np.ones(1)) * empty
             plain, low = plain + loss, low + loss * (1 - 1e-15)

@@ -15,10 +15,10 @@ import numpy as np
 from numba import float32, float64, int64, types
 
 from attsvm.core.error_free import gamma
-from attsvm.core.kernels import FAST, call, kernel
-from attsvm.core.paging import Pages, rows_in_chunk
 from attsvm.core.rounding import lengths_above, row_lengths, squares_of
 from attsvm.data.shard_pieces import Shard
+from attsvm.platform.kernels import FAST, call, kernel
+from attsvm.platform.paging import Pages, rows_in_chunk
 
 # Number of arrays of the size of a block's margins that are held at once, in addition to its tokens.
 ARRAYS = 8

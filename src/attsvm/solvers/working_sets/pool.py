@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from attsvm.core.cluster import gathered, local_client, losses_told, remote_client
 from attsvm.data.checksums import ShardRecord, check_files, record_of
 from attsvm.data.shard_pieces import ShardArrays, ShardFile
 from attsvm.data.shards import ShardedProblem
+from attsvm.platform.cluster import gathered, local_client, losses_told, remote_client
 from attsvm.solvers.schedule import KEPT_BYTES
 from attsvm.solvers.working_sets.pricing import Source
 

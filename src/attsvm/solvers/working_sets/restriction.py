@@ -16,6 +16,7 @@ from attsvm.core.norms import Norm, frobenius
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_margins, constraint_sum, independent_ties, reduce
 from attsvm.proofs.objective import Regularisation, Terms
+from attsvm.proofs.program import Program
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.schedule import PADDED, PADDED_BYTES
 from attsvm.solvers.working_sets.constraints import BoundSum, ConstraintTable
@@ -31,21 +32,27 @@ class Restriction:
     Attributes
     ----------
     table : ConstraintTable
-    problem : SelectionProblem
-        One row per query, or several if some queries have many more constraints than most; the reference comes first.
+    program : Program
+        Its problem has one row per query, or several if some queries have many more constraints than most; the
+        reference comes first.
     row, column : ndarray of int, shape (J,)
         Row and column of each constraint of the table in the problem.
-    terms : Terms
-        Terms of the problem.
-    prior : ndarray, shape (d, dz)
     """
 
     table: ConstraintTable
-    problem: SelectionProblem
+    program: Program
     row: np.ndarray
     column: np.ndarray
-    terms: Terms
-    prior: np.ndarray
+
+    @property
+    def problem(self) -> SelectionProblem:
+        """The constraints of the table."""
+        return self.program.problem
+
+    @property
+    def terms(self) -> Terms:
+        """Terms of the problem."""
+        return self.program.terms
 
     @classmethod
     def of(cls, table: ConstraintTable, norm: Norm, regularisation: Regularisation) -> Restriction:
@@ -67,8 +74,7 @@ class Restriction:
         mask[:, 0], mask[row, column] = True, True
         selected[:, 0], selected[row, column] = True, table.tied
         problem = SelectionProblem(tokens, table.z[first], selected, mask=mask)
-        prior = regularisation.origin(problem.shape[2:])
-        return cls(table, problem, row, column, regularisation.terms(problem, norm), prior)
+        return cls(table, Program(problem, norm, regularisation), row, column)
 
     def scatter(self, values: np.ndarray) -> np.ndarray:
         """Scatter values (J,) of the table to the rows and columns of the problem, (m, T)."""
@@ -87,13 +93,13 @@ class Restriction:
         """
         problem, terms = self.problem, replace(self.terms, upper=self.terms.upper * weight)
         if bound_sum is not None and bound_sum.count:
-            problem, demands = _with_rows(problem, bound_sum.adjoint / weight, centre - self.prior, reach)
+            problem, demands = _with_rows(problem, bound_sum.adjoint / weight, centre - self.program.origin, reach)
             extra = len(demands)
             cost = np.zeros(problem.mask.shape)
             cost[:-extra], cost[-extra:, 1] = terms.cost, demands
             terms = replace(terms, rejected=problem.rejected, tied=problem.tied, cost=cost)
         reduced = independent_ties(reduce(problem, rotate=terms.norm.base.invariant, transform=terms.norm.transform))
-        return Setting.of(reduced, terms, self.prior), problem
+        return Setting.of(reduced, terms, self.program.origin), problem
 
     def start(self, setting: Setting, dual: np.ndarray) -> np.ndarray:
         """Multipliers (J,) in the form that a method takes, if there are no rows for a sum."""

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attsvm.core.memory import available_bytes
 from attsvm.core.norms import frobenius
 from attsvm.core.status import Status
+from attsvm.platform.memory import available_bytes
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import proven_gap
 from attsvm.solvers.common.control import Control

@@ -12,8 +12,8 @@ from attsvm.core.error_free import gamma
 from attsvm.core.norms import Norm
 from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
-from attsvm.core.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted
 from attsvm.data.shards import ShardedProblem
+from attsvm.platform.summary import BAD, GOOD, UNSURE, Summarised, Summary, counted
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import proven_gap
 from attsvm.proofs.claim import AGREEMENT

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from attsvm.core.norms import Norm
-from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
 from attsvm.data.shard_pieces import ShardArrays
 from attsvm.data.shards import ShardedProblem
 from attsvm.proofs.certified import proven_gap
-from attsvm.proofs.objective import Regularisation
+from attsvm.proofs.program import Program
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.schedule import Method
 from attsvm.solvers.working_sets.pool import Pool
 from attsvm.solvers.working_sets.pricing import unlisted_marks
 from attsvm.solvers.working_sets.rounds import Rounds
 from attsvm.solvers.working_sets.solution import ShardedSolution, Supports
-from attsvm.solvers.working_sets.state import State, check_outside, mark_of, read_checkpoint, write_checkpoint
+from attsvm.solvers.working_sets.state import check_outside, mark_of, read_checkpoint, write_checkpoint
 
 # Bytes of the matrices over active constraints that shards may take. Up to 4096 active constraints or W (64, 64) runs
 # end by factors, larger ones by products, which need no more memory than the working set.
@@ -41,17 +40,16 @@ class WorkingSets:
 
     def __init__(
         self,
-        problem: SelectionProblem,
-        norm: Norm,
-        regularisation: Regularisation,
+        program: Program,
         control: Control,
         method: Method,
         start: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
+        problem = program.problem
         whole = ShardArrays(problem.tokens, problem.queries, problem.selected, problem.mask, problem.sequence)
         self._whole, self._size, self._start = whole, problem.mask.shape, start
         pool = Pool([whole], recording=False)
-        self._rounds = Rounds(pool, 1, problem.shape[2:], norm, regularisation, control, method)
+        self._rounds = Rounds(pool, 1, problem.shape[2:], program.norm, program.regularisation, control, method)
 
     def run(self) -> Iterator[float]:
         """Run all rounds; yields the work of each step."""
@@ -83,44 +81,25 @@ class WorkingSets:
         return None, None if rounds.primal is None else rounds.primal.W, multipliers
 
 
-def solve_shards(
-    problem: ShardedProblem,
-    norm: Norm,
-    regularisation: Regularisation,
-    control: Control,
-    tol: float,
-    method: Method,
-    pool: Pool,
-    checkpoint: str | os.PathLike[str] | None = None,
+def run_rounds(
+    problem: ShardedProblem, rounds: Rounds, tol: float, checkpoint: str | os.PathLike[str] | None = None
 ) -> ShardedSolution:
-    """Solve a problem in pieces to a gap of ``tol``; ``method`` solves restrictions, ``control`` aims below ``tol``.
+    """Solve a problem in pieces to a gap of ``tol`` by its rounds, whose control aims below ``tol``.
 
     The run continues from the checkpoint if the file exists. It is written after every round and removed at the end.
-
-    Raises
-    ------
-    ValueError
-        If shards or the checkpoint are not as expected, or a file has changed meanwhile; the message is a sentence.
-    attsvm.core.cluster.ClusterLost
-        If the cluster is lost; the checkpoint remains.
     """
+    control, mark = rounds.control, mark_of(problem.shape, rounds)
+    control.most_bytes = FACTOR_BYTES
     if checkpoint is not None:
         check_outside(checkpoint, "checkpoint", problem)
-    control.most_bytes = FACTOR_BYTES
-    mark = mark_of(problem.shape, len(problem.shards), norm, regularisation)
-
-    def keep(state: State) -> None:
-        if checkpoint is not None:
-            write_checkpoint(checkpoint, state, mark)
-
-    rounds = Rounds(pool, len(problem.shards), problem.shape[2:], norm, regularisation, control, method, keep)
+        rounds.keep = partial(write_checkpoint, checkpoint, mark=mark)
     try:
         with np.errstate(**LENIENT):
             state = None if checkpoint is None else read_checkpoint(checkpoint, rounds, mark)
             for _ in rounds.run(state or rounds.begin()):
                 pass
             rounds.settle(tol)
-        digests = pool.inspect()
+        digests = rounds.pool.inspect()
     except MemoryError:
         control.stopped, digests = Status.MEMORY_LIMIT, ()
     problem.check_unchanged()

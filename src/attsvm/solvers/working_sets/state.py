@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.core.files import check_apart, replacing_file
-from attsvm.core.norms import Norm
 from attsvm.data.shard_pieces import ShardFile
 from attsvm.data.shards import ShardedProblem
-from attsvm.proofs.objective import Regularisation
+from attsvm.platform.files import check_apart, replacing_file
 from attsvm.solvers.working_sets.collection import Collection
 from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, ConstraintTable
 
@@ -151,11 +149,12 @@ def read_checkpoint(path: str | os.PathLike[str], shards: Collection, mark: np.n
     return state
 
 
-def mark_of(shape: tuple[int, ...], count: int, norm: Norm, regularisation: Regularisation) -> np.ndarray:
+def mark_of(shape: tuple[int, ...], shards: Collection) -> np.ndarray:
     """Compute numbers that identify the problem: layout, sizes, number of shards, and a digest of the objective."""
+    norm, regularisation = shards.norm, shards.regularisation
     prior = b"" if regularisation.prior is None else np.ascontiguousarray(regularisation.prior).tobytes()
     text = f"{norm.name} {regularisation.C!r} {regularisation.loss}".encode()
-    return np.array([CHECKPOINT_FORMAT, *shape, count, zlib.crc32(text), zlib.crc32(prior)], dtype=np.int64)
+    return np.array([CHECKPOINT_FORMAT, *shape, shards.count, zlib.crc32(text), zlib.crc32(prior)], dtype=np.int64)
 
 
 def _digest(table: ConstraintTable) -> int:

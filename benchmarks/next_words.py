@@ -1,0 +1,113 @@
+"""Next words of a real corpus, from 500 to 10,000 words and contexts: time, peak memory and certified gap.
+
+The corpus is the docstrings of the installed packages of ``PACKAGES`` (about four million words). Words are the most
+frequent ones, contexts are the words before them, and the words that follow a context tie. Contexts are one-hot, with a
+hard margin, or word vectors of 64 dimensions, with a soft one (C = 1, squared hinge). Every row runs in a process of
+its own, whose peak memory includes Python and the problem.
+
+    python benchmarks/next_words.py [--sizes 500 1000] [--norms frobenius nuclear] [--contexts one-hot learned]
+        [--tol 1e-6] [--limit 600]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array, eye_array, load_npz, save_npz
+from scipy.sparse.linalg import svds
+
+from attsvm import SelectionProblem, solve
+
+PACKAGES = ("numpy", "scipy", "sklearn", "torch", "pandas", "sympy", "networkx", "matplotlib")
+DOCSTRING, WORD = re.compile(r'"{3}(.*?)"{3}', re.DOTALL), re.compile(r"[^\W\d_]+")
+SIZES, NORMS, CONTEXTS = (500, 1000, 2000, 5000, 10_000), ("frobenius", "nuclear"), ("one-hot", "learned")
+DIMENSIONS, C, LOSS = 64, 1.0, "squared_hinge"
+
+
+def texts() -> list[list[str]]:
+    """Words of each distinct docstring, in lower case."""
+    found: dict[str, None] = {}
+    for package in PACKAGES:
+        spec = find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            for path in sorted(Path(folder).rglob("*.py")):
+                if "tests" not in path.parts and "testing" not in path.parts:
+                    content = path.read_text(encoding="utf-8", errors="ignore")
+                    found |= dict.fromkeys(DOCSTRING.findall(content))
+    return [[sys.intern(word) for word in WORD.findall(text.lower())] for text in found]
+
+
+def successors(size: int) -> coo_array:
+    """Count how often each of the most frequent words (columns) follows each of them (rows), (size, size)."""
+    corpus = texts()
+    counts = Counter(word for text in corpus for word in text)
+    vocabulary = sorted(counts, key=lambda word: (-counts[word], word))[:size]
+    number = {word: i for i, word in enumerate(vocabulary)}
+    coded = [np.array([number.get(word, -1) for word in text]) for text in corpus if len(text) > 1]
+    before, after = np.concatenate([text[:-1] for text in coded]), np.concatenate([text[1:] for text in coded])
+    known = (before >= 0) & (after >= 0)
+    return coo_array((np.ones(known.sum()), (before[known], after[known])), shape=(size, size))
+
+
+def word_vectors(counts: csr_array) -> np.ndarray:
+    """Vectors (n, 64) of contexts: singular vectors of log(1 + count), scaled by the root of the singular values."""
+    U, sigma, _ = svds(counts.log1p(), k=DIMENSIONS, random_state=0)
+    return U * np.sqrt(sigma)
+
+
+def row(file: str, size: int, norm: str, contexts: str, tol: float, limit: float) -> str:
+    """Solve one instance with counts from a file; returns a row of the table."""
+    counts = load_npz(file).tocsr()[:size, :size]
+    supports = counts.toarray() > 0
+    seen = supports.any(axis=1) & ~supports.all(axis=1)
+    vectors = eye_array(seen.sum()) if contexts == "one-hot" else word_vectors(counts)[seen]
+    problem = SelectionProblem.from_contexts(vectors, supports[seen])
+    del supports
+    wall, processor = time.perf_counter(), time.process_time()
+    soft = {} if contexts == "one-hot" else {"C": C, "loss": LOSS}
+    solution = solve(problem, norm, tol=tol, time_limit=limit, **soft)
+    wall, processor = time.perf_counter() - wall, time.process_time() - processor
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    numbers = f"{processor:.1f} | {wall:.0f} | {peak:.2f} | {solution.gap:.0e}"
+    return f"| {size:,} | {contexts} | {norm} | {numbers} | {solution.iterations} | {solution.status.name} |"
+
+
+def main() -> None:
+    """Print a row for each size, norm and kind of contexts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
+    parser.add_argument("--norms", nargs="+", choices=NORMS, default=NORMS)
+    parser.add_argument("--contexts", nargs="+", choices=CONTEXTS, default=CONTEXTS)
+    parser.add_argument("--tol", type=float, default=1e-6)
+    parser.add_argument("--limit", type=float, default=600.0)
+    parser.add_argument("--row", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.row:
+        file, size, norm, contexts = options.row
+        print(row(file, int(size), norm, contexts, options.tol, options.limit))
+        return
+    print("| words | contexts | norm | processor s | wall s | peak GiB | gap | steps | status |")
+    print("|---:|---|---|---:|---:|---:|---:|---:|---|", flush=True)
+    limits = ["--tol", str(options.tol), "--limit", str(options.limit)]
+    with TemporaryDirectory() as folder:
+        file = f"{folder}/counts.npz"
+        save_npz(file, successors(max(options.sizes)))
+        for contexts in options.contexts:
+            for norm in options.norms:
+                for size in options.sizes:
+                    command = [sys.executable, __file__, "--row", file, str(size), norm, contexts, *limits]
+                    subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()

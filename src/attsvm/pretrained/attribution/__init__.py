@@ -1,0 +1,1 @@
+"""Margins of heads split over the residual stream."""

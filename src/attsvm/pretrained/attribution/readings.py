@@ -1,0 +1,343 @@
+"""The hidden state that a head reads at a row of a text, in parts, and the factor that maps it to a query or key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from attsvm.pretrained.activations.image import Origin, Side, image, origin
+from attsvm.pretrained.activations.layers import own_number
+from attsvm.pretrained.activations.recording import AttentionCall
+from attsvm.pretrained.activations.residual import Component, Part, parts
+from attsvm.pretrained.activations.tape import Tape, VectorIndex
+from attsvm.pretrained.heads.head import AttentionHead
+from attsvm.pretrained.heads.rotary import rotate
+
+# Number of roundings of the absolute sum by which a sum of n < 300 numbers may err; a stream of 100 layers has about
+# 300.
+STREAM_ROUNDINGS = 300.0
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """Return the relative rounding of a sum; most norms compute in float32 even in a float64 model.
+
+    Parameters
+    ----------
+    dtype : torch.dtype
+        The model's dtype.
+    """
+    return STREAM_ROUNDINGS * max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class VectorReading:
+    """The hidden state that a head reads at one row.
+
+    Attributes
+    ----------
+    row : int
+        Row in its sequence, including padding and a null token.
+    width : int
+        d.
+    length : int
+        Number of rows of the sequence, T.
+    state : ndarray, shape (d,)
+        The hidden state that is projected; with a last coordinate 1 if constants are added to the projection.
+    factor : ndarray, shape (d, dh)
+        K, or Q with the scale, rotated by the position. It includes the gains and denominators of norms of queries,
+        keys and latents.
+    live : ndarray, shape (d, dh)
+        Derivative of the query or key by the state with these norms live; equal to the factor if there are none.
+    parts : dict of Component to Part
+        Parts of the state.
+    norm : tuple of (str, ndarray of shape (d,)), or None
+        Path and input of the norm whose output the state is.
+    """
+
+    row: int
+    width: int
+    length: int
+    state: np.ndarray
+    factor: np.ndarray
+    live: np.ndarray
+    parts: dict[Component, Part]
+    norm: tuple[str, np.ndarray] | None
+
+    @property
+    def image(self) -> np.ndarray:
+        """The query or key, (dh,)."""
+        return self.state @ self.factor
+
+    def vectors(self, components: Sequence[Component]) -> np.ndarray:
+        """Return the parts of components, (C, d); zero for a component without a part."""
+        out = np.zeros((len(components), len(self.state)))
+        for c, component in enumerate(components):
+            if component in self.parts:
+                out[c] = self.parts[component].vector
+        return out
+
+    def places(self, components: Sequence[Component]) -> np.ndarray:
+        """Return the parts of components, times the other side, by the rows they come from, (C, T)."""
+        out = np.zeros((len(components), self.length))
+        for c, component in enumerate(components):
+            if component in self.parts:
+                out[c, self.length - len(self.parts[component].places) :] = self.parts[component].places
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A query of a head in a forward pass, and the keys of its sequence.
+
+    Attributes
+    ----------
+    call : AttentionCall
+    head : AttentionHead
+    sequence : int
+    number : int
+        Number of the query among the head's queries; it determines position, visible tokens and additive bias.
+    """
+
+    call: AttentionCall
+    head: AttentionHead
+    sequence: int
+    number: int
+
+    @property
+    def row(self) -> int:
+        """Row of the query in its sequence, without a null token."""
+        return self.own_row("query", int(self.head.position[self.number]))
+
+    def own_row(self, side: Side, row: int) -> int:
+        """Return a row without counting a null token; -1 for the null token itself."""
+        return row - (self.head.first_place if side == "keys" or self.head.self_attention else 0)
+
+    def query(self, call: AttentionCall, sequence: int) -> np.ndarray:
+        """Return the query in a sequence of a call, with the scale, (dh,)."""
+        return (call.query[sequence, self.head.head, self.row].double() * call.scaling).cpu().numpy()
+
+    def keys(self, call: AttentionCall, sequence: int) -> np.ndarray:
+        """Return the keys in a sequence of a call, (T, dh); zero for a null token, which has no key."""
+        group = self.head.head * call.key.shape[1] // call.query.shape[1]
+        keys = call.key[sequence, group].double().cpu().numpy()
+        return np.pad(keys, [(self.head.first_place, 0), (0, 0)])
+
+    def visible(self, side: Side) -> np.ndarray:
+        """Mark the rows of queries or keys that are not padding, without a null token."""
+        head = self.head
+        if side == "keys" or head.self_attention:
+            return np.asarray(head.text_place[self.sequence, head.first_place :] >= 0)
+        visible = np.zeros(self.call.query.shape[2], dtype=bool)
+        visible[head.position[head.sequence == self.sequence]] = True
+        return visible
+
+    def logits(self, query: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """Return the logits of a query for keys, (T,); -inf where hidden."""
+        bias = 0.0 if self.head.bias is None else self.head.bias[self.number]
+        return np.where(self.head.mask[self.number], keys @ query + bias, -np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Everything needed to run the model again with a component of a split changed.
+
+    Attributes
+    ----------
+    model : PreTrainedModel
+    inputs : dict
+        Arguments of the model's call.
+    question : Question
+    query, chosen, rival : VectorReading
+    keys : ndarray, shape (T, dh)
+        Keys of all rows of the sequence, as attention received them.
+    places, asking : ndarray of int
+        Rows of tokens, and of queries, that are not padding.
+    origins : dict
+        The hidden states from which queries and keys are made.
+    """
+
+    model: Any
+    inputs: dict[str, Any]
+    question: Question
+    query: VectorReading
+    chosen: VectorReading
+    rival: VectorReading
+    keys: np.ndarray
+    places: np.ndarray
+    asking: np.ndarray
+    origins: dict[Side, Origin]
+
+    def readings(self, side: Side) -> list[VectorReading]:
+        """Return the readings of a side."""
+        return [self.query] if side == "query" else [self.chosen, self.rival]
+
+    def effects(self, vectors: Sequence[np.ndarray], side: Side, *, live: bool = False) -> np.ndarray:
+        """Return the contributions of parts (C, d) of each reading of a side to the logits of the tokens, (C, T).
+
+        Parameters
+        ----------
+        vectors : sequence of ndarray
+        side : {"query", "keys"}
+        live : bool
+            Use the derivative of norms of queries and keys instead of freezing their denominators.
+        """
+        out = np.zeros((len(vectors[0]), len(self.keys)))
+        for reading, one in zip(self.readings(side), vectors, strict=True):
+            images = one @ (reading.live if live else reading.factor)
+            if side == "query":
+                out += images @ self.keys.T
+            else:
+                out[:, reading.row] = images @ self.query.image
+        return out[:, self.places]
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """Reads a head's hidden states from the tape of a forward pass.
+
+    Attributes
+    ----------
+    tape : Tape
+    question : Question
+    spread : bool
+        Whether the output of earlier heads counts at the rows that they read, instead of at their own row.
+    end : Tensor or None
+        A hidden state that consists of features.
+    features : mapping of int to mapping of int to ndarray
+        Features by row and number.
+    origins : dict
+        The hidden states from which queries and keys are made.
+    """
+
+    tape: Tape
+    question: Question
+    spread: bool
+    end: torch.Tensor | None
+    features: Mapping[int, Mapping[int, np.ndarray]]
+    origins: dict[Side, Origin] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Find the hidden states."""
+        places, call = self.question.head.places, self.question.call
+        self.origins["query"] = origin(self.tape, call, places[1], "query", None)
+        other = None if self.question.head.self_attention else self.origins["query"].states
+        self.origins["keys"] = origin(self.tape, call, places[0], "keys", other)
+
+    def read(self, side: Side, row: int, direction: np.ndarray) -> VectorReading:
+        """Split the state at a row into parts.
+
+        Parameters
+        ----------
+        side : {"query", "keys"}
+        row : int
+        direction : ndarray, shape (dh,)
+            Vector by which the query or key is multiplied.
+
+        Raises
+        ------
+        ValueError
+            If the parts do not add up to the state, or the state does not give the query or key.
+        """
+        head, states, own = self.question.head, self.origins[side].states, self.question.own_row(side, row)
+        d, length = states.shape[-1], states.shape[1] + row - own
+        if own < 0:  # a null token has neither state nor key
+            nothing = np.zeros((d, len(direction)))
+            return VectorReading(row, d, length, np.zeros(d), nothing, nothing, {}, None)
+        place = VectorIndex((self.question.sequence, own), tuple(states.shape[:2]))
+        state, factor, live = self._maps(side, own, place.of(states, d))
+        towards = factor @ direction
+        split = parts(
+            self.tape, states, place, towards[:d], self.question.visible(side), spread=self.spread, end=self.end,
+            features=self.features.get(own),
+        )  # fmt: skip
+        vectors = np.array([part.vector for part in split.values()])
+        wrong, size = np.linalg.norm(vectors.sum(axis=0) - state[:d]), np.linalg.norm(vectors, axis=1).sum()
+        if not wrong <= rounding(states.dtype) * size:
+            raise ValueError(
+                f"the hidden state that {head.name} reads differs by {wrong / np.linalg.norm(state[:d]):.1e} of "
+                "its norm from the sum of what additions and norms explain, so its parts would not add up."
+            )
+        if len(state) > d:
+            split = {one: replace(part, vector=np.append(part.vector, 0.0)) for one, part in split.items()}
+            at_place = np.zeros(states.shape[1])
+            at_place[own] = towards[d]
+            split[self._constant(side)] = Part(np.eye(d + 1)[d], None, at_place)
+        norm = None if states is self.end else self.tape.norm_before(states)
+        before = None if norm is None else (norm[0], place.of(norm[1], d))
+        return VectorReading(row, d, length, state, factor, live, split, before)
+
+    def _maps(self, side: Side, row: int, state: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return a state with a last coordinate 1 for added constants, its factor, and the factor with norms live."""
+        head, call, sequence = self.question.head, self.question.call, self.question.sequence
+        linear, factor = (head.places[0], head.K) if side == "keys" else (head.places[1], head.Q)
+        if linear.kind == "linear":
+            if len(factor) > len(state):
+                state = np.append(state, 1.0)
+            if head.turns is not None:
+                turns = head.turns.tokens[sequence, row + head.first_place]
+                factor = rotate(factor, head.turns.pairs, turns)
+            return state, factor, factor
+        start, place = self.origins[side], (sequence, row)
+        factor, offset = image(start, call, head.head, place, frozen=True)
+        vector = start.vectors(call, head.head)[place].double().cpu().numpy()
+        wrong, size = np.linalg.norm(state @ factor + offset - vector), np.linalg.norm(np.abs(state) @ np.abs(factor))
+        if not wrong <= rounding(call.query.dtype) * (size + np.linalg.norm(offset)):
+            raise ValueError(
+                f"the {'query' if side == 'query' else 'key'} that {head.name} makes of the hidden state differs by "
+                f"{wrong / np.linalg.norm(vector):.1e} of its length from a linear image with denominators frozen, so "
+                "its parts would not add up."
+            )
+        live, _ = image(start, call, head.head, place, frozen=False)
+        scale = call.scaling if side == "query" else 1.0
+        if offset.any():
+            state = np.append(state, 1.0)
+            factor, live = np.vstack([factor, offset]), np.vstack([live, offset])
+        return state, scale * factor, scale * live
+
+    def _constant(self, side: Side) -> Component:
+        """Name the constants that are added to a projection."""
+        place, name = self.question.head.places[side == "query"], self.question.head.name
+        path = f"{place.path}.bias" if place.kind == "linear" else f"{name} biases of {side}"
+        return Component("bias", path, own_number(name))
+
+
+def features_of(
+    tape: Tape, question: Question, dictionary: np.ndarray | None, activations: np.ndarray | None
+) -> tuple[torch.Tensor | None, dict[int, dict[int, np.ndarray]]]:
+    """Find the hidden state that enters the layer of a head, and its features, by row and number.
+
+    Parameters
+    ----------
+    tape : Tape
+    question : Question
+    dictionary : array, shape (n, d), or None
+    activations : array, shape (T, n), or None
+
+    Raises
+    ------
+    ValueError
+        If they have other shapes, or only one is given.
+    """
+    if dictionary is None and activations is None:
+        return None, {}
+    if dictionary is None or activations is None:
+        raise ValueError("dictionary and activations go together; both were expected.")
+    directions, numbers = np.asarray(dictionary, dtype=float), np.asarray(activations, dtype=float)
+    head = question.head
+    rows = np.flatnonzero(question.visible("query"))
+    block = f"{head.name.split(f'.{own_number(head.name)}.')[0]}.{own_number(head.name)}"
+    end = tape.inputs[block][-1]
+    d = end.shape[-1]
+    if directions.ndim != 2 or directions.shape[1] != d or numbers.shape != (len(rows), len(directions)):
+        raise ValueError(
+            f"dictionary has shape {directions.shape} and activations {numbers.shape}; (n, {d}) and ({len(rows)}, n) "
+            "were expected."
+        )
+    active = {int(row): np.flatnonzero(numbers[place]) for place, row in enumerate(rows)}
+    return end, {
+        row: {int(f): numbers[place, f] * directions[f] for f in active[row]} for place, row in enumerate(active)
+    }

@@ -1,0 +1,1 @@
+"""Heads read out of models: loading, inputs, extraction."""

@@ -1,0 +1,1 @@
+"""All heads of a model, examined together."""

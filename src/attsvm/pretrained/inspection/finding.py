@@ -1,0 +1,149 @@
+"""The findings of an inspection about one head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attsvm.pretrained.heads.extract import RefusedHead
+from attsvm.pretrained.heads.head import AttentionHead, text_of
+from attsvm.pretrained.heads.media import Media, Parts
+from attsvm.pretrained.selection.audit import MarginAudit, margin_audit
+from attsvm.pretrained.selection.probe import SelectionProbe, fit_selection
+from attsvm.pretrained.selection.rank import HeadRank, Roots
+from attsvm.pretrained.selection.selectivity import QueryNumbers, SelectionReport, has_choice, query_numbers
+from attsvm.pretrained.selection.types import HeadTypes, head_types
+
+EXAMPLES = 6
+# Time limit of one SVM in seconds; an unsolved SVM is reported as undecided.
+TIME_LIMIT = 4.0
+# Number of heads with re-drawn weights; each needs an SVM.
+DRAWS = 12
+
+
+@dataclass(frozen=True)
+class Example:
+    """One query with its attention.
+
+    Attributes
+    ----------
+    tokens : tuple of str
+    attention : tuple of float
+    query : int or None
+        Place of the query among the tokens; None for cross-attention.
+    sequence : int
+        Number of the text, image or sound.
+    """
+
+    tokens: tuple[str, ...]
+    attention: tuple[float, ...]
+    query: int | None
+    sequence: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class HeadFinding:
+    """The findings about one head.
+
+    `shows` are queries that show the type that names the head; `examples` are drawn at random; `parts` locates its
+    tokens in an image or a sound.
+    """
+
+    layer: int
+    head: int
+    name: str
+    error: float
+    types: HeadTypes
+    report: SelectionReport
+    audit: MarginAudit
+    probe: SelectionProbe | None
+    rank: HeadRank
+    shows: tuple[Example, ...]
+    examples: tuple[Example, ...]
+    parts: Parts | None = None
+
+
+@dataclass(frozen=True)
+class Reports:
+    """How heads are inspected.
+
+    Attributes
+    ----------
+    queries, seed : int
+    roots : Roots
+        Shared by the heads of a layer.
+    media : Media or None
+        Images or sounds that are read in place of texts.
+    """
+
+    queries: int
+    seed: int
+    roots: Roots
+    media: Media | None = None
+
+    def of(self, head: AttentionHead | RefusedHead, elsewhere: Sequence[QueryNumbers]) -> HeadFinding | RefusedHead:
+        """Inspect a head; one that cannot be does not end the inspection of the others.
+
+        Parameters
+        ----------
+        head : AttentionHead or RefusedHead
+        elsewhere : sequence of QueryNumbers
+            Of its queries in texts that are not kept.
+        """
+        if isinstance(head, RefusedHead):
+            return head
+        try:
+            if self.media is None:
+                return self._finding(head, elsewhere)
+            return replace(self._finding(self.media.labelled(head), elsewhere), parts=self.media.parts_of(head))
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+            return RefusedHead(head.layer, head.head, head.name, str(error))
+
+    def _finding(self, head: AttentionHead, elsewhere: Sequence[QueryNumbers]) -> HeadFinding:
+        queries, seed = self.queries, self.seed
+        probe = None
+        if len(np.unique(head.sequence[has_choice(head)])) > 1:
+            probe = fit_selection(head, queries=2 * queries, seed=seed, time_limit=TIME_LIMIT)
+        types = head_types(head, seed=seed)
+        return HeadFinding(
+            layer=head.layer,
+            head=head.head,
+            name=head.name,
+            error=head.error,
+            types=types,
+            report=query_numbers(head).with_others(elsewhere).report(),
+            audit=margin_audit(head, queries=queries, norms=(), draws=DRAWS, seed=seed, time_limit=TIME_LIMIT),
+            probe=probe,
+            rank=self.roots.rank(head),
+            shows=_examples(head, types.shows),
+            examples=_examples(head, _null_weights(head, seed)),
+        )
+
+
+def _null_weights(head: AttentionHead, seed: int) -> np.ndarray:
+    """Draw queries of different sequences, without special tokens if there are others."""
+    asking = head.mask.sum(axis=1) > 1
+    if head.special is not None and head.self_attention:
+        ordinary = asking & ~head.special[head.sequence, head.position]
+        asking = ordinary if ordinary.any() else asking
+    rng = np.random.default_rng((seed, 1))
+    rows = rng.permutation(np.flatnonzero(asking))
+    _, first = np.unique(head.sequence[rows], return_index=True)
+    return rows[np.sort(first)[:EXAMPLES]]
+
+
+def _examples(head: AttentionHead, rows: np.ndarray) -> tuple[Example, ...]:
+    """Put queries into words; none if the head has no text."""
+    examples = []
+    for i in rows if head.texts is not None else ():
+        words = text_of(head, int(head.sequence[i]))
+        query = int(head.query_place[i]) if head.self_attention else None
+        attention = np.zeros(len(words))
+        attention[head.text_place[head.sequence[i], head.mask[i]]] = head.probabilities[i, head.mask[i]]
+        length = int(max(np.flatnonzero(attention).max(initial=0), query or 0)) + 1
+        examples.append(
+            Example(words[:length], tuple(attention[:length].round(4).tolist()), query, int(head.sequence[i]))
+        )
+    return tuple(examples)

@@ -1,0 +1,1 @@
+"""Heads followed while a model trains."""

@@ -1,0 +1,398 @@
+r"""The effects of training on attention, head by head, while it runs.
+
+Every k steps, in the training forward pass itself, the monitor's function replaces transformers' attention function: it
+examines some query rows of a few sequences, padding left out, then calls the model's own function. If a step has
+several forward passes, the first one counts. On other steps the model is unchanged. The numbers of every head, on those
+rows, are:
+
+* *non_finite*: the share of rows with a score that is no number or beyond the range of the queries' dtype. All but the
+  largest logit is about the other rows, and nan if there are none;
+* the largest logit, and the factor by which QK-clip (Kimi K2, arXiv 2507.20534) would shrink query-key products above
+  its threshold;
+* the median margin of the top logit over the second, and the mean entropy in nats;
+* *saturated*: the share of rows whose largest probability is 1 in the dtype of the queries. Its gradient entry,
+  p (g - <p, g>), is then a difference of equal numbers;
+* *lost*: the mean over rows of the relative distance, at most 1, of the computed :math:`p_\top(1 - p_\top)` from the
+  exact :math:`p_\top\sum_{t\neq\top}p_t`. Cancellation removes this share of a top entry's gradient;
+  :func:`attsvm.functional.exact_softmax` preserves it. Rows whose other probabilities underflow have nothing to lose.
+
+The numbers of its weights, as the forward pass used them, are the norm and the stable rank of :math:`W = s K Q^\top`,
+and :math:`\|K^\top K - Q^\top Q\|_F`, which gradient flow without weight decay does not change. Nothing of transformers
+is imported before a step is measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attsvm.platform.files import replacing_file
+from attsvm.pretrained.activations.layers import layer_numbers
+from attsvm.pretrained.activations.recording import Recorder, configurations, own_eager
+from attsvm.pretrained.heads.extract import extract_heads
+from attsvm.pretrained.monitoring.measures import Factors, asking, factors_of, measure, weights
+from attsvm.pretrained.selection.audit import margin_audit
+
+_COUNTER = itertools.count()
+# Entries of a head's row that are no numbers of it.
+_NAMES = ("layer", "head", "name")
+
+
+class AttentionMonitor:
+    """Watch the attention of a transformers model during training.
+
+    It is a callback for transformers' Trainer (``Trainer(callbacks=[monitor])``). In a training loop without Trainer it
+    is a context around the forward and backward pass of each step.
+
+    Parameters
+    ----------
+    model : PreTrainedModel, optional
+        Trainer passes its own; required without Trainer.
+    every : int
+        Steps between measurements; step 0 is measured.
+    path : path, optional
+        A file of one record per line, in JSON; nan becomes null. Of several processes the first one writes. A run
+        that goes on from an earlier one keeps the lines of the steps before it, and replaces the others.
+    report : callable, optional
+        Called, in the first process, with a flat dict of every number, named "attention/L3H0/max_logit", and of the
+        largest or the mean over heads, "attention/max_logit"; ``trainer.log`` hands them to all of Trainer's reporters
+        (TensorBoard, W&B, Trackio). It can be set later: ``monitor.report = trainer.log``.
+    clip : float
+        Threshold of QK-clip.
+    svm_inputs : mapping or sequence of str, optional
+        Inputs on which each measurement also compares each head with the SVM of its selection. For small models.
+    tokenizer : optional
+        For `svm_inputs` that are texts.
+
+    Attributes
+    ----------
+    records : list of dict
+        One record per measurement: "step"; "non_finite", the number of heads with scores that are not finite; and
+        "heads", a dict of numbers each.
+
+    Raises
+    ------
+    ValueError
+        If `every` or `clip` is not positive.
+
+    Examples
+    --------
+    >>> monitor = AttentionMonitor(model, every=50)  # doctest: +SKIP
+    >>> for step in range(1000):  # doctest: +SKIP
+    ...     with monitor.step(step):
+    ...         model(**batch).loss.backward()
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        every: int = 50,
+        path: str | os.PathLike[str] | None = None,
+        report: Callable[[dict[str, float]], object] | None = None,
+        clip: float = 100.0,
+        svm_inputs: Mapping[str, Any] | Any = None,
+        tokenizer: Any = None,
+    ) -> None:
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ValueError(f"every is {every!r}; a positive integer was expected.")
+        if not clip > 0:
+            raise ValueError(f"clip is {clip!r}; a positive number was expected.")
+        self.model = model
+        self.every = every
+        self.path = None if path is None else Path(path)
+        self.report = report
+        self.clip = clip
+        self.records: list[dict[str, Any]] = []
+        self._svm_inputs = svm_inputs
+        self._tokenizer = tokenizer
+        self._factors: dict[str, Factors] = {}
+        self._crossing: dict[str, bool] = {}
+        self._places_known = False
+        self._numbers: dict[str, dict[str, torch.Tensor]] = {}
+        self._asking: torch.Tensor | None = None
+        self._svms: dict[tuple[int, int], dict[str, float | None]] = {}
+        self._due = False
+        self._written: int | None = None
+        self._warned = False
+        self._undo: list[Callable[[], object]] = []
+
+    @contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Measure the forward passes inside the block if it is the turn of this step.
+
+        Examples
+        --------
+        >>> from attsvm import pretrained
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> monitor = pretrained.AttentionMonitor(model, every=10)
+        >>> for step in range(20):
+        ...     with monitor.step(step):
+        ...         loss = model(**inputs, labels=inputs["input_ids"]).loss
+        >>> [record["step"] for record in monitor.records]
+        [0, 10]
+        """
+        self._begin(number)
+        try:
+            yield
+        except BaseException:
+            self._restore()
+            self._due = False
+            raise
+        self._end(number)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **keywords: Any) -> None:
+        """Event of Trainer."""
+        self.model = model if model is not None else self.model
+        self._begin(state.global_step)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+        """Event of Trainer."""
+        self._finish()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+        """Event of Trainer, which has counted the step by then."""
+        due = control.should_log
+        self._end(state.global_step - 1)
+        control.should_log = due  # which a report through trainer.log clears, and Trainer's own log would be left out
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
+        """Event of Trainer."""
+        self._restore()
+
+    def __getattr__(self, name: str) -> Any:
+        """Ignore Trainer's other events."""
+        if name.startswith("on_"):
+            return lambda *arguments, **keywords: None
+        raise AttributeError(f"AttentionMonitor has no attribute {name!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return settings and records, as JSON can hold them.
+
+        Examples
+        --------
+        >>> from attsvm import pretrained
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> monitor = pretrained.AttentionMonitor(model, every=10)
+        >>> for step in range(20):
+        ...     with monitor.step(step):
+        ...         loss = model(**inputs, labels=inputs["input_ids"]).loss
+        >>> sorted(monitor.to_dict())
+        ['clip', 'every', 'records']
+        """
+        return {"every": self.every, "clip": self.clip, "records": [_valid(record) for record in self.records]}
+
+    def to_json_lines(self) -> str:
+        """Return a line of JSON a record.
+
+        Examples
+        --------
+        >>> from attsvm import pretrained
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> monitor = pretrained.AttentionMonitor(model, every=10)
+        >>> for step in range(20):
+        ...     with monitor.step(step):
+        ...         loss = model(**inputs, labels=inputs["input_ids"]).loss
+        >>> len(monitor.to_json_lines().splitlines())
+        2
+        """
+        return "".join(_line(record) for record in self.records)
+
+    def series(self, number: str, layer: int, head: int) -> list[tuple[int, float]]:
+        """Return one number of one head over the steps at which it was measured: (step, value).
+
+        Raises
+        ------
+        ValueError
+            If there is no such head or number.
+
+        Examples
+        --------
+        >>> from attsvm import pretrained
+        >>> model, inputs = pretrained.example_model("gpt2")
+        >>> monitor = pretrained.AttentionMonitor(model, every=10)
+        >>> for step in range(20):
+        ...     with monitor.step(step):
+        ...         loss = model(**inputs, labels=inputs["input_ids"]).loss
+        >>> [step for step, value in monitor.series("max_logit", 0, 1)]
+        [0, 10]
+        """
+        rows = [
+            (record["step"], one)
+            for record in self.records
+            for one in record["heads"]
+            if (one["layer"], one["head"]) == (layer, head)
+        ]
+        if rows and not any(number in one for _, one in rows):
+            known = ", ".join(name for name in rows[0][1] if name not in _NAMES)
+            raise ValueError(f"number is {number!r}; one of head {layer}.{head} was expected: {known}.")
+        if self.records and not rows:
+            raise ValueError(f"head is {layer}.{head}; one of the records was expected.")
+        return [(step, one[number]) for step, one in rows if number in one]
+
+    def _begin(self, number: int) -> None:
+        if number % self.every:
+            return
+        if self.model is None:
+            raise ValueError("model is None; AttentionMonitor(model) was expected outside of Trainer.")
+        from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+        self._numbers, self._svms, self._asking, self._due = {}, {}, None, True
+        recorder = Recorder(self.model, lambda index, path: False)
+        for config in configurations(self.model):
+            original = config._attn_implementation_internal or "eager"
+            name = f"attsvm_monitor_{next(_COUNTER)}"
+            ALL_ATTENTION_FUNCTIONS.register(name, self._standing_in(original, recorder))
+            if original in ALL_MASK_ATTENTION_FUNCTIONS:
+                ALL_MASK_ATTENTION_FUNCTIONS.register(name, ALL_MASK_ATTENTION_FUNCTIONS[original])
+            self._undo += [
+                lambda config=config, original=original: setattr(config, "_attn_implementation_internal", original),
+                lambda name=name: ALL_ATTENTION_FUNCTIONS._global_mapping.pop(name, None),
+                lambda name=name: ALL_MASK_ATTENTION_FUNCTIONS._global_mapping.pop(name, None),
+            ]
+            config._attn_implementation_internal = name
+        if not self._places_known:  # the first time, hooks locate the weights of each head
+            for module in self.model.modules():
+                handles = (
+                    module.register_forward_pre_hook(recorder.enter, with_kwargs=True),
+                    module.register_forward_hook(recorder.leave, with_kwargs=True),
+                )
+                self._undo += [handle.remove for handle in handles]
+
+    def _standing_in(self, original: str, recorder: Recorder) -> Callable[..., Any]:
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+        def attend(
+            module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: Any = None, **keywords: Any
+        ) -> Any:
+            path = recorder.path_of(module)
+            if path not in self._numbers:
+                scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+                causal = keywords.get("is_causal")
+                causal = getattr(module, "is_causal", True) if causal is None else causal
+                with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
+                    if not self._places_known:
+                        self._crossing[path] = recorder.crosses()
+                        self._factors[path] = factors_of(recorder.call_of(module, query, key, scale))
+                    asks = self._asks(path, attention_mask, query, key.shape[2])
+                    numbers = measure(query, key, attention_mask, scale, causal=bool(causal), asks=asks)
+                    self._numbers[path] = numbers | weights(self.model, self._factors[path])
+            function = own_eager(module) if original == "eager" else ALL_ATTENTION_FUNCTIONS[original]
+            return function(module, query, key, value, attention_mask, scaling=scaling, **keywords)
+
+        return attend
+
+    def _asks(self, path: str, mask: Any, query: torch.Tensor, keys: int) -> torch.Tensor | None:
+        """Tell which queries are no padding; cross-attention has the queries of the self-attention before it."""
+        if not self._crossing.get(path, False):
+            self._asking = asking(mask, query, keys)
+        asks = self._asking
+        return asks if asks is not None and tuple(asks.shape) == (len(query), query.shape[2]) else None
+
+    def _restore(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def _end(self, number: int) -> None:
+        self._finish()
+        if not self._due:
+            return
+        self._due = False
+        self._places_known = bool(self._numbers)
+        numbers = dict(zip(self._numbers, layer_numbers(list(self._numbers)), strict=True))
+        heads = []
+        for path, layer in self._numbers.items():
+            columns = {name: values.tolist() for name, values in layer.items()}
+            for head in range(len(columns["max_logit"])):
+                row = {name: values[head] for name, values in columns.items()}
+                largest = row["max_logit"]
+                row["clip_factor"] = 1.0 if largest <= self.clip else self.clip / largest
+                row |= self._svms.get((numbers[path], head), {})
+                heads.append({"layer": numbers[path], "head": head, "name": path, **row})
+        record = {"step": number, "non_finite": sum(row["non_finite"] != 0 for row in heads), "heads": heads}
+        self._warn(record)
+        self.records = [one for one in self.records if one["step"] < number]
+        self.records.append(record)
+        if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_rank():
+            return
+        if self.path is not None:
+            self._write(record)
+        if self.report is not None:
+            self.report(flat(record))
+
+    def _warn(self, record: dict[str, Any]) -> None:
+        bad = [f"{row['layer']}.{row['head']}" for row in record["heads"] if row["non_finite"] != 0]
+        if bad and not self._warned:
+            self._warned = True
+            message = f"step {record['step']}: scores of {len(bad)} heads are not finite, of {bad[0]} first."
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+    def _write(self, record: dict[str, Any]) -> None:
+        """Append a record to the file, from which a resumed run first removes the steps that it repeats."""
+        assert self.path is not None
+        step = record["step"]
+        if self.path.exists() and (self._written is None or self._written >= step):
+            kept = [line for line in self.path.read_text(encoding="utf-8").splitlines() if _is_before(line, step)]
+            with replacing_file(self.path) as beside:
+                beside.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(_line(record))
+        self._written = step
+
+    def _finish(self) -> None:
+        """End the measurement before the weights of its forward pass change."""
+        if not self._undo:
+            return
+        self._restore()
+        if self._svm_inputs is None:
+            return
+        for head in extract_heads(self.model, self._svm_inputs, tokenizer=self._tokenizer):
+            audit = margin_audit(head, queries=32, norms=(), draws=0)
+            self._svms[head.layer, head.head] = {"svm_cosine": audit.cosine, "svm_efficiency": audit.efficiency}
+
+
+def _valid(value: Any) -> Any:
+    """Replace numbers that JSON lacks by None."""
+    if isinstance(value, dict):
+        return {name: _valid(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_valid(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(_valid(record), allow_nan=False) + "\n"
+
+
+def _is_before(line: str, step: int) -> bool:
+    """Tell whether a line is the whole record of an earlier step."""
+    try:
+        return json.loads(line)["step"] < step
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def flat(record: dict[str, Any]) -> dict[str, float]:
+    """Name every number of a record for a reporter, and add the largest (of logits, norms) or mean over heads."""
+    result: dict[str, float] = {"attention/non_finite": float(record["non_finite"])}
+    totals: dict[str, list[float]] = {}
+    for row in record["heads"]:
+        for name, value in row.items():
+            if name not in _NAMES and value is not None and math.isfinite(value):
+                result[f"attention/L{row['layer']}H{row['head']}/{name}"] = value
+                totals.setdefault(name, []).append(value)
+    totals.pop("non_finite", None)
+    for name, values in totals.items():
+        total = max(values) if name in ("max_logit", "norm", "imbalance") else sum(values) / len(values)
+        result[f"attention/{name}"] = total
+    return result

@@ -1,0 +1,158 @@
+r"""Heads with re-drawn weights: the value of a number for an untrained head on the same tokens.
+
+A head's W determines its attention, so any W, trained or not, points towards the SVM of its own selection;
+a permuted selection is no null for this. The null here is a *model*: the same tokens, mask and additive bias, with
+weights drawn anew, and each draw with its *own* selection. Two kinds of draws alternate. A head is judged by the first
+kind, which keeps the spectrum; the second kind is reported apart, since its numbers may lie elsewhere altogether.
+
+* **rotated**: :math:`K \to U K,\; Q \to V Q` with U and V Haar-distributed. The spectra and norms of K, Q and W are the
+  trained ones (in a rotary head, also the product's for every distance); the directions are random.
+* **permuted**: the entries of K are permuted, and the entries of Q. The norms and the distribution of the entries are
+  the trained ones; the spectrum is random.
+
+The bias of a query or key map is the last row of its factor. It becomes a random direction of the same length, or is
+permuted by itself. After a query/key norm the factors are diagonal gains: a draw rotates the normalised vectors or
+permutes the gains, and the projection before the norm stays trained. The weights of an untrained model are draws of the
+null themselves, up to the law of their entries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import stdtr
+
+from attsvm.platform.summary import Listed
+from attsvm.pretrained.heads.head import AttentionHead
+
+# Number of the rotated draws' standard deviations by which a trained number must exceed their mean, in addition to
+# exceeding all of them.
+OUTSTANDING = 3.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Standing(Listed):
+    """A number of the trained head, and of heads with re-drawn weights.
+
+    Attributes
+    ----------
+    trained : float
+    rotated, permuted : ndarray
+        Numbers of the draws of each kind; nan if a draw has none.
+
+    Examples
+    --------
+    >>> from attsvm import pretrained
+    >>> head = pretrained.example_head()
+    >>> score = next(iter(pretrained.head_types(head, draws=2).scores.values()))
+    >>> score.standing.rotated.shape
+    (1,)
+    """
+
+    trained: float
+    rotated: np.ndarray
+    permuted: np.ndarray
+
+    @property
+    def draws(self) -> np.ndarray:
+        """Numbers of the rotated draws, by which the head is judged, without nan."""
+        return self.rotated[np.isfinite(self.rotated)]
+
+    @property
+    def median(self) -> float:
+        """Median of the rotated draws; nan without any."""
+        return float(np.median(self.draws)) if len(self.draws) else float("nan")
+
+    @property
+    def permuted_median(self) -> float:
+        """Median of the permuted draws; nan without any."""
+        finite = self.permuted[np.isfinite(self.permuted)]
+        return float(np.median(finite)) if len(finite) else float("nan")
+
+    @property
+    def added(self) -> float:
+        """Difference of the trained number and the median of the rotated draws."""
+        return self.trained - self.median
+
+    @property
+    def share_below(self) -> float:
+        """Share of the rotated draws that lie below the trained number; nan without any."""
+        return float((self.draws < self.trained).mean()) if len(self.draws) else float("nan")
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether the trained number exceeds all rotated draws, and by more than they vary."""
+        draws = self.draws
+        if len(draws) < 2:
+            return False
+        return bool(self.trained > max(draws.max(), draws.mean() + OUTSTANDING * draws.std(ddof=1)))
+
+    @property
+    def level(self) -> float:
+        """Probability that an untrained head is outstanding by chance; 0 if it cannot be.
+
+        With n draws from a normal distribution, (trained - mean) / sd is sqrt(1 + 1/n) times a number of Student's t
+        distribution with n - 1 degrees of freedom. Whatever the distribution, exceeding all draws has probability
+        1 / (n + 1).
+        """
+        n = len(self.draws)
+        if n < 2:
+            return 0.0
+        return min(1.0 / (n + 1), float(stdtr(n - 1, -OUTSTANDING / math.sqrt(1.0 + 1.0 / n))))
+
+
+def redrawn(head: AttentionHead, count: int, rng: np.random.Generator) -> Iterator[tuple[str, AttentionHead]]:
+    """Draw heads with new weights on the same tokens.
+
+    Parameters
+    ----------
+    head : AttentionHead
+    count : int
+        Kinds of draws alternate: "rotated", "permuted", "rotated", ...
+    rng : Generator
+
+    Yields
+    ------
+    kind : str
+    head : AttentionHead
+        A head with its own attention, and hence its own selection.
+    """
+    for number in range(count):
+        kind, draw = ("permuted", _permuted) if number % 2 else ("rotated", _rotated)
+        biases = _bias_rows(head)
+        K, Q = (draw(factor, bias, rng) for factor, bias in zip((head.K, head.Q), biases, strict=True))
+        fresh = replace(head, K=K, Q=Q)
+        yield kind, replace(fresh, probabilities=fresh.attention())
+
+
+def _bias_rows(head: AttentionHead) -> tuple[bool, bool]:
+    """Tell which factors end in the row of a bias: the last coordinate of their vectors is always 1."""
+    tokens = head.tokens[:, 0 if head.sink is None else 1 :]  # a null token is zero in every coordinate
+    return bool((tokens[..., -1] == 1).all()), bool((head.queries[:, -1] == 1).all())
+
+
+def _rotated(factor: np.ndarray, bias: bool, rng: np.random.Generator) -> np.ndarray:
+    weights, last = (factor[:-1], factor[-1:]) if bias else (factor, factor[:0])
+    d, width = weights.shape
+    if d <= width:
+        rotation, triangle = np.linalg.qr(rng.standard_normal((d, d)))
+        image = (rotation * np.sign(np.diag(triangle))) @ weights
+    else:  # a Haar frame times the triangle of the weights is their image under a Haar rotation, which is not formed
+        frame, triangle = np.linalg.qr(rng.standard_normal((d, width)))
+        image = (frame * np.sign(np.diag(triangle))) @ np.linalg.qr(weights, mode="r")
+    if len(last):
+        direction = rng.standard_normal(last.shape)
+        last = direction * (np.linalg.norm(last) / np.linalg.norm(direction))
+    return np.concatenate([image, last])
+
+
+def _permuted(factor: np.ndarray, bias: bool, rng: np.random.Generator) -> np.ndarray:
+    weights, last = (factor[:-1], factor[-1:]) if bias else (factor, factor[:0])
+    if weights.shape[0] == weights.shape[1] and np.count_nonzero(weights - np.diag(np.diag(weights))) == 0:
+        image = np.diag(rng.permutation(np.diag(weights)))  # the gain of a norm has no other entries
+    else:
+        image = rng.permutation(weights.ravel()).reshape(weights.shape)
+    return np.concatenate([image, rng.permutation(last, axis=1)])

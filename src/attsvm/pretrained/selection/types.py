@@ -1,0 +1,315 @@
+r"""Named types of heads, by where most of the attention lies.
+
+A type assigns to each query a set of tokens by a rule; its score is the mean share of attention on that set, over the
+queries with a nonempty set. The types are: the token before (*previous*); the token at one other offset (*offset*);
+other tokens of the same word (*duplicate*); tokens that follow another occurrence of the query's word (*induction*,
+Elhage et al. 2021, Olsson et al., arXiv 2209.11895); the first token of the text (*first*, a sink); punctuation and the
+tokens that the tokenizer adds (*delimiter*); the null token of attention sinks (*null*). *Content* is the attention
+that no rule of place explains: the total variation between a query's attention and the mean attention by offset or by
+place, whichever is nearer.
+
+Uniform attention also gives every set a share, and heads with re-drawn weights
+(:mod:`attsvm.pretrained.selection.null`) give it more or less. A head is named by the set with the largest excess over
+both, if its score stands out among the re-drawn heads and is at least :data:`NAME_SHARE`. Otherwise it is named
+"content" if content stands out, and else has no name.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.platform.summary import Listed, Worded, counted
+from attsvm.pretrained.heads.head import AttentionHead
+from attsvm.pretrained.heads.sequences import by_sequence
+from attsvm.pretrained.selection.null import Standing, redrawn
+from attsvm.pretrained.selection.selectivity import has_choice
+
+# Share of attention below which a set does not name a head.
+NAME_SHARE = 0.3
+# Largest offset tried for the type "offset".
+MOST_OFFSET = 8
+MOST_TYPES = 6
+# Number of queries times tokens per text above which a type is scored on fewer queries, at least a quarter. The
+# standard error of a mean share over q queries is at most 1 / (2 sqrt q).
+MOST_ENTRIES = 1 << 19
+_PHRASES = {
+    "previous": "the token before",
+    "duplicate": "other occurrences of the same token",
+    "induction": "tokens that followed the same token elsewhere",
+    "first": "the first token of the text",
+    "delimiter": "punctuation and special tokens",
+    "null": "no token of the text (the null token)",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TypeScore(Listed):
+    """How much of a head's attention one rule explains.
+
+    Attributes
+    ----------
+    queries : int
+        Number of queries with a nonempty set.
+    uniform : float
+        Score of uniform attention.
+    standing : Standing
+        The score, and the scores of heads with re-drawn weights.
+
+    Examples
+    --------
+    >>> from attsvm import pretrained
+    >>> head = pretrained.example_head()
+    >>> score = next(iter(pretrained.head_types(head, draws=2).scores.values()))
+    >>> 0 <= score.uniform <= 1
+    True
+    """
+
+    queries: int
+    uniform: float
+    standing: Standing
+
+    @property
+    def score(self) -> float:
+        """Mean share of attention (content: mean total variation)."""
+        return self.standing.trained
+
+    @property
+    def excess(self) -> float:
+        """Score minus the larger of uniform attention's and the median rotated head's score."""
+        return self.score - max(self.uniform, self.standing.median)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadTypes(Worded):
+    """The scores of a head's types, and its name.
+
+    Attributes
+    ----------
+    scores : dict of str to TypeScore
+        Scores by type, without types that the inputs do not define (no token ids; offsets of cross-attention).
+    offset : int or None
+        The offset of the type "offset".
+    name : str or None
+        The type that names the head.
+    shows : ndarray of int
+        Queries of the head (rows), of different sequences, with the largest attention on the set that names it.
+
+    Examples
+    --------
+    >>> from attsvm import pretrained
+    >>> head = pretrained.example_head()
+    >>> types = pretrained.head_types(head, draws=2)
+    >>> len(types.scores) > 0
+    True
+    """
+
+    scores: dict[str, TypeScore]
+    offset: int | None
+    name: str | None
+    shows: np.ndarray
+
+    @property
+    def foremost(self) -> str:
+        """The type whose score exceeds its null most, whether or not it names the head."""
+        return max(self.scores, key=lambda name: self.scores[name].excess)
+
+    @property
+    def label(self) -> str:
+        """The name in words; a dash without one."""
+        return f"offset {self.offset:+d}" if self.name == "offset" else self.name or "–"
+
+    @property
+    def sentence(self) -> str:
+        """Say it in one sentence."""
+        if self.name is None:
+            return (
+                "No named type: no rule has a large share of the attention "
+                "and more than a head with rotated weights pays."
+            )
+        own = self.scores[self.name]
+        draws = counted(len(own.standing.draws), "head")
+        null = f"uniform attention would pay {_percent(own.uniform)}, {draws} with rotated weights pay"
+        null += f" {_percent(own.standing.median)} (median), {_percent(float(own.standing.draws.max()))} at most"
+        if self.name == "content":
+            return (
+                f"Content head: {_percent(own.score)} of its attention is not where its mean by place would put it; of "
+                f"{draws} with rotated weights {_percent(own.standing.median)} (median)."
+            )
+        what = f"the token at {self.offset:+d}" if self.name == "offset" else _PHRASES[self.name]
+        queries = counted(own.queries, "query", "queries")
+        return (
+            f"{self.label.capitalize()} head: {queries} pay {_percent(own.score)} of their attention to {what}; {null}."
+        )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def head_types(head: AttentionHead, *, draws: int = 30, queries: int = 1000, seed: int = 0) -> HeadTypes:
+    """Score a head's types and name it.
+
+    Parameters
+    ----------
+    head : AttentionHead
+        With token ids (from texts or `input_ids`) for duplicates and induction, and texts for delimiters.
+    draws : int
+        Heads with re-drawn weights in the null.
+    queries : int
+        About how many are drawn, sequence by sequence; down to a quarter of them where texts are long (500 tokens or
+        more). The standard error of a score is then at most 1 / (2 sqrt q) for q queries, 3 % for 250.
+    seed : int
+
+    Returns
+    -------
+    HeadTypes
+
+    Raises
+    ------
+    ValueError
+        If no query sees two tokens, or there are fewer than two draws.
+
+    Examples
+    --------
+    >>> from attsvm import pretrained
+    >>> head = pretrained.example_head()
+    >>> types = pretrained.head_types(head, draws=2)
+    >>> types.name is None or types.name in types.scores
+    True
+    """
+    if draws < 2:
+        raise ValueError(f"draws is {draws}; at least 2 were expected.")
+    rng = np.random.default_rng((seed, 2))
+    rows = _sample(head, has_choice(head), queries, rng)
+    sample = head.take(rows)
+    sets, offsets = _sets(sample), _offsets(sample)
+    trained, offset = _scores(sample, sets, offsets)
+    null: dict[str, dict[str, list[float]]] = {name: {"rotated": [], "permuted": []} for name in trained}
+    for kind, fresh in redrawn(sample, draws, rng):
+        for name, score in _scores(fresh, sets, offsets)[0].items():
+            null[name][kind].append(score)
+    visible = sample.mask.sum(axis=1)
+    scores = {}
+    for name, score in trained.items():
+        uniform, count = (1.0 / visible).mean() if name == "offset" else 0.0, len(visible)
+        if name in sets:
+            has = sets[name].any(axis=1)
+            uniform, count = float((sets[name].sum(axis=1) / visible)[has].mean()), int(has.sum())
+        standing = Standing(score, *(np.array(null[name][kind]) for kind in ("rotated", "permuted")))
+        scores[name] = TypeScore(count, float(uniform), standing)
+    name = _name(scores)
+    return HeadTypes(scores, offset, name, rows[_showing(sample, sets, name, offset)])
+
+
+def _sample(head: AttentionHead, several: np.ndarray, queries: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw sequences until they have enough queries, and thin the excess; ascending."""
+    sequences = rng.permutation(np.unique(head.sequence[several]))
+    counts = np.bincount(head.sequence[several])[sequences]
+    enough = sequences[: int(np.searchsorted(np.cumsum(counts), queries)) + 1]
+    rows = several[np.isin(head.sequence[several], enough)]
+    most = min(2 * queries, max(queries // 4, MOST_ENTRIES // head.mask.shape[1]))
+    return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
+
+
+def _sets(head: AttentionHead) -> dict[str, np.ndarray]:
+    """Tokens that each rule gives each query, bool (n, T); without the rules that give none a token."""
+    places = head.text_place[head.sequence]  # (n, T)
+    sets = {"first": places == head.first_place}
+    if head.sink is not None:
+        sets["null"] = places == 0
+    if head.texts is not None:
+        ends = np.array([[_delimits(text) for text in row] for row in head.texts])
+        if head.special is not None:
+            ends |= head.special
+        sets["delimiter"] = ends[head.sequence] & (places > head.first_place)
+    if head.self_attention:
+        own = head.query_place[:, None]
+        sets["first"] &= own > head.first_place
+        sets["previous"] = (places == own - 1) & (places >= head.first_place)
+        if head.ids is not None:
+            # Numbered by place, so that padding between or before the tokens plays no part.
+            before = np.full(head.ids.shape, -1)
+            for j, row in enumerate(head.text_place):
+                tokens = np.flatnonzero(row >= 0)
+                before[j, tokens[1:]] = head.ids[j, tokens[:-1]]
+            ids = head.ids[head.sequence, head.position][:, None]
+            sets["duplicate"] = (head.ids[head.sequence] == ids) & (places != own)
+            sets["induction"] = (before[head.sequence] == ids) & (places != own + 1) & (places != own)
+    sets = {name: tokens & head.mask for name, tokens in sets.items()}
+    return {name: tokens for name, tokens in sets.items() if tokens.any()}
+
+
+def _delimits(text: str) -> bool:
+    bare = text.replace("##", "").strip("Ġ▁Ċ \n\t")
+    return not bare or all(character in string.punctuation for character in bare)
+
+
+def _offsets(head: AttentionHead) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Return the queries that see a token at each offset, and that token, where at least half of them do."""
+    if not head.self_attention:
+        return {}
+    distance = np.where(head.mask, head.text_place[head.sequence] - head.query_place[:, None], MOST_OFFSET + 1)
+    out = {}
+    for k in range(-MOST_OFFSET, MOST_OFFSET + 1):
+        rows, columns = np.nonzero(distance == k)
+        if k != -1 and len(rows) >= 0.5 * len(distance):
+            out[k] = rows, columns
+    return out
+
+
+def _scores(
+    head: AttentionHead, sets: dict[str, np.ndarray], offsets: dict[int, tuple[np.ndarray, np.ndarray]]
+) -> tuple[dict[str, float], int | None]:
+    """Score every type; returns the scores and the best offset."""
+    attention = np.where(head.mask, head.probabilities, 0.0)
+    scores = {name: float((attention * tokens).sum(axis=1)[tokens.any(axis=1)].mean()) for name, tokens in sets.items()}
+    offset = None
+    if offsets:
+        shares = {k: float(attention[where].mean()) for k, where in offsets.items()}
+        offset = max(shares, key=lambda k: shares[k])
+        scores["offset"] = shares[offset]
+    scores["content"] = _content(head, attention)
+    return scores, offset
+
+
+def _content(head: AttentionHead, attention: np.ndarray) -> float:
+    """Mean total variation from the mean attention by place or by offset, whichever is nearer."""
+    places = head.text_place[head.sequence]
+    keys = [places]
+    if head.self_attention:
+        keys.append(places - head.query_place[:, None])
+    distances = []
+    for key in keys:
+        index = key - key.min()
+        total = np.bincount(index[head.mask], weights=attention[head.mask])
+        count = np.bincount(index[head.mask])
+        mean = np.where(head.mask, (total / np.maximum(count, 1))[np.minimum(index, len(total) - 1)], 0.0)
+        mean /= np.maximum(mean.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        distances.append(0.5 * np.abs(attention - mean).sum(axis=1).mean())
+    return float(min(distances))
+
+
+def _name(scores: dict[str, TypeScore]) -> str | None:
+    """Name the type with the most beyond its null, among those that stand out."""
+    standing_out = {name: one for name, one in scores.items() if one.standing.outstanding and one.score >= NAME_SHARE}
+    rules = {name: one.excess for name, one in standing_out.items() if name != "content" and one.excess > 0}
+    if rules:
+        return max(rules, key=lambda name: rules[name])
+    return "content" if "content" in standing_out else None
+
+
+def _showing(head: AttentionHead, sets: dict[str, np.ndarray], name: str | None, offset: int | None) -> np.ndarray:
+    """Find the queries with the most attention on the set that names the head, one per sequence."""
+    if name is None:
+        return np.zeros(0, dtype=int)
+    attention = np.where(head.mask, head.probabilities, 0.0)
+    if name == "content":
+        mass = attention.max(axis=1)
+    else:
+        there = head.text_place[head.sequence] == head.query_place[:, None] + offset if name == "offset" else sets[name]
+        mass = (attention * there).sum(axis=1)
+    best = [rows[mass[rows].argmax()] for _, rows in by_sequence(head.sequence)]
+    return np.array(sorted(best, key=lambda i: -mass[i])[:MOST_TYPES])

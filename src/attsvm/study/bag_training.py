@@ -1,0 +1,222 @@
+r"""Attention over the instances of a bag, trained together with the head that reads what it selects.
+
+A bag is a sequence of instances under one constant query, so that W is a vector. The head starts at the logistic
+regression of mean instances. W and the head then take turns on
+
+.. math:: \frac1n \sum_i c_i \log(1 + e^{-Y_i (v^\top o_i + b)}) + \frac{\delta}{2} (\|W\|_F^2 + \|v\|^2), \qquad
+   o_i = X_i^\top \mathrm{softmax}(X_i W),
+
+W by a few steps, the head to its minimum, which is a convex problem for given W. Without decay :math:`\delta` the
+attention saturates, and held-out accuracy of small sets falls.
+
+The SVM of the selected instances is the hard margin. If no W selects them all, it is the soft margin whose price
+:math:`1/(\delta n)` weighs a loss against :math:`\|W\|^2/2` as decay does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import softmax
+
+from attsvm.core.problem import SelectionProblem
+from attsvm.core.types import AnyNorm
+from attsvm.data.token_data import TokenData
+from attsvm.platform.extras import extra_for
+from attsvm.solution.solution import Solution
+from attsvm.solvers.solving import solve
+
+# Step size of Adam on W, for instances of mean length about one; its share falls as 1/sqrt(1 + k / RAMP).
+STEP, RAMP = 0.1, 40.0
+# Number of steps before the head is fitted again the first time; the number doubles from there.
+FIRST_ROUND = 10
+# Range of the logarithm of the factor that turns outputs into log-odds.
+LOG_FACTORS = (-8.0, 8.0)
+
+
+@dataclass(frozen=True, eq=False)
+class BagModel:
+    """Attention over instances and the head that reads its output.
+
+    Attributes
+    ----------
+    W : ndarray, shape (d, 1)
+    v : ndarray, shape (d,)
+    intercept : float
+    hard : bool
+        Whether all attention lies on the instance of the largest score.
+    factor : float
+        Log-odds over output of the head, calibrated on held-out folds.
+    """
+
+    W: np.ndarray
+    v: np.ndarray
+    intercept: float
+    hard: bool = False
+    factor: float = 1.0
+
+    def attention(self, bags: TokenData) -> np.ndarray:
+        """Return the attention of every instance, (n, T)."""
+        return attention(bags, self.W, hard=self.hard)
+
+    def log_odds(self, bags: TokenData) -> np.ndarray:
+        """Return the log-odds of +1 for every bag, (n,)."""
+        return self.factor * (averages(bags, self.attention(bags)) @ self.v + self.intercept)
+
+
+@dataclass(frozen=True, eq=False)
+class BagSelection:
+    """The instances that attention selects, and the SVM that certifies the selection.
+
+    Attributes
+    ----------
+    selected : ndarray of int, shape (n,)
+    problem : SelectionProblem
+    solution : Solution
+        The hard margin, or the soft margin if no W selects all instances.
+    hard : Solution
+        The hard margin with its certificate of infeasibility, if there is one.
+    """
+
+    selected: np.ndarray
+    problem: SelectionProblem
+    solution: Solution
+    hard: Solution
+
+    @property
+    def margins(self) -> np.ndarray:
+        """Smallest margin of each bag's selected instance at ||W|| = 1, (n,); infinite if there is no other one."""
+        least = np.where(self.problem.rejected, np.asarray(self.solution.margins), np.inf).min(axis=1)
+        return least / self.solution.objective if self.solution.objective > 0 else least
+
+    @property
+    def contradiction(self) -> np.ndarray:
+        """Bags that contradict each other, by the certificate; empty if a W selects all instances."""
+        certificate = self.hard.certificate
+        return np.array([], dtype=int) if certificate is None else np.flatnonzero((certificate.dual > 0).any(axis=1))
+
+
+def bags_of(tokens: np.ndarray, mask: np.ndarray, labels: np.ndarray | None = None) -> TokenData:
+    """Put instances (n, T, d) under one constant query; labels (n,) of -1 and +1, all +1 by default."""
+    ones = np.ones((len(tokens), 1))
+    return TokenData(tokens, ones, ones[:, 0] if labels is None else labels, mask)
+
+
+def scores_of(bags: TokenData, W: np.ndarray) -> np.ndarray:
+    """Return the scores (n, T) of instances under W (d, 1); -inf where there is none."""
+    scores = np.asarray(bags.tokens) @ W[:, 0]
+    return scores if bags.mask is None else np.where(bags.mask, scores, -np.inf)
+
+
+def attention(bags: TokenData, W: np.ndarray, *, hard: bool = False) -> np.ndarray:
+    """Return softmax attention (n, T), or all of it on the largest score."""
+    scores = scores_of(bags, W)
+    return np.eye(scores.shape[1])[scores.argmax(axis=1)] if hard else softmax(scores, axis=1)
+
+
+def averages(bags: TokenData, weights: np.ndarray) -> np.ndarray:
+    """Average the instances with weights (n, T): (n, d)."""
+    return np.einsum("nt,ntd->nd", weights, bags.tokens)
+
+
+def fit_head(outputs: np.ndarray, labels: np.ndarray, weights: np.ndarray, decay: float) -> tuple[np.ndarray, float]:
+    """Minimise the mean logistic loss of labels (n,) plus the decay; returns v (d,) and the intercept."""
+    from sklearn.linear_model import LogisticRegression
+
+    fit = LogisticRegression(C=1.0 / (decay * len(outputs)), max_iter=500).fit(outputs, labels, weights)
+    return fit.coef_[0], float(fit.intercept_[0])
+
+
+def train_bags(bags: TokenData, weights: np.ndarray, decay: float, steps: int) -> list[BagModel]:
+    """Train W and the head in turns; returns the model after every round.
+
+    Parameters
+    ----------
+    bags : TokenData
+        By :func:`bags_of`, with labels.
+    weights : ndarray, shape (n,)
+        Weight of each bag in the loss, of mean one.
+    decay : float
+    steps : int
+        Number of steps of W in all.
+    """
+    with extra_for("attsvm.AttentionClassifier"):
+        import torch
+
+        from attsvm.training import train
+
+    labels, tokens, mask = np.asarray(bags.labels), np.asarray(bags.tokens), bags.mask
+    W = np.zeros((bags.d, 1))
+    head = fit_head(averages(bags, attention(bags, W)), labels, weights, decay)
+    if mask is None or not (mask.sum(axis=1) > 1).any():
+        return [BagModel(W, *head)]
+    # The last value of every instance is one: its weight in the head is the intercept.
+    values = np.concatenate([tokens, np.ones((*tokens.shape[:2], 1))], axis=2)
+    data = TokenData(tokens, bags.queries, labels, mask, values)
+    models, done = [], 0
+    while done < steps:
+        count = min(max(done, FIRST_ROUND), steps - done)
+        trace = train(
+            data,
+            np.append(*head),
+            optimizer=lambda params: torch.optim.Adam(params, lr=STEP, weight_decay=decay),
+            schedule=lambda k, done=done: 1.0 / np.sqrt(1.0 + (k + done) / RAMP),
+            steps=count,
+            init=W,
+            sample_weight=weights,
+        )
+        W, done = np.asarray(trace.W[-1]), done + count
+        head = fit_head(averages(bags, attention(bags, W)), labels, weights, decay)
+        models.append(BagModel(W, *head))
+    return models
+
+
+def select(bags: TokenData, W: np.ndarray, norm: AnyNorm, price: float, time_limit: float | None) -> BagSelection:
+    """Find the selected instances and solve their SVM; equal instances of a bag are selected together.
+
+    ``price`` is the C of the soft margin.
+    """
+    tokens, mask = np.asarray(bags.tokens), np.asarray(bags.mask)
+    selected = attention(bags, W, hard=True).argmax(axis=1)
+    same = mask & (tokens == tokens[np.arange(len(tokens)), selected][:, None]).all(axis=2)
+    problem = SelectionProblem(tokens, bags.queries, same, mask=mask)
+    hard = solve(problem, norm, time_limit=time_limit)
+    if np.isfinite(hard.objective):
+        return BagSelection(selected, problem, hard, hard)
+    solution = solve(problem, norm, C=price, time_limit=time_limit)
+    # Every W is feasible for a soft margin: the best one by the time limit is an answer, and its gap says how good.
+    return BagSelection(
+        selected, problem, solution if np.isfinite(solution.objective) else solution.raise_for_status(), hard
+    )
+
+
+def with_svm(model: BagModel, W: np.ndarray, bags: TokenData, weights: np.ndarray, decay: float) -> BagModel:
+    """Replace attention by the hard selection of a certified W (d, 1), and fit the head to what it selects."""
+    head = fit_head(averages(bags, attention(bags, W, hard=True)), np.asarray(bags.labels), weights, decay)
+    return replace(model, W=W, v=head[0], intercept=head[1], hard=True)
+
+
+def calibrated(outputs: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Find the factor of held-out outputs (n,) with the smallest mean logistic loss; returns it and the loss.
+
+    A factor, without an offset, leaves every decision as it is.
+    """
+    size = float(np.sqrt(np.mean(np.square(outputs)))) or 1.0
+    margins = labels * outputs / size
+
+    def loss(log_factor: float) -> float:
+        return float(np.average(np.logaddexp(0.0, -np.exp(log_factor) * margins), weights=weights))
+
+    best: Any = minimize_scalar(loss, bounds=LOG_FACTORS, method="bounded")
+    return float(np.exp(best.x)) / size, float(best.fun)
+
+
+def leads(bags: TokenData, solution: Solution) -> np.ndarray:
+    """Tell in which bags the best score under a certified W exceeds all others by margin one, bool (n,)."""
+    scores = np.sort(scores_of(bags, np.asarray(solution.W)), axis=1)
+    if scores.shape[1] == 1:
+        return np.ones(bags.n, dtype=bool)
+    return scores[:, -1] - scores[:, -2] >= 1.0 - solution.margin_tolerance.max()

@@ -1,0 +1,1 @@
+"""Rules that turn gradients into steps."""

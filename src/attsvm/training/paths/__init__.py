@@ -1,0 +1,1 @@
+"""Regularisation paths: minimisers of the risk over growing balls."""

@@ -1,0 +1,1 @@
+"""The training risk, its parameters and its exact gradient."""

@@ -1,0 +1,1 @@
+"""Training runs: set-up, engines, records."""

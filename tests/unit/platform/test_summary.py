@@ -1,0 +1,109 @@
+"""What results show of themselves in a terminal and in a notebook."""
+
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem, TokenData, diagnose, margin_report, solve, solve_batch, train
+from attsvm.platform.summary import BAD, GOOD, HEIGHT, HISTOGRAM_BINS, MARKED, Summary, bars, histogram, line
+
+LONGEST_LINE, LARGEST_CARD = 500, 8000
+
+
+def _results() -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    tokens, queries, head = random.normal(size=(6, 5, 8)), random.normal(size=(6, 8)), random.normal(size=8)
+    problem = SelectionProblem(tokens, queries, np.zeros(6, int))
+    impossible = SelectionProblem(random.normal(size=(30, 5, 3)), random.normal(size=(30, 3)), np.zeros(30, int))
+    data = TokenData(tokens, queries, labels=np.ones(6))
+    trace = train(data, head=head, steps=50, record_every=[0, 10, 50])
+    solution = solve(problem)
+    return {
+        "problem": problem,
+        "optimal": solution,
+        "infeasible": solve(impossible),
+        "soft": solve(impossible, C=1.0),
+        "batch": solve_batch([problem] * 200),
+        "proof": solution.verify(),
+        "trace": trace,
+        "diagnosis": diagnose(data, head, trace, starts=2, samples=20),
+        "margins": margin_report(trace.W[-1], problem, ("frobenius", "max")),
+    }
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    return _results()
+
+
+NAMES = ("problem", "optimal", "infeasible", "soft", "batch", "proof", "trace", "diagnosis")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_result_is_one_line_in_a_terminal(results: dict[str, Any], name: str) -> None:
+    text = repr(results[name])
+    assert "\n" not in text
+    assert len(text) < LONGEST_LINE
+
+
+@pytest.mark.parametrize("name", [*NAMES, "margins"])
+def test_a_card_is_well_formed_and_small(results: dict[str, Any], name: str) -> None:
+    card = results[name]._repr_html_()
+    ElementTree.fromstring(card)
+    assert len(card) < LARGEST_CARD
+    assert "<script" not in card
+    assert "http" not in card
+
+
+def test_a_card_says_what_matters(results: dict[str, Any]) -> None:
+    solution = results["optimal"]
+    card = solution._repr_html_()
+    assert "OPTIMAL" in card
+    assert GOOD in card
+    assert f"{solution.objective:.9g}" in card
+    assert BAD in results["infeasible"]._repr_html_()
+    assert results["margins"].sentence.split()[0] in results["margins"]._repr_html_()
+    assert "200 of 200 decided" in results["batch"]._repr_html_()
+
+
+def test_frames_list_what_there_is(results: dict[str, Any]) -> None:
+    solution, trace, margins = results["optimal"], results["trace"], results["margins"]
+    constraints = solution.to_frame()
+    assert len(constraints) == solution.problem.rejected.sum()
+    assert constraints.multiplier.sum() == pytest.approx(np.asarray(solution.dual).sum())
+    assert constraints.support.sum() == np.asarray(solution.support).sum()
+    assert trace.to_frame().step.tolist() == [0, 10, 50]
+    assert margins.to_frame().norm.tolist() == ["frobenius", "max"]
+    assert set(results["batch"].to_frame().status) == {"OPTIMAL"}
+
+
+def test_text_from_outside_is_escaped() -> None:
+    card = Summary("<b>", "a & b", facts=[("<i>", "<u>")], notes=["<s>"]).html
+    assert "<b>" not in card
+    assert "&lt;s&gt;" in card
+    ElementTree.fromstring(card)
+
+
+def test_the_histogram_counts_every_value_once() -> None:
+    values = np.array([1.0, 1.0, 1.0, 10.0, np.inf, -1.0])
+    picture = ElementTree.fromstring(histogram(values, values == 1.0))
+    tall = {(bar.get("x"), bar.get("fill")): float(bar.get("height", 0)) for bar in picture.iter("rect")}
+    last = f"{(HISTOGRAM_BINS - 1) * 10:.1f}"
+    assert tall["0.0", MARKED] == pytest.approx(HEIGHT - 2)
+    assert tall[last, "currentColor"] == pytest.approx((HEIGHT - 2) / 3, abs=0.1)
+    assert len(tall) == 3  # the first bin as a whole and its marked part, and the last
+
+
+@pytest.mark.parametrize("values", [np.array([]), np.array([-1.0, np.inf])])
+def test_nothing_to_draw_is_no_picture(values: np.ndarray) -> None:
+    assert histogram(values, np.zeros(len(values), bool)) == ""
+    assert line(np.arange(len(values)), values) == ""
+
+
+def test_bars_end_at_their_shares() -> None:
+    picture = ElementTree.fromstring(bars(["a", "b", "c"], [1.0, 0.5, float("nan")], 0))
+    full, half, none = (float(bar.get("width", 0)) for bar in picture.iter("rect"))
+    assert half == pytest.approx(full / 2)
+    assert none == 0

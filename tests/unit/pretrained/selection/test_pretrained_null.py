@@ -1,0 +1,117 @@
+"""The null of re-drawn weights: what it keeps, what an untrained model does against it, and that it can be beaten."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers as tf
+
+from attsvm.pretrained import Standing, extract_head, extract_heads, head_types, margin_audit
+from attsvm.pretrained.selection.null import redrawn
+from pretrained_models import SENTENCES, batch, minilm, tiny
+
+_SIZES = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 90,
+}
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "qwen2", "gpt-oss"])
+def test_draws_keep_spectra_and_norms(family: str) -> None:
+    """Rotated weights keep every singular value of K, Q and K Q^T, permuted ones the entries; biases their length."""
+    head = extract_head(tiny(family), 1, 1, batch(family))
+    (_, rotated), (_, permuted) = redrawn(head, 2, np.random.default_rng(0))
+    tokens = head.tokens if head.sink is None else head.tokens[:, 1:]  # a null token has no bias
+    bias = (tokens[..., -1] == 1).all(), (head.queries[:, -1] == 1).all()
+    assert family != "gpt-oss" or (head.sink is not None and all(bias))
+    for name, last in zip("KQ", bias, strict=True):
+        own, rotation, mixed = (getattr(one, name) for one in (head, rotated, permuted))
+        if last:
+            np.testing.assert_allclose(np.linalg.norm(rotation[-1]), np.linalg.norm(own[-1]), rtol=1e-12)
+            np.testing.assert_array_equal(np.sort(mixed[-1]), np.sort(own[-1]))
+            own, rotation, mixed = own[:-1], rotation[:-1], mixed[:-1]
+        np.testing.assert_allclose(rotation.T @ rotation, own.T @ own, atol=1e-12 * np.square(own).sum())
+        assert np.abs(rotation - own).max() > 0.1 * np.abs(own).max()
+        np.testing.assert_array_equal(np.sort(mixed.ravel()), np.sort(own.ravel()))
+    assert rotated.tokens is head.tokens
+    assert (rotated.selected != head.selected).any()
+    np.testing.assert_allclose(rotated.probabilities.sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_a_gain_behind_a_norm_stays_diagonal() -> None:
+    head = extract_head(tiny("qwen3"), 0, 1, batch("qwen3"))
+    _, (_, permuted) = redrawn(head, 2, np.random.default_rng(0))
+    np.testing.assert_array_equal(permuted.K, np.diag(np.diag(permuted.K)))
+
+
+@pytest.mark.parametrize("kind", ["BertConfig", "GPT2Config", "LlamaConfig"])
+@pytest.mark.slow
+def test_an_untrained_model_is_not_better_than_its_null(kind: str) -> None:
+    """Fresh weights are a draw of the null: none of eight heads stands out, and they lie anywhere among the draws.
+
+    The share below is uniform on the multiples of 1/24 then; the mean of eight leaves (0.2, 0.8) with probability .003.
+    """
+    torch.manual_seed(1)
+    model = tf.AutoModel.from_config(getattr(tf, kind)(**_SIZES))
+    ids = torch.from_numpy(np.random.default_rng(0).integers(5, 90, size=(24, 12)))
+    audits, names = [], []
+    for head in extract_heads(model, {"input_ids": ids}):
+        audits.append(margin_audit(head, queries=24, norms=(), draws=24))
+        names.append(head_types(head, draws=24).name)
+    assert not any(audit.better_than_null for audit in audits)
+    assert "no more than an untrained head does" in audits[0].sentence
+    assert 0.2 < np.mean([audit.null["cosine"].share_below for audit in audits]) < 0.8
+    assert names == [None] * 8
+
+
+@pytest.mark.slow
+def test_a_trained_head_can_be_better_than_its_null() -> None:
+    """MiniLM's head 0.2 looks at the token before, and is much nearer its SVM than fresh weights are to theirs."""
+    model, tokenizer = minilm()
+    audit = margin_audit(extract_head(model, 0, 2, SENTENCES, tokenizer=tokenizer), queries=48, norms=(), draws=12)
+    standing = audit.null["cosine"]
+    assert audit.better_than_null
+    assert standing.share_below == 1.0
+    assert standing.added == pytest.approx(audit.cosine - np.median(standing.draws))
+    assert len(standing.rotated) == len(standing.permuted) == 6
+    assert audit.null["top1"].outstanding
+
+
+def test_standing_needs_more_than_the_largest_draw() -> None:
+    spread = np.array([0.0, 1.0, 2.0, 3.0])  # mean 1.5, standard deviation 1.29
+    assert not Standing(3.1, spread, np.array([np.nan])).outstanding
+    assert Standing(5.4, spread, np.zeros(0)).outstanding
+    assert Standing(5.4, spread, np.array([np.nan])).share_below == 1.0
+    assert not Standing(5.4, spread[:1], np.zeros(0)).outstanding
+    far = np.append(np.zeros(19), 1.0)  # three deviations above the mean end at 0.72, below the largest draw
+    assert not Standing(0.9, far, np.zeros(0)).outstanding
+    assert Standing(1.1, far, np.zeros(0)).outstanding
+
+
+def test_a_head_is_judged_by_the_null_that_keeps_the_spectrum() -> None:
+    """Rotated and permuted draws may be disjoint: between them a head is above all of the first kind only."""
+    low, high = np.linspace(0.045, 0.091, 10), np.linspace(0.099, 0.121, 10)
+    for rotated, permuted, above in ((low, high, 1.0), (high, low, 0.0)):
+        standing = Standing(0.095, rotated, permuted)
+        assert standing.share_below == above
+        assert standing.median == pytest.approx(np.median(rotated))
+        assert standing.permuted_median == pytest.approx(np.median(permuted))
+    assert Standing(0.13, low, high + 1.0).outstanding
+    assert not Standing(0.13, high, low).outstanding
+
+
+@pytest.mark.parametrize("n", [4, 15])
+def test_the_level_is_the_share_of_untrained_heads_that_stand_out(n: int) -> None:
+    """20,000 normal heads: the share deviates by 2 / sqrt(20,000 level) of the level with probability .05."""
+    rng = np.random.default_rng(5)
+    draws = rng.standard_normal((20_000, n + 1))
+    standings = [Standing(row[0], row[1:], np.zeros(0)) for row in draws]
+    level = standings[0].level
+    share = np.mean([standing.outstanding for standing in standings])
+    assert share <= level * (1 + 4 / np.sqrt(20_000 * level))
+    assert share >= 0.5 * level  # the largest draw decides of the rest
+    assert Standing(1.0, np.zeros(1), np.zeros(0)).level == 0.0

@@ -1,0 +1,34 @@
+"""How many query-key coordinates heads use: the moments that weigh them, and the ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm.pretrained import extract_head, rank_profile
+from attsvm.pretrained.selection.rank import effective_rank, query_root, token_root
+from pretrained_models import batch, tiny
+
+
+def test_token_root_is_the_covariance_of_what_queries_see() -> None:
+    head = extract_head(tiny("gpt2"), 0, 0, batch("gpt2"))
+    total = np.zeros((32, 32))
+    for i, j in enumerate(head.sequence):
+        x = head.tokens[j][head.mask[i]]
+        total += (x - x.mean(axis=0)).T @ (x - x.mean(axis=0))
+    root = token_root(head)
+    np.testing.assert_allclose(root.T @ root, total / head.mask.sum(), atol=1e-10 * np.abs(total).max())
+
+
+def test_query_root_is_the_second_moment() -> None:
+    head = extract_head(tiny("gpt2"), 0, 0, batch("gpt2"))
+    root, moment = query_root(head), head.queries.T @ head.queries / len(head.queries)
+    np.testing.assert_allclose(root.T @ root, moment, atol=1e-10 * np.abs(moment).max())
+
+
+def test_rank_profile() -> None:
+    assert effective_rank(np.array([1.0, 1.0, 0.0])) == pytest.approx(2.0)
+    for family in ("bert", "llama"):
+        rows = rank_profile(tiny(family), batch(family))
+        assert [(row.layer, row.head) for row in rows] == [(layer, head) for layer in range(2) for head in range(4)]
+        assert all(1 <= row.scores <= 8 and 1 <= row.weights99 <= 8 for row in rows)

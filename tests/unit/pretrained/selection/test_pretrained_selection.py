@@ -1,0 +1,256 @@
+"""Reports, audits and probes of heads: known answers on built heads, and plain words where there is nothing to say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+
+from attsvm import solve
+from attsvm.pretrained import (
+    AttentionHead,
+    extract_head,
+    extract_heads,
+    fit_selection,
+    margin_audit,
+    rope_lift,
+    selection_report,
+)
+from attsvm.pretrained.selection.audit import holding
+from attsvm.pretrained.selection.span import span
+from pretrained_models import SENTENCES, batch, minilm, tiny
+
+
+def _synthetic_head(W: np.ndarray, *, b: int = 12, T: int = 6, seed: int = 0) -> AttentionHead:
+    """A self-attention head with random tokens of dimension len(W) and the given W."""
+    rng = np.random.default_rng(seed)
+    d = len(W)
+    base = extract_head(tiny("bert"), 0, 0, batch("bert"))
+    tokens = rng.standard_normal((b, T, d))
+    U, sigma, Vt = np.linalg.svd(W)
+    head = replace(
+        base,
+        tokens=tokens,
+        queries=tokens.reshape(-1, d),
+        sequence=np.repeat(np.arange(b), T),
+        position=np.tile(np.arange(T), b),
+        text_place=np.tile(np.arange(T), (b, 1)),
+        ids=None,
+        mask=np.ones((b * T, T), dtype=bool),
+        K=U * sigma,
+        Q=Vt.T,
+        texts=None,
+        special=None,
+        probabilities=np.zeros((b * T, T)),
+    )
+    return replace(head, probabilities=head.attention())
+
+
+def test_report_of_a_head_that_looks_at_the_token_before() -> None:
+    head = _synthetic_head(np.eye(5))
+    before = np.maximum(head.position - 1, 0)
+    probabilities = np.full(head.mask.shape, 0.01)
+    probabilities[np.arange(len(before)), before] = 0.95
+    report = selection_report(replace(head, probabilities=probabilities))
+    assert report.verdict == "hard"
+    assert report.top1 == pytest.approx(0.95)
+    assert report.offset == (-1, pytest.approx(5 / 6))
+    assert report.sentence.startswith("Hard: the token that a query attends to most has 95 % of its attention")
+    assert report.rule == "83 % of queries attend most to the token before"
+    assert report.set99 == 5  # 0.95 + 4 x 0.01
+
+
+def test_report_of_uniform_attention_and_special_tokens() -> None:
+    head = _synthetic_head(np.eye(5))
+    special = np.zeros((12, 6), dtype=bool)
+    special[:, [0, 5]] = True
+    report = selection_report(replace(head, probabilities=np.full(head.mask.shape, 1 / 6), special=special))
+    assert report.verdict == "soft"
+    assert report.set99 == 6
+    assert report.special == pytest.approx(1 / 3)
+    assert report.special_uniform == pytest.approx(1 / 3)
+
+
+def test_queries_that_see_one_token_say_nothing() -> None:
+    head = extract_head(tiny("gpt2"), 0, 0, batch("gpt2"))
+    assert selection_report(head).queries == 22 - 3
+    subset = head.take(head.mask.sum(axis=1) == 1)
+    with pytest.raises(ValueError, match="3 queries that see one token each"):
+        selection_report(subset)
+
+
+def test_audit_of_a_head_that_is_its_svm() -> None:
+    """The SVM of a selection, put in place of W, has all of the margin and cosine one; the controls do not."""
+    W = np.random.default_rng(3).standard_normal((8, 8))
+    head = _synthetic_head(W, b=6)
+    solution = solve(head.problem())
+    U, sigma, Vt = np.linalg.svd(np.asarray(solution.W))
+    ideal = replace(head, K=U * sigma, Q=Vt.T)
+    audit = margin_audit(ideal, queries=1000)
+    assert audit.efficiency == pytest.approx(1.0, abs=1e-5)
+    assert audit.cosine > 1 - 1e-5
+    assert audit.better_than_null
+    assert audit.directions["nuclear"].cosine > 0.8
+    assert "above all 20 heads with rotated weights" in audit.sentence
+    assert audit.null["cosine"].added > 0.1
+
+
+def test_audit_of_a_w_that_has_nothing_to_do_with_the_selection() -> None:
+    rng = np.random.default_rng(4)
+    head = _synthetic_head(rng.standard_normal((8, 8)), b=6)
+    foreign = replace(head, probabilities=softmax(rng.standard_normal(head.mask.shape), axis=1))
+    audit = margin_audit(foreign, queries=60, norms=())
+    assert not audit.better_than_null
+    assert "no more than an untrained head does" in audit.sentence
+
+
+def test_a_negative_margin_is_said_in_words() -> None:
+    """One query attends most to a token that W ranks second, as rounding of a near tie may have it."""
+    head = _synthetic_head(np.random.default_rng(8).standard_normal((12, 12)), b=4)
+    probabilities = head.probabilities.copy()
+    first, second = np.argsort(-probabilities[3])[:2]
+    probabilities[3, [first, second]] = probabilities[3, [second, first]]
+    audit = margin_audit(replace(head, probabilities=probabilities), queries=len(head.mask), norms=(), draws=0)
+    assert audit.efficiency is not None
+    assert audit.efficiency < 0
+    assert "does not make this selection: in a near tie" in audit.sentence
+    assert "-" not in audit.sentence.split("cosine")[0]
+
+
+def test_a_bias_that_makes_the_selection_is_part_of_the_margins() -> None:
+    head = _synthetic_head(np.random.default_rng(8).standard_normal((12, 12)), b=4)
+    bias = np.zeros(head.mask.shape)
+    bias[:, 2] = 50.0
+    biased = replace(head, bias=bias)
+    audit = margin_audit(replace(biased, probabilities=biased.attention()), queries=12, norms=(), draws=0)
+    assert audit.efficiency is not None
+    assert audit.efficiency > 0
+
+
+def test_long_contexts_are_thinned_without_regard_to_attention() -> None:
+    head = _synthetic_head(np.random.default_rng(9).standard_normal((6, 6)), b=3, T=80)
+    audit = margin_audit(head, queries=60, norms=(), draws=2)
+    assert audit.among == 1024 // 60 + 1
+    assert len(audit.null["top1"].draws) == 1
+
+
+def test_gen_svm_ties_the_tokens_that_keep_attention() -> None:
+    head = _synthetic_head(np.random.default_rng(5).standard_normal((8, 8)), b=3)
+    ties = holding(head, 0.9)
+    mass = (head.probabilities * ties).sum(axis=1)
+    assert (mass >= 0.9 - 1e-12).all()
+    least = np.where(ties, head.probabilities, np.inf).min(axis=1)
+    assert (mass - least < 0.9).all()  # none could be left out
+    assert margin_audit(head, queries=18, norms=("gen",), draws=0).directions["gen"].objective > 0
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_rotary_audit_is_that_of_the_lifted_matrices(family: str) -> None:
+    head = extract_head(tiny(family), 0, 1, batch(family))
+    head = head.take(head.mask.sum(axis=1) > 1)
+    lifted = rope_lift(head)
+    problem = lifted.problem()
+    # Inside the span, up to the ridge: a direction of extent s counts by s^2 / (s^2 + 1e-10 s_1^2).
+    differences = [
+        tokens[visible] - tokens[visible.argmax()] for tokens, visible in zip(lifted.tokens, head.mask, strict=True)
+    ]
+    _, sigma, basis = np.linalg.svd(np.concatenate(differences), full_matrices=False)
+    counts = np.sqrt(sigma**2 / (sigma**2 + 1e-10 * sigma[0] ** 2))
+    _, sigma, right = np.linalg.svd(head.queries, full_matrices=False)
+    norm = np.linalg.norm((counts[:, None] * (basis @ lifted.W)) @ right[sigma > 1e-10 * sigma[0]].T)
+    solution = solve(problem, tol=1e-10)
+    space = span(head)
+    svm = space.svm(head.selected, "frobenius", None)
+    # Directions within gap 1e-6 of the SVM differ by 1e-3 at most.
+    cosine = (lifted.W * solution.W).sum() / (norm * np.linalg.norm(solution.W))
+    assert svm.cosine == pytest.approx(float(cosine), abs=2e-3)
+    margin = problem.apply(lifted.W)[problem.rejected].min() / norm
+    assert space.trained_margin() == pytest.approx(float(margin), rel=1e-3)
+    hebbian = problem.adjoint(problem.rejected / np.maximum(problem.rejected.sum(axis=1, keepdims=True), 1))
+    cosine = (lifted.W * hebbian).sum() / (norm * np.linalg.norm(hebbian))
+    assert space.hebbian() == pytest.approx(float(cosine), rel=1e-3)
+
+
+@pytest.mark.parametrize("method", ["svm", "logistic"])
+def test_probe_learns_a_content_rule(method: str) -> None:
+    """Low-rank W, many queries: held-out sequences are predicted well above every control."""
+    rng = np.random.default_rng(6)
+    W = 4 * rng.standard_normal((6, 2)) @ rng.standard_normal((2, 6))
+    probe = fit_selection(_synthetic_head(W, b=60), method=method, queries=250)  # type: ignore[arg-type]
+    assert probe.agreement > 0.8
+    assert probe.better_than_rule
+    assert probe.shuffled < 0.4
+    assert bool(probe.support) == (method == "svm")
+
+
+def test_probe_of_a_rule_of_place_says_so() -> None:
+    head = _synthetic_head(np.eye(6), b=30)
+    probabilities = np.full(head.mask.shape, 0.02)
+    probabilities[:, 0] = 0.9
+    probe = fit_selection(replace(head, probabilities=probabilities), queries=80)
+    assert probe.rule == 1.0
+    assert probe.sentence.endswith("no better than a rule that needs no fit: place 0 of the text finds 100 %.")
+
+
+def test_rotary_probe_finds_a_head_that_looks_two_back() -> None:
+    """Keys and queries that are the same for all tokens, turned against each other by two places."""
+    ids = torch.from_numpy(np.random.default_rng(7).integers(3, 60, size=(20, 9)))
+    head = extract_head(tiny("llama"), 0, 0, {"input_ids": ids})
+    assert head.turns is not None
+    d, dh = head.K.shape
+    # Contents are faint beside the last coordinate: with nine tokens, a probe could learn them by heart instead.
+    ones = (np.ones((*x.shape[:-1], 1)) for x in (head.tokens, head.queries))
+    sides = zip((head.tokens, head.queries), ones, strict=True)
+    tokens, queries = (np.concatenate([0.01 * x, one], axis=-1) for x, one in sides)
+    K, Q = np.zeros((d + 1, dh)), np.zeros((d + 1, dh))
+    two_back = head.turns.tokens[0, 0] * head.turns.tokens[0, 2].conj()
+    K[d, head.turns.pairs[:, 0]] = 5.0
+    Q[d, head.turns.pairs[:, 0]], Q[d, head.turns.pairs[:, 1]] = two_back.real, two_back.imag
+    head_two_back = replace(head, tokens=tokens, queries=queries, K=K, Q=Q)
+    head_two_back = replace(head_two_back, probabilities=head_two_back.attention())
+    later = head_two_back.take(head_two_back.position >= 2)
+    assert (later.selected == later.position - 2).all()
+    assert fit_selection(later, queries=60).agreement > 0.9
+    assert fit_selection(replace(later, turns=None), queries=60).agreement < 0.5
+
+
+def test_support_tokens_carry_their_text() -> None:
+    model, tokenizer = minilm()
+    head = extract_head(model, 4, 3, SENTENCES, tokenizer=tokenizer)
+    probe = fit_selection(head, queries=60)
+    first = probe.support[0]
+    assert head.texts is not None
+    words = head.texts[first.sequence]
+    assert first.texts == (words[first.query], words[first.selected], words[first.token])
+    assert first.selected != first.token
+    assert words[first.query] in first.context
+    assert sum(token.multiplier for token in probe.support) <= 1
+
+
+@pytest.mark.slow
+def test_minilm_audit_with_other_heads() -> None:
+    model, tokenizer = minilm()
+    heads = list(extract_heads(model, SENTENCES, layers=[3], heads=[0, 1, 2], tokenizer=tokenizer))
+    audit = margin_audit(heads[0], others=heads, queries=32, draws=0)
+    assert len(audit.others) == 2
+    assert set(audit.directions) == {"frobenius", "nuclear", "gen"}
+    assert audit.efficiency is not None
+    assert 0 < audit.efficiency <= 1
+    with pytest.raises(ValueError, match="the queries of layer 3"):
+        margin_audit(heads[0], others=[_synthetic_head(np.eye(5))])
+
+
+def test_options_out_of_range() -> None:
+    head = _synthetic_head(np.eye(5))
+    with pytest.raises(ValueError, match="norms has"):
+        margin_audit(head, norms=("max",))
+    with pytest.raises(ValueError, match="method is"):
+        fit_selection(head, method="tree")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one to test on"):
+        fit_selection(_synthetic_head(np.eye(5), b=1))
+    rotary = extract_head(tiny("llama"), 0, 1, batch("llama"))
+    with pytest.raises(ValueError, match="'svm' was expected for a rotary head"):
+        fit_selection(rotary, method="logistic")

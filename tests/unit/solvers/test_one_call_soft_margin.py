@@ -1,0 +1,71 @@
+"""Small soft margins in one compiled call: how close it comes, the interpreter, and when it is called."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem, solve
+from attsvm.core.error_free import EPS
+from attsvm.core.norms import FROBENIUS
+from attsvm.core.reduction import reduce
+from attsvm.platform import kernels
+from attsvm.proofs.objective import Regularisation
+from attsvm.solvers.common.regularisation import LOSSES
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.compiled.soft_margin import PATH_END, solve_on_path, suits_path
+from problems import FAMILIES, published, several
+
+METHOD = "one-call interior point"
+# Multiplier over the largest above which a constraint counts as a support.
+SUPPORT = 1e-9
+
+
+def setting_of(problem: SelectionProblem, C: float, loss: str, prior: np.ndarray | None = None) -> Setting:
+    regularisation = Regularisation(C, loss, prior)
+    origin = regularisation.origin(problem.shape[2:])
+    return Setting.of(reduce(problem), regularisation.terms(problem, FROBENIUS), origin)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("C", [1e-3, 0.1, 1.0, 1e2, 1e5])
+@pytest.mark.parametrize("family", ["published", "planted", "correlated"])
+def test_the_path_ends_at_the_optimum(family: str, C: float, loss: str) -> None:
+    """Objective and bound differ by the products that are left, and by the rounding of margins times their slopes.
+
+    The slope of a hinge is C on one side of the margin of a support.
+    """
+    setting = setting_of(FAMILIES[family].draw(12, 6, 4), C, loss)
+    terms, reduced = setting.terms, setting.reduced
+    with kernels.compiled_first():
+        V, dual, _ = solve_on_path(setting)
+    assert (dual[terms.rejected] >= 0).all()
+    assert (dual <= terms.upper * (1.0 + EPS)).all()
+    value = terms.size(V) + terms.loss(terms.cost - reduced.apply(V))
+    bound = terms.bound(dual, reduced.adjoint(dual))[1]
+    slope = np.where(dual > SUPPORT * dual.max(), terms.upper, dual) if loss == "hinge" else dual
+    rounding = sum(V.shape) * EPS * float(np.linalg.norm(V)) * float((slope * reduced.lengths).sum())
+    assert value - bound <= PATH_END * value + 2.0 * rounding
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_machine_code_and_interpreter_agree(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = setting_of(published(np.random.default_rng(0), 5, 3, 3), 0.5, loss, np.full((3, 3), 0.1))
+    with kernels.compiled_first():
+        compiled = solve_on_path(setting)
+    monkeypatch.setattr(kernels, "at_hand", lambda function: False)
+    plain = solve_on_path(setting)
+    assert compiled[2] == plain[2]
+    for one, other in zip(compiled[:2], plain[:2], strict=True):
+        # Strong convexity: V is within the root of twice the products left.
+        np.testing.assert_allclose(one, other, rtol=0, atol=np.sqrt(2.0 * PATH_END) * float(np.abs(other).max()))
+
+
+def test_small_soft_margins_without_ties_take_it() -> None:
+    problem = published(np.random.default_rng(0), 20, 5, 4)
+    with kernels.compiled_first():
+        assert solve(problem, C=1.0).method == METHOD
+        assert suits_path(setting_of(problem, 1.0, "hinge"))
+        assert not suits_path(setting_of(several(np.random.default_rng(0), 20, 5, 4), 1.0, "hinge"))
+        assert not suits_path(Setting.hard_margin(reduce(problem), FROBENIUS))
+        assert not suits_path(setting_of(published(np.random.default_rng(0), 40, 10, 24), 1.0, "hinge"))

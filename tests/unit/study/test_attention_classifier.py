@@ -1,0 +1,252 @@
+"""AttentionClassifier: selections, certificates and forms of bags."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+from attsvm import AttentionClassifier, SelectionProblem, Status, solve
+from attsvm.data.digits import bags_of_digits
+from attsvm.study.bag_training import BagSelection
+from attsvm.study.bag_words import guarantee
+
+
+def planted(count: int, seed: int = 0, classes: int = 2) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Bags of 2 to 6 instances in six dimensions of which one decides; returns them, the labels and the deciding one.
+
+    The deciding instance stands out by its first coordinate, and coordinates 2, 3, ... tell the class.
+    """
+    random = np.random.default_rng(seed)
+    labels = np.arange(count) % classes
+    bags, deciding = [], []
+    for label in labels:
+        bag = random.normal(size=(random.integers(2, 7), 6))
+        place = int(random.integers(len(bag)))
+        bag[place, 0] += 5.0
+        bag[place, 1 : 1 + classes] = 3.0 * np.eye(classes)[label] + 0.3 * random.normal(size=classes)
+        bags.append(bag)
+        deciding.append(place)
+    return bags, labels, np.array(deciding)
+
+
+@pytest.fixture(scope="module", name="model")
+def _model() -> AttentionClassifier:
+    bags, y, _ = planted(120)
+    return AttentionClassifier(cv=3).fit(bags, y)
+
+
+@pytest.mark.slow
+def test_the_deciding_instance_is_selected_and_predicts(model: AttentionClassifier) -> None:
+    bags, y, deciding = planted(120)
+    assert np.mean(model.selected_ == deciding) > 0.9
+    strangers, labels, places = planted(200, seed=1)
+    assert model.score(strangers, labels) > 0.9
+    assert np.mean(model.transform(strangers).argmax(axis=1) == places) > 0.9
+    # Chance: half of the labels.
+    shuffled = np.random.default_rng(2).permutation(y)
+    fresh: Any = clone(model)
+    assert fresh.fit(bags, shuffled).score(strangers, labels) < 0.7
+
+
+def test_the_solution_is_the_certified_svm_of_the_selection(model: AttentionClassifier) -> None:
+    bags, _, _ = planted(120)
+    instances = np.concatenate(bags)
+    scaled = [(bag - instances.mean(axis=0)) / instances.std(axis=0) / np.sqrt(6) for bag in bags]
+    width = max(map(len, bags))
+    tokens = np.stack([np.pad(bag, ((0, width - len(bag)), (0, 0))) for bag in scaled])
+    mask = np.arange(width) < np.array([[len(bag)] for bag in bags])
+    expected = solve(SelectionProblem(tokens, np.ones((120, 1)), model.selected_, mask=mask))
+    assert model.solution_.status is Status.OPTIMAL
+    assert model.solution_.objective == pytest.approx(expected.objective, rel=2e-9)
+    assert model.solution_.verify()
+    # At norm one the smallest margin is the inverse of the smallest norm at margin one.
+    assert model.margins_.min() * expected.objective == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("final", ["attention", "svm"])
+def test_a_shuffled_selection_predicts_no_longer(final: str) -> None:
+    """With final="svm" the W of another selection takes the place of the certified one."""
+    bags, y, _ = planted(120)
+    strangers, labels, places = planted(200, seed=1)
+    model = AttentionClassifier(cv=None, decay=1e-3, final=final).fit(bags, y)
+    assert model.score(strangers, labels) > 0.9
+    assert np.mean(model.transform(strangers).argmax(axis=1) == places) > 0.9
+    problem = model.problem_
+    random = np.random.default_rng(3)
+    others = np.array([random.choice(np.flatnonzero(row)) for row in problem.mask])
+    shuffled = solve(SelectionProblem(problem.tokens, problem.queries, others, mask=problem.mask), C=1.0)
+    (fitted,) = model.models_
+    model.models_ = (type(fitted)(np.asarray(shuffled.W), fitted.v, fitted.intercept, hard=True),)
+    assert model.score(strangers, labels) < 0.75
+
+
+def test_lists_padded_arrays_and_tables_agree() -> None:
+    bags, y, _ = planted(120)
+    model = AttentionClassifier(cv=None, steps=20).fit(bags, y)
+    width = max(map(len, bags))
+    padded = np.stack([np.pad(bag, ((0, width - len(bag)), (0, 0)), constant_values=9.0) for bag in bags])
+    mask = np.arange(width) < np.array([[len(bag)] for bag in bags])
+    expected = model.decision_function(bags)
+    np.testing.assert_array_equal(model.decision_function(padded, mask=mask), expected)
+    objects = np.empty(120, dtype=object)
+    objects[:] = bags
+    np.testing.assert_array_equal(model.decision_function(objects), expected)
+    # Rows of the table are mixed; bags come in the order of their first rows.
+    names = np.repeat(np.arange(120), [len(bag) for bag in bags])
+    table = pd.DataFrame(np.concatenate(bags), columns=list("abcdef")).assign(molecule=names)
+    table = table.sample(frac=1.0, random_state=0)
+    order = table["molecule"].drop_duplicates().to_numpy()
+    other = AttentionClassifier(cv=None, steps=20, bag="molecule").fit(table, y[table["molecule"]])
+    # The order of sums differs, and 20 steps multiply its rounding.
+    np.testing.assert_allclose(other.decision_function(table), expected[order], rtol=1e-6, atol=1e-6)
+    again: Any = clone(other)
+    again.fit(table, y[order])
+    np.testing.assert_array_equal(again.decision_function(table), other.decision_function(table))
+
+
+def test_grid_search_and_pipeline_split_bags() -> None:
+    bags, y, _ = planted(60)
+    scaler = FunctionTransformer(lambda bags: [2.0 * np.asarray(bag) for bag in bags])
+    pipeline = make_pipeline(scaler, AttentionClassifier(cv=None, steps=20))
+    search = GridSearchCV(pipeline, {"attentionclassifier__decay": [1e-3, 10.0]}, cv=3).fit(bags, y)
+    assert search.best_params_ == {"attentionclassifier__decay": 1e-3}
+    assert search.best_score_ > 0.8
+    assert cross_val_score(AttentionClassifier(cv=None), bags, y, cv=3).shape == (3,)
+
+
+def test_more_classes_are_told_apart_one_against_the_rest() -> None:
+    bags, y, _ = planted(90, classes=3)
+    names = np.array(["ant", "bee", "cat"])
+    model = AttentionClassifier(cv=None, decay=1e-3).fit(bags, names[y])
+    strangers, labels, _ = planted(90, seed=1, classes=3)
+    assert model.score(strangers, names[labels]) > 0.85
+    chances = model.predict_proba(strangers)
+    assert chances.shape == (90, 3)
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0)
+    assert model.selected_.shape == model.margins_.shape == (3, 90)
+    assert model.transform(strangers).shape[:2] == (90, 3)
+    assert model.guarantee().startswith("ant, against the rest. ")
+
+
+def test_probabilities_are_calibrated_on_held_out_folds() -> None:
+    """Labels of which a third are random: probabilities of a model that trusts its training bags are too extreme."""
+    bags, y, _ = planted(200)
+    random = np.random.default_rng(4)
+    flipped = np.where(random.random(200) < 1 / 3, random.integers(0, 2, 200), y)
+    strangers, labels, _ = planted(300, seed=1)
+    noisy = np.where(random.random(300) < 1 / 3, random.integers(0, 2, 300), labels)
+    losses = []
+    for cv in (3, None):
+        chances = AttentionClassifier(cv=cv, decay=1e-4).fit(bags, flipped).predict_proba(strangers)
+        losses.append(-np.log(np.maximum(chances[np.arange(300), noisy], 1e-300)).mean())
+    assert losses[0] < losses[1]
+    assert losses[0] < np.log(2)
+
+
+def test_class_weights_move_decisions() -> None:
+    bags, y, _ = planted(100)
+    few = np.flatnonzero((y == 0) | (np.arange(100) < 20))
+    rare = np.random.default_rng(5).normal(size=(100, 6)) * 1.5
+    noisy = [bags[i] + rare[i] for i in few]
+    plain, balanced = (
+        AttentionClassifier(cv=None, decay=1e-2, class_weight=weight).fit(noisy, y[few]).predict(noisy).mean()
+        for weight in (None, "balanced")
+    )
+    assert balanced > plain
+
+
+def test_contradictory_bags_are_named() -> None:
+    """The first two bags hold the same instances and select different ones; the third agrees with the first."""
+    tokens, selected = np.array([[[0.0], [1.0]], [[0.0], [1.0]], [[0.0], [2.0]]]), np.array([0, 1, 0])
+    problem = SelectionProblem(tokens, np.ones((3, 1)), selected)
+    selection = BagSelection(selected, problem, solve(problem, C=1.0), solve(problem))
+    assert 1 in selection.contradiction
+    assert len(selection.contradiction) == 2
+    sentence = guarantee(selection, names=["first", "second", "third"])
+    assert re.search(r"from 2 bags that contradict each other \((first, second|second, third)\)", sentence)
+    assert "The certified soft margin selects it in 2," in sentence
+
+
+def test_a_soft_margin_that_is_late_is_still_an_answer() -> None:
+    """Random bags in two dimensions contradict each other; nothing is solved within a microsecond."""
+    random = np.random.default_rng(7)
+    bags, y = list(random.normal(size=(80, 8, 2)) + 0.1 * random.normal(size=(80, 8, 2)) ** 3), np.arange(80) % 2
+    model = AttentionClassifier(cv=None, steps=10, time_limit=1e-6).fit(bags, y)
+    assert np.isfinite(model.solution_.objective)
+    assert len(model.predict(bags)) == 80
+    assert model.guarantee()
+
+
+def test_covered_bags_lead_by_the_margin_of_the_training_bags(model: AttentionClassifier) -> None:
+    bags, _, _ = planted(120)
+    assert model.covered(bags).all()
+    tight = [np.vstack([bag[0], bag[0] + 1e-9]) for bag in bags]
+    assert not model.covered(tight).any()
+    assert "Of 120 bags held out, 0 are covered" in model.guarantee(tight)
+
+
+def test_attention_on_digits_beats_the_mean() -> None:
+    data = bags_of_digits(count=300).tokens
+    y, bags = np.asarray(data.labels), np.asarray(data.tokens)
+    model = AttentionClassifier(cv=None, decay=1e-3).fit(bags[:200], y[:200])
+    uniform = AttentionClassifier(cv=None, decay=1e-3).fit(bags[:200].mean(axis=1), y[:200])
+    # Standard errors of both are below .05.
+    assert model.score(bags[200:], y[200:]) > uniform.score(bags[200:].mean(axis=1), y[200:]) + 0.1
+
+
+@pytest.mark.slow
+def test_it_may_be_the_first_import() -> None:
+    """Studies of bags use the classifier, which is built on parts of a study."""
+    subprocess.run([sys.executable, "-c", "from attsvm import AttentionClassifier"], check=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"decay": 0.0}, "decay is 0.0; a positive number or several were expected."),
+        ({"steps": 0}, "steps is 0; a positive integer was expected."),
+        ({"final": "last"}, "final is 'last'; 'attention' or 'svm' was expected."),
+        ({"cv": 1}, "cv is 1; an integer from 2, or None, was expected."),
+    ],
+)
+def test_bad_parameters_are_one_sentence(arguments: dict, sentence: str) -> None:
+    bags, y, _ = planted(4)
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        AttentionClassifier(**arguments).fit(bags, y)
+
+
+def test_bad_bags_are_one_sentence(model: AttentionClassifier) -> None:
+    bags, y, _ = planted(6)
+    with pytest.raises(ValueError, match=r"^bags\[5\] has shape \(0, 6\); \(instances, 6\) with one instance or more"):
+        AttentionClassifier().fit([*bags[:5], bags[5][:0]], y)
+    with pytest.raises(ValueError, match=r"^bags\[0\] of shape .* has NaN or infinity"):
+        AttentionClassifier().fit([bags[0] * np.nan, *bags[1:]], y)
+    with pytest.raises(ValueError, match=r"^bags have 2 features; 6, those of fit, were expected\.$"):
+        model.predict([bag[:, :2] for bag in bags])
+    with pytest.raises(ValueError, match=r"^y has 5 labels; one for each of 6 bags was expected\.$"):
+        AttentionClassifier().fit(bags, y[:5])
+    with pytest.raises(ValueError, match=r"^mask has shape \(6, 2\) and dtype int64; booleans of shape \(6, 3\)"):
+        AttentionClassifier().fit(np.ones((6, 3, 2)), y, mask=np.ones((6, 2), dtype=int))
+    table = pd.DataFrame({"bag": [0, 0, 1], "x": [1.0, 2.0, 3.0]})
+    with pytest.raises(ValueError, match=r"^bag is 'sack'; one of the columns 'bag', 'x' was expected\.$"):
+        AttentionClassifier(bag="sack").fit(table, [0, 1])
+    with pytest.raises(ValueError, match=r"^y has 3 labels, more than one in bag 0; one label per bag was expected\.$"):
+        AttentionClassifier(bag="bag").fit(table, [0, 1, 1])
+
+
+@pytest.mark.slow
+def test_a_matrix_of_bags_of_one_passes_the_checks_of_scikit_learn() -> None:
+    outcomes = check_estimator(AttentionClassifier(cv=2, decay=(1e-3, 1e-2)), on_skip=None)
+    assert len(outcomes) > 50
+    assert {outcome["status"] for outcome in outcomes} <= {"passed", "skipped"}
