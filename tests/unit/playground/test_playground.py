@@ -51,10 +51,8 @@ def test_what_a_browser_shows_is_certified_here(name: str) -> None:
 
     page = Playground(preset=name)
     assert (page.state, page.certified) == (presets()[name]["state"], {})
-    shape = (len(page.state["tokens"]), len(page.state["tokens"][0])) if "tokens" in page.state else ()
-    selected = np.zeros(shape, dtype=bool)
-    selected[..., 0] = True
-    page.picture = {"state": page.state, "runs": {"W": {"selected": selected.tolist()}}}
+    selected = [[t == 0 for t in range(len(sequence))] for sequence in page.state.get("tokens", ())]
+    page.picture = {"state": page.state, "runs": {"W": {"selected": selected}}}
     assert page.certified["state"] == page.state
     assert page.certified["sentence"] == page.solution.sentence
     feasible = np.isfinite(page.solution.objective)
@@ -65,7 +63,7 @@ def test_a_mixture_of_tokens_needs_a_browser() -> None:
     pytest.importorskip("anywidget", reason="the extra playground is not installed")
     from attsvm import Playground
 
-    with pytest.raises(ValueError, match="head is 'relu'; a page shown by a browser was expected"):
+    with pytest.raises(ValueError, match="head is 'relu'; a page displayed in a browser was expected"):
         Playground(preset="composition").problem  # noqa: B018
 
 
