@@ -91,8 +91,8 @@ function makeClasses(parent, moved) {
         const shape = (d) => d3.symbol(SHAPES[state.classes[d.i]], 60)();
         shown.select(".ground").attr("d", shape);
         shown.select(".shape").attr("d", shape);
-        const near = race.correlation;
-        panel.select(".reached").text(near === null ? "No SVM to compare with." : `Correlation ${d3.format(".4f")(near)} with the SVM of the ${RACE_NORMS[race.norm]} norm, gap ${d3.format(".1~e")(race.gap)}.`);
+        // Only the Frobenius norm has a single max-margin W; shares of the margin need none.
+        panel.select(".reached").text(race.objective === null ? "No SVM to compare with." : `The SVM of the ${RACE_NORMS[race.norm]} norm has norm ${d3.format(".4~f")(race.objective)}, gap ${gapText(race.gap)}.`);
         const shares = Object.entries(race.shares).map(([norm, share]) => ({ norm, share }));
         const rows = panel.select(".shares").selectAll("div").data(shares);
         const row = rows.enter().append("div");

@@ -171,7 +171,6 @@ function classesPicture(state, remember) {
     return {
       optimizer, norm, shares, status: own.status, objective: own.objective, gap: own.gap,
       trained: nested(W, 3), W: own.W && nested(own.W, 3),
-      correlation: own.W && cosine(W, own.W),
       support: own.support.map((row) => row.some(Boolean)),
     };
   });

@@ -12,6 +12,7 @@ function recordsOf(steps, step) {
 const LOG_FROM = 0.3;
 const subscript = (i) => "₁₂₃"[i];
 const place = (point) => point.map((value) => Math.round(value * 1000) / 1000);
+const gapText = (value) => (value === null ? "none" : value === 0 ? "0" : d3.format(".1e")(value).replace("−", "-"));
 const said = (value) => (value === null || value === undefined ? "none" : d3.format(".3~g")(value));
 
 // Whether an earlier sequence has the same query, and so the same path and ray.

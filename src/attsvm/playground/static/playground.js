@@ -260,18 +260,17 @@ function render({ model, el }) {
 
   function drawFacts() {
     const { W, KQ, exact } = picture.runs;
-    const gap = (value) => (value === null ? "none" : value === 0 ? "0" : d3.format(".1e")(value).replace("−", "-"));
     const near = (run) => (run.correlation === null ? "none" : d3.format(".6f")(run.correlation));
     const rows = [
       ["Status", W.status.toLowerCase(), HINTS.status],
       [`SVM, ${NORM_TITLES[W.norm]} norm`, W.objective === null ? "none" : d3.format(".6~f")(W.objective), HINTS.norm],
-      ["Gap", gap(W.gap), HINTS.gap],
+      ["Gap", gapText(W.gap), HINTS.gap],
       ["Correlation of W", near(W), HINTS.correlation],
     ];
     if (KQ) rows.push(["Correlation of K Qᵀ", near(KQ), HINTS.correlation]);
     if (exact) rows.push(["In exact arithmetic", near(exact), HINTS.correlation]);
     const certified = model?.get("certified");
-    if (certified && JSON.stringify(certified.state) === JSON.stringify(state)) rows.push(["Certified by solve", `gap ${gap(certified.gap)}`, certified.sentence]);
+    if (certified && JSON.stringify(certified.state) === JSON.stringify(state)) rows.push(["Certified by solve", `gap ${gapText(certified.gap)}`, certified.sentence]);
     const groups = d3.select(facts).selectAll("div").data(rows, ([term]) => term);
     const entered = groups.enter().append("div");
     const terms = entered.append("dt");

@@ -20,7 +20,7 @@ const PRESETS = {
   "counterexample": {
     "title": "A counterexample to global convergence",
     "about": "Painted: where training goes from each start W(0) z. Drag the start across the border.",
-    "state": { "scene": "plane", "tokens": [[[1.0, 0.0], [0.0, 0.0]], [[-2.0, 1.0], [0.0, 0.0]]], "queries": [[1.0, 0.0], [1.0, 0.0]],
+    "state": { "scene": "plane", "tokens": [[[2.75, -0.5], [1.75, -0.5]], [[-2.0, 1.0], [0.0, 0.0]]], "queries": [[0.6, -0.8], [0.6, -0.8]],
       "labels": [1, 1], "v": [1.0, 3.5], "head": "linear", "optimizer": "normalized_gd", "norm": "frobenius", "steps": 2000, "numerics": "exact", "keep": "trained", "start": [4.0, 0.0], "basins": true, "step": null }
   },
   "infeasible": {
@@ -38,7 +38,7 @@ const PRESETS = {
   "classes": {
     "title": "Three classes, three optimisers",
     "about": "One data set, three directions: each optimiser finds the largest margin of its own norm.",
-    "state": { "scene": "classes", "points": [[2.06, -0.07], [2.32, 0.05], [1.73, 0.18], [2.65, 0.47], [1.65, -0.63], [1.69, 0.02], [-2.36, 1.69], [-1.82, 1.43], [-1.47, 1.64], [-0.99, 2.32], [-1.26, 2.48], [-1.53, 1.98], [-0.75, -1.75], [-1.57, -2.26], [-1.43, -1.69], [-1.7, -1.9], [-1.28, -1.53], [-1.09, -1.62]], "classes": [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2],
+    "state": { "scene": "classes", "points": [[2.06, -0.07], [2.38, 0.1], [1.73, 0.18], [2.65, 0.47], [1.65, -0.63], [-2.36, 1.69], [-1.82, 1.43], [-1.47, 1.64], [-0.99, 2.32], [-1.32, 2.5], [-1.53, 1.98], [-0.62, -1.9], [-1.57, -2.26], [-1.5, -1.85], [-1.9, -1.75], [-1.28, -1.5], [-1.0, -1.7]], "classes": [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2],
       "steps": 1000, "step": null }
   },
   "float32": {

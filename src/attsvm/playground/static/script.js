@@ -53,7 +53,7 @@ const EQUIVALENT_LINES = `    W_end = np.asarray(trace.W[-1], dtype=float)
 
 function classesScript(state) {
   return `import numpy as np
-from attsvm import SelectionProblem, TokenData, correlation, margin_report, solve, train
+from attsvm import SelectionProblem, TokenData, margin_report, solve, train
 
 points = np.array(${python(state.points)}, dtype=float)
 classes = np.array(${python(state.classes)})
@@ -69,7 +69,6 @@ for optimizer, norm in ${python(RACES)}:
     print(optimizer, "with the", norm, "norm")
     print("  SVM", solution.status.name, "norm", solution.objective, "gap", solution.gap)
     if np.isfinite(solution.objective):
-        print("  correlation", float(correlation(trace.W[-1], solution.W)))
         print("  share of the largest margin", margin_report(trace.W[-1], problem, norms=[norm])[norm].share)
 `;
 }

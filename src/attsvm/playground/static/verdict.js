@@ -29,7 +29,7 @@ function planeVerdict(state, picture) {
 function selection({ scores, best, step }, run) {
   const ends = run.attention.map(firstLargest);
   const shared = run.attention.flatMap((row, i) => (Math.max(...row) < ALL_ATTENTION ? [i] : []));
-  const after = `After ${step} step${step === 1 ? "" : "s"}`;
+  const after = step ? `After ${step} step${step === 1 ? "" : "s"}` : "Before the first step";
   if (run.status === "INFEASIBLE") {
     const instead = shared.length ? `${after} ${sequencesOf(shared)} share${shared.length === 1 ? "s" : ""} attention.` : `Training ends on ${tokensOf(ends)}.`;
     return ["bad", "Infeasible", `${contradiction(run)} ${instead}`];
