@@ -45,8 +45,8 @@ def circle(page: Page, seconds: float) -> None:
         page.wait_for_timeout(max(0.0, 1e3 * (start + (step + 1) / RATE - time.perf_counter())))
 
 
-def drag(browser: Browser, address: str, width: int, seconds: float) -> tuple[list[float], float]:
-    """Milliseconds of the updates that a drag of so many seconds got, and the mean of their processor time."""
+def drag(browser: Browser, address: str, width: int, seconds: float) -> tuple[list[float], float, float]:
+    """Milliseconds of the updates of a drag, their number per second, and the mean of their processor time."""
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.goto(address)
     page.wait_for_selector(".attsvm-play[data-drawn]")
@@ -59,13 +59,13 @@ def drag(browser: Browser, address: str, width: int, seconds: float) -> tuple[li
         metrics = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
         return sum(metrics[name] for name in ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration"))
 
-    start = processor()
+    start, clock = processor(), time.perf_counter()
     circle(page, seconds)
-    used = processor() - start
+    elapsed, used = time.perf_counter() - clock, processor() - start
     latencies = page.evaluate("window.latencies")
     page.mouse.up()
     page.close()
-    return latencies, 1e3 * used / max(1, len(latencies))
+    return latencies, len(latencies) / elapsed, 1e3 * used / max(1, len(latencies))
 
 
 def main() -> None:
@@ -77,10 +77,10 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for preset in presets():
             for width in WIDTHS:
-                latencies, used = drag(browser, f"{PAGE.as_uri()}#preset={preset}", width, seconds)
+                latencies, rate, used = drag(browser, f"{PAGE.as_uri()}#preset={preset}", width, seconds)
                 least, median, high = np.quantile(latencies, [0.0, 0.5, 0.95]) if latencies else (math.nan,) * 3
                 times = f"{least:.0f} / {median:.0f} / {high:.0f} ms"
-                print(f"| {preset} | {width} | {len(latencies) / seconds:.0f} | {times} | {used:.1f} ms |", flush=True)
+                print(f"| {preset} | {width} | {rate:.0f} | {times} | {used:.1f} ms |", flush=True)
         browser.close()
 
 

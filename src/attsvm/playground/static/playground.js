@@ -3,7 +3,7 @@
 const REST = 160; // milliseconds of stillness after which the address and the notebook learn of a change
 const PACE = 1.02; // growth of the step number per frame while playing
 const FINE = 49; // starts per side of the painted square, and while something moves
-const COARSE = 13;
+const COARSE = 7;
 const SLICE = 8; // milliseconds of painting per frame
 const SLIDER = 400;
 const MISREAD = "The address names no picture of this page; perhaps it was cut. The picture shown is another.";

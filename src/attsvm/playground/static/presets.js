@@ -45,6 +45,6 @@ const PRESETS = {
     "title": "Plain float32 loses the direction",
     "about": "Softmax saturates and its gradient is rounded to zero. Exact gradients go on to the ray.",
     "state": { "scene": "plane", "tokens": [[[1.0, 0.5], [-0.19, -0.798], [-0.798, 0.306], [-0.62, -0.017], [-1.172, 0.247]], [[1.0, -0.5], [-0.757, 0.103], [-0.831, 0.676], [-0.813, 0.007], [-0.613, -0.055]]], "queries": [[-0.539, -0.842], [0.953, 0.304]],
-      "labels": [1, 1], "v": [0.977, 0.213], "head": "linear", "optimizer": "normalized_gd", "norm": "frobenius", "steps": 2000, "numerics": "float32", "keep": "trained", "start": null, "basins": false, "step": null }
+      "labels": [1, 1], "v": [0.977, 0.213], "head": "linear", "optimizer": "normalized_gd", "norm": "frobenius", "steps": 1000, "numerics": "float32", "keep": "trained", "start": null, "basins": false, "step": null }
   }
 };

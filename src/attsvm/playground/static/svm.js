@@ -226,43 +226,47 @@ function cubicBall(M) {
 function solveRows(rows, b) {
   const size = b.length;
   const norms = rows.map((row) => dot(row, row));
-  const A = rows.map((_, r) => r).sort((p, q) => norms[q] - norms[p]).map((r) => rows[r].slice());
+  const sorted = rows.map((_, r) => r).sort((p, q) => norms[q] - norms[p]);
+  const height = sorted.length;
+  const columns = Array.from(b, (_, k) => Float64Array.from(sorted, (r) => rows[r][k]));
   const order = Array.from(b, (_, k) => k);
-  const rank = Math.min(size, A.length);
-  const v = new Float64Array(A.length);
+  const rank = Math.min(size, height);
+  const v = new Float64Array(height);
   for (let j = 0; j < rank; j++) {
     let [longest, most] = [j, -1];
     for (let k = j; k < size; k++) {
+      const column = columns[k];
       let square = 0;
-      for (let r = j; r < A.length; r++) square += A[r][order[k]] ** 2;
+      for (let r = j; r < height; r++) square += column[r] * column[r];
       if (square > most) [longest, most] = [k, square];
     }
+    [columns[j], columns[longest]] = [columns[longest], columns[j]];
     [order[j], order[longest]] = [order[longest], order[j]];
-    const c = order[j];
+    const pivot = columns[j];
     const length = Math.sqrt(most);
     if (!length) break;
-    const alpha = A[j][c] > 0 ? -length : length;
-    for (let r = j; r < A.length; r++) v[r] = A[r][c];
+    const alpha = pivot[j] > 0 ? -length : length;
+    for (let r = j; r < height; r++) v[r] = pivot[r];
     v[j] -= alpha;
-    const square = most - A[j][c] ** 2 + v[j] ** 2;
+    const square = most - pivot[j] ** 2 + v[j] ** 2;
     for (let other = j; other < size; other++) {
-      const column = order[other];
+      const column = columns[other];
       let share = 0;
-      for (let r = j; r < A.length; r++) share += v[r] * A[r][column];
+      for (let r = j; r < height; r++) share += v[r] * column[r];
       share *= 2 / square;
-      for (let r = j; r < A.length; r++) A[r][column] -= share * v[r];
+      for (let r = j; r < height; r++) column[r] -= share * v[r];
     }
   }
   const y = new Float64Array(size);
-  const least = rank ? Math.abs(A[0][order[0]]) * 1e-18 : 0;
+  const least = rank ? Math.abs(columns[0][0]) * 1e-18 : 0;
   for (let j = 0; j < rank; j++) {
     let rest = b[order[j]];
-    for (let k = 0; k < j; k++) rest -= A[k][order[j]] * y[k];
-    y[j] = Math.abs(A[j][order[j]]) > least ? rest / A[j][order[j]] : 0;
+    for (let k = 0; k < j; k++) rest -= columns[j][k] * y[k];
+    y[j] = Math.abs(columns[j][j]) > least ? rest / columns[j][j] : 0;
   }
   for (let j = rank - 1; j >= 0; j--) {
-    for (let k = j + 1; k < rank; k++) y[j] -= A[j][order[k]] * y[k];
-    y[j] = Math.abs(A[j][order[j]]) > least ? y[j] / A[j][order[j]] : 0;
+    for (let k = j + 1; k < rank; k++) y[j] -= columns[k][j] * y[k];
+    y[j] = Math.abs(columns[j][j]) > least ? y[j] / columns[j][j] : 0;
   }
   const solution = new Float64Array(size);
   for (let j = 0; j < rank; j++) solution[order[j]] = y[j];
