@@ -18,7 +18,7 @@ import time
 import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from attsvm.playground.frontend import PAGE, presets
+from attsvm.playground.frontend import INDEX_PAGE, presets
 
 WIDTHS = (1280, 400)
 RATE, RADIUS = 60, 30
@@ -77,7 +77,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for preset in presets():
             for width in WIDTHS:
-                latencies, rate, used = drag(browser, f"{PAGE.as_uri()}#preset={preset}", width, seconds)
+                latencies, rate, used = drag(browser, f"{INDEX_PAGE.as_uri()}#preset={preset}", width, seconds)
                 least, median, high = np.quantile(latencies, [0.0, 0.5, 0.95]) if latencies else (math.nan,) * 3
                 times = f"{least:.0f} / {median:.0f} / {high:.0f} ms"
                 print(f"| {preset} | {width} | {rate:.0f} | {times} | {used:.1f} ms |", flush=True)

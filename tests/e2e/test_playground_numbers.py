@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, TokenData, solve, train
-from attsvm.playground.frontend import PAGE, presets
+from attsvm.playground.frontend import INDEX_PAGE, presets
 from attsvm.theory import Trial
 from attsvm.theory.margin_report import TOL
 from attsvm.theory.tokens import compare_with_neighbours
@@ -113,7 +113,7 @@ def word_of(trial: Trial, trace: Any, solution: Any, kept: np.ndarray) -> str:
 def compute(browser):
     """Compute pictures of states in the page."""
     tab = browser.new_page()
-    tab.goto(PAGE.as_uri())
+    tab.goto(INDEX_PAGE.as_uri())
     expression = "states => states.map((state) => numbersOf(pictureOf(state, trainings())))"
     yield lambda states: tab.evaluate(expression, states)
     tab.close()
@@ -157,8 +157,8 @@ def test_factors_and_their_nuclear_svm_are_those_of_python(compute) -> None:
     for state, picture in zip(states, compute(states), strict=True):
         run, trace = picture["runs"]["KQ"], trained(state, "KQ")
         assert close(run["trained"], np.asarray(trace.W[-1])), state
-        data = (np.array(state[name], dtype=float) for name in ("tokens", "queries"))
-        solution = solve(SelectionProblem(*data, np.asarray(trace.selected)), "nuclear")
+        tokens, queries = (np.array(state[name], dtype=float) for name in ("tokens", "queries"))
+        solution = solve(SelectionProblem(tokens, queries, np.asarray(trace.selected)), "nuclear")
         assert (run["kept"], run["status"]) == (np.asarray(trace.selected).tolist(), solution.status.name)
         if run["status"] == "OPTIMAL":
             assert run["objective"] == pytest.approx(solution.objective, rel=AGREEMENT)
@@ -169,7 +169,7 @@ def test_factors_and_their_nuclear_svm_are_those_of_python(compute) -> None:
 def test_the_script_prints_the_numbers_of_the_page(name: str, browser, capsys: pytest.CaptureFixture[str]) -> None:
     state = presets()[name]["state"] | {"step": 300 if name == "float32" else 12}
     tab = browser.new_page()
-    tab.goto(Path(PAGE).as_uri())
+    tab.goto(Path(INDEX_PAGE).as_uri())
     script, picture = tab.evaluate("state => [scriptOf(state), numbersOf(pictureOf(state, trainings()))]", state)
     tab.close()
     exec(script, {})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from attsvm.playground.frontend import FOLDER, PAGE, presets
+from attsvm.playground.frontend import FOLDER, INDEX_PAGE, presets
 
 PRESETS = presets()
 KILOBYTES = 300
@@ -18,7 +18,7 @@ KILOBYTES = 300
 class Visit:
     """The page, opened from its file."""
 
-    def __init__(self, browser, fragment: str, page: Path = PAGE, width: int = 1280, **options) -> None:
+    def __init__(self, browser, fragment: str, page: Path = INDEX_PAGE, width: int = 1280, **options) -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, **options)
         self.page = self.context.new_page()
         self.console_log: list[str] = []
@@ -67,7 +67,7 @@ class Visit:
 def visit(browser):
     contexts = []
 
-    def open_page(fragment: str = "preset=five-tokens", page: Path = PAGE, width: int = 1280, **options) -> Visit:
+    def open_page(fragment: str = "preset=five-tokens", page: Path = INDEX_PAGE, width: int = 1280, **options) -> Visit:
         here = Visit(browser, fragment, page, width, **options)
         contexts.append(here.context)
         return here

@@ -22,13 +22,13 @@ def play(*, port: int | None = None, no_browser: bool = False) -> int:
     """
     import webbrowser
 
-    from attsvm.playground.frontend import PAGE
+    from attsvm.playground.frontend import INDEX_PAGE
 
     if port is not None:
         return _serve(port, no_browser)
-    print(PAGE if no_browser else f"The playground is {PAGE}.", flush=True)
+    print(INDEX_PAGE if no_browser else f"The playground is {INDEX_PAGE}.", flush=True)
     if not no_browser:
-        webbrowser.open(PAGE.as_uri())
+        webbrowser.open(INDEX_PAGE.as_uri())
     return Exit.DONE
 
 

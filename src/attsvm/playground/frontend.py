@@ -10,7 +10,7 @@ from typing import Any
 
 # The folder is the whole page: a copy of it works on any host, and from disk.
 FOLDER = Path(__file__).parent / "static"
-PAGE = FOLDER / "index.html"
+INDEX_PAGE = FOLDER / "index.html"
 
 
 def _text(name: str) -> str:
@@ -20,7 +20,7 @@ def _text(name: str) -> str:
 @cache
 def module() -> str:
     """Return an ES module that exports `render`: the page's scripts, in the order in which the page loads them."""
-    scripts = re.findall(r'<script src="([\w.]+)"', _text(PAGE.name))
+    scripts = re.findall(r'<script src="([\w.]+)"', _text(INDEX_PAGE.name))
     return "\n".join([*map(_text, scripts), "export default { render };\n"])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, solve
-from attsvm.playground.frontend import PAGE, module, presets, style
+from attsvm.playground.frontend import INDEX_PAGE, module, presets, style
 
 
 def test_presets_of_the_figure_are_its_instances() -> None:
@@ -25,8 +25,8 @@ def test_the_notebook_shows_the_scripts_of_the_page() -> None:
     assert issubclass(Playground, anywidget.AnyWidget)
     assert (Playground._esm, Playground._css) == (module(), style())
     assert module().count("export default") == 1
-    scripts = [file.name for file in PAGE.parent.glob("*.js")]
-    assert all((PAGE.parent / name).read_text(encoding="utf-8") in module() for name in scripts)
+    scripts = [file.name for file in INDEX_PAGE.parent.glob("*.js")]
+    assert all((INDEX_PAGE.parent / name).read_text(encoding="utf-8") in module() for name in scripts)
 
 
 def test_a_problem_becomes_a_page_whose_solution_is_certified() -> None:
