@@ -14,9 +14,9 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 import zipfile
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import numpy as np
@@ -512,24 +512,31 @@ def test_a_port_in_use_is_refused_by_play(capsys: pytest.CaptureFixture[str]) ->
     assert f"port {port} cannot be used" in one_sentence(capsys.readouterr())
 
 
-def test_play_names_the_extra_it_lacks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "attsvm.playground.server", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [Without("uvicorn"), *sys.meta_path])
-    for name in [name for name in sys.modules if name.split(".")[0] == "uvicorn"]:
-        monkeypatch.delitem(sys.modules, name)
-    assert main(["play", "--no-browser"]) == 2
-    assert "pip install 'attsvm[playground]'" in one_sentence(capsys.readouterr())
+def test_play_prints_the_path_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["play", "--no-browser"]) == 0
+    assert Path(capsys.readouterr().out.rstrip("\n")).read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-class Without(MetaPathFinder):
-    """An installation that lacks a package."""
+def test_play_opens_the_page(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses: list[str] = []
+    monkeypatch.setattr("webbrowser.open", addresses.append)
+    assert main(["play"]) == 0
+    assert addresses[0].startswith("file://")
+    assert addresses[0].endswith("index.html")
 
-    def __init__(self, package: str) -> None:
-        self.package = package
 
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        if fullname.split(".")[0] == self.package:
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+def test_play_serves_the_page_at_a_port_until_it_is_interrupted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    code = f"from attsvm.cli import main; raise SystemExit(main(['play', '--no-browser', '--port', '{port}']))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert f"http://127.0.0.1:{port}/" in process.stdout.readline()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
+        assert answer.read().startswith(b"<!doctype html>")
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize(

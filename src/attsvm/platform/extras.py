@@ -24,9 +24,6 @@ EXTRAS = {
     "transformers": "pretrained",
     "safetensors": "pretrained",
     "PIL": "pretrained",
-    "starlette": "playground",
-    "uvicorn": "playground",
-    "websockets": "playground",
     "anywidget": "playground",
 }
 

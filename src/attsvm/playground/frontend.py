@@ -1,26 +1,27 @@
-"""The front end for both hosts: D3 and our module in one text, a style sheet, and the page of `play`."""
+"""The files of the page, and its scripts in one ES module for notebooks."""
 
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
-from attsvm.playground.presets import PRESETS
-
-# In the order of their dependencies; the last exports `render`.
-PARTS = ("d3.js", "address.js", "controls.js", "plane.js", "classes.js", "charts.js", "playground.js")
+# The folder is the whole page: a copy of it works on any host, and from disk.
+FOLDER = Path(__file__).parent / "static"
+INDEX_PAGE = FOLDER / "index.html"
 
 
 def _text(name: str) -> str:
-    return files("attsvm.playground").joinpath("static", name).read_text(encoding="utf-8")
+    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 @cache
 def module() -> str:
-    """Return the ES module, which both hosts display."""
-    presets = f"const PRESETS = {json.dumps(PRESETS)};"
-    return "\n".join([_text(PARTS[0]), presets, *(_text(name) for name in PARTS[1:])])
+    """Return an ES module that exports `render`: the page's scripts, in the order in which the page loads them."""
+    scripts = re.findall(r'<script src="([\w.]+)"', _text(INDEX_PAGE.name))
+    return "\n".join([*map(_text, scripts), "export default { render };\n"])
 
 
 @cache
@@ -30,22 +31,6 @@ def style() -> str:
 
 
 @cache
-def host_script() -> str:
-    """Return the script with which the page of `attsvm play` gives the module its model."""
-    return _text("host.js")
-
-
-PAGE_HTML = """\
-<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>attsvm playground</title>
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="playground.css">
-<body class="attsvm-page">
-<main id="playground"></main>
-<script type="module" src="host.js"></script>
-</body>
-</html>
-"""
+def presets() -> dict[str, dict[str, Any]]:
+    """Return the initial states of the page by name, each with `title`, `about` and `state`."""
+    return json.loads(_text("presets.js").removeprefix("const PRESETS = ").rstrip().removesuffix(";"))

@@ -1,4 +1,4 @@
-"""The playground in Jupyter, marimo and VS Code: the same module, hosted by anywidget."""
+"""The playground in Jupyter, marimo and VS Code: the page's scripts, hosted by anywidget."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ import numpy as np
 import traitlets
 
 from attsvm.core.problem import SelectionProblem
-from attsvm.playground.frontend import module, style
-from attsvm.playground.picture import answer
-from attsvm.playground.plane import PageMemory
-from attsvm.playground.presets import PRESETS, plane_state
-from attsvm.playground.state import MOST_SEQUENCES, TOKEN_LIMIT, read_state
+from attsvm.core.types import AnyNorm
+from attsvm.data.token_data import TokenData
+from attsvm.playground.frontend import module, presets, style
+from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
+
+# Limits of the page.
+MOST_SEQUENCES = 3
+TOKEN_LIMIT = 8
 
 
 class Playground(anywidget.AnyWidget):
     """Drag the tokens of a problem and watch training and its SVM.
+
+    The page computes in the browser. Its state is shared with Python, where :attr:`solution` certifies the SVM. An
+    assignment to `state` changes the page.
 
     Parameters
     ----------
@@ -26,14 +32,14 @@ class Playground(anywidget.AnyWidget):
         One to three queries, each with two to eight visible tokens in the plane and one selected token. If possible,
         the score direction v gives the selected tokens the best scores. Default: the first preset.
     preset : str, optional
-        A name of :data:`attsvm.playground.presets.PRESETS`, instead of a problem.
+        A name of :func:`attsvm.playground.frontend.presets`, instead of a problem.
 
     Attributes
     ----------
     state : dict
         The current state of the page: tokens, queries, labels, v and the settings.
     picture : dict
-        The last answer: runs, verdict, and a script that prints the same numbers.
+        What the page shows: runs and verdict; empty until a browser displays it.
 
     Raises
     ------
@@ -44,50 +50,84 @@ class Playground(anywidget.AnyWidget):
     --------
     >>> from attsvm import Playground, SelectionProblem
     >>> problem = SelectionProblem([[[1.0, 0.0], [0.0, 0.0], [-1.0, 1.0]]], [[1.0]], [0])
-    >>> Playground(problem).state["tokens"]
+    >>> page = Playground(problem)
+    >>> page.state["tokens"]
     [[[1.0, 0.0], [0.0, 0.0], [-1.0, 1.0]]]
+    >>> page.solution.status.name
+    'OPTIMAL'
     """
 
     _esm = module()
     _css = style()
-    request = traitlets.Any(None).tag(sync=True)
-    answer = traitlets.Any(None).tag(sync=True)
-    initial = traitlets.Any(None).tag(sync=True)
-    notice = traitlets.Unicode("").tag(sync=True)
-    addressed = traitlets.Bool(False).tag(sync=True)
+    state = traitlets.Dict().tag(sync=True)
+    picture = traitlets.Dict().tag(sync=True)
+    start = traitlets.Dict().tag(sync=True)
+    certified = traitlets.Dict().tag(sync=True)
 
     def __init__(self, problem: SelectionProblem | None = None, *, preset: str | None = None) -> None:
+        names = presets()
         if problem is not None and preset is not None:
             raise ValueError("problem and preset are both given; one of them was expected.")
-        if preset is not None and preset not in PRESETS:
-            raise ValueError(f"preset is {preset!r}; one of {', '.join(map(repr, PRESETS))} was expected.")
-        initial: dict[str, Any] | None = None
+        if preset is not None and preset not in names:
+            raise ValueError(f"preset is {preset!r}; one of {', '.join(map(repr, names))} was expected.")
+        name = next(iter(names)) if preset is None else preset
+        start: dict[str, Any] = {"name": name}
+        state = names[name]["state"]
         if problem is not None:
+            state = problem_state(problem)
             about = "The tokens you gave. Drag one, or the arrow v that scores them."
-            initial = {"name": None, "title": "Your problem", "about": about, "state": problem_state(problem)}
-        name = preset or next(iter(PRESETS))
-        self._first = PRESETS[name]["state"] if initial is None else initial["state"]
-        if preset is not None:
-            initial = {"name": name, "title": PRESETS[name]["title"], "state": self._first}
-        self._memory = PageMemory()
-        super().__init__(initial=initial)
+            start = {"name": None, "title": "Your problem", "about": about, "state": state}
+        super().__init__(state=state, start=start)
 
     @property
-    def state(self) -> dict[str, Any]:
-        """The current state of the page."""
-        return self._first if self.request is None else self.request["state"]
+    def problem(self) -> SelectionProblem:
+        """The SVM of the tokens that the page selects, as a problem for :func:`attsvm.solve`."""
+        state = self.state
+        if state["scene"] == "classes":
+            inputs = np.column_stack([state["points"], np.ones(len(state["points"]))])
+            return SelectionProblem.from_classes(inputs, np.array(state["classes"]), classes=3)
+        return SelectionProblem(np.array(state["tokens"], dtype=float), state["queries"], self._selected())
 
     @property
-    def picture(self) -> dict[str, Any]:
-        """The last answer, computed if the page has not requested one yet."""
-        if self.answer is None:
-            return answer({"state": self.state}, PageMemory())
-        return self.answer
+    def solution(self) -> Solution:
+        """The certified solution of :attr:`problem` in the norm of the page."""
+        return solve(self.problem, self._norm)
 
-    @traitlets.observe("request")
-    def _respond(self, change: Any) -> None:
-        if change.new is not None:
-            self.answer = answer(change.new, self._memory)
+    @property
+    def _norm(self) -> AnyNorm:
+        linear = self.state["scene"] == "plane" and self.state["head"] == "linear"
+        return self.state["norm"] if linear else "frobenius"
+
+    def _selected(self) -> Any:
+        """Return the selected tokens: the page's if it has shown this state, otherwise those of a training here."""
+        state = self.state
+        if isinstance(state["keep"], list):
+            return np.array(state["keep"])
+        tokens, labels, v = (np.array(state[name], dtype=float) for name in ("tokens", "labels", "v"))
+        if state["keep"] == "best" and state["head"] == "linear":
+            return np.argmax(labels[:, None] * (tokens @ v), axis=1)
+        if self.picture.get("state") == state:
+            return np.array(self.picture["runs"]["W"]["selected"])
+        from attsvm.training import train
+
+        if state["head"] != "linear":
+            raise ValueError(
+                f"head is {state['head']!r}; a page displayed in a browser was expected, or a linear head."
+            )
+        steps = state["steps"] if state["step"] is None else state["step"]
+        z = np.array(state["queries"][0], dtype=float)
+        start = None if state["start"] is None else np.outer(state["start"], z / (z @ z))
+        numerics: Any = {} if state["numerics"] == "exact" else {"numerics": "autograd", "dtype": "float32"}
+        data = TokenData(tokens, np.array(state["queries"], dtype=float), labels)
+        trace = train(data, v, optimizer=state["optimizer"], steps=steps, init=start, **numerics)
+        return np.asarray(trace.selected)
+
+    @traitlets.observe("picture")
+    def _certify(self, change: Any) -> None:
+        if change.new.get("state") == self.state:
+            solution = self.solution
+            gap = solution.gap if np.isfinite(solution.gap) else None
+            self.certified = {"state": self.state, "gap": gap, "sentence": solution.sentence}
 
 
 def problem_state(problem: SelectionProblem) -> dict[str, Any]:
@@ -109,10 +149,18 @@ def problem_state(problem: SelectionProblem) -> dict[str, Any]:
         )
     if problem.has_ties or not problem.mask.all():
         raise ValueError("problem hides tokens or ties several; visible ones, one of them selected, were expected.")
+    if problem.queries.shape[1] > TOKEN_LIMIT:
+        raise ValueError(
+            f"problem has queries {problem.queries.shape}; rows of at most {TOKEN_LIMIT} numbers were expected."
+        )
     common = solve(SelectionProblem(tokens, np.ones((n, 1)), problem.reference))
     consistent = bool(np.isfinite(common.objective)) and common.objective > 0
     v = np.asarray(common.W)[:, 0] / common.objective if consistent else np.array([1.0, 0.0])
-    keep = "trained" if consistent else problem.reference.tolist()
-    state = plane_state(tokens.tolist(), problem.queries.tolist(), v.tolist(), keep=keep)
-    read_state(state)
-    return state
+    default = next(iter(presets().values()))["state"]
+    return default | {
+        "tokens": tokens.tolist(),
+        "queries": problem.queries.tolist(),
+        "labels": [1] * n,
+        "v": v.tolist(),
+        "keep": "trained" if consistent else problem.reference.tolist(),
+    }

@@ -38,7 +38,7 @@ function drawBars(parent, state, picture) {
 }
 
 // Lines over training steps; `curves` is a list of { name, steps, values }, with null where a value is not defined.
-function drawCurve(parent, title, curves, domain) {
+function drawCurve(parent, title, curves, domain, step) {
   const width = Math.max(160, widthOf(parent));
   const height = 116;
   const [left, right, top, bottom] = [40, 20, 8, 22];
@@ -47,8 +47,10 @@ function drawCurve(parent, title, curves, domain) {
     d3.select(parent).append("p").attr("class", "title").text(`${title} over steps`);
     svg = d3.select(parent).append("svg").attr("role", "img");
     for (const name of ["x axis", "y axis", "lines"]) svg.append("g").attr("class", name);
+    svg.append("line").attr("class", "now");
   }
   const last = Math.max(2, ...curves.map((curve) => curve.steps.at(-1)));
+  const here = Math.max(1, step);
   const x = d3.scaleLog([1, last], [left, width - right]);
   const y = d3.scaleLinear(domain, [height - bottom, top]).nice(4);
   svg.attr("width", width).attr("height", height);
@@ -58,7 +60,8 @@ function drawCurve(parent, title, curves, domain) {
   svg.select(".lines").selectAll("path").data(curves, (d) => d.name).join("path")
     .attr("class", (d) => `curve ${d.name}`)
     .attr("d", (d) => path(d.steps.map((step, k) => [step, d.values[k]])));
-  const end = curves.map((curve) => `${curve.label} ${said(curve.values.at(-1))} after ${curve.steps.at(-1)} steps`);
+  svg.select(".now").attr("x1", x(here)).attr("x2", x(here)).attr("y1", top).attr("y2", height - bottom);
+  const end = curves.map((curve) => `${curve.label} ${said(curve.values[curve.steps.indexOf(step)])} after ${step} steps`);
   svg.attr("aria-label", `${title} over training steps: ${end.join("; ")}`);
 }
 
@@ -71,12 +74,18 @@ function drawAxes(svg, x, y, last, left, foot) {
 
 const RUN_LABELS = { W: "W", exact: "W in exact arithmetic", KQ: "K Qᵀ" };
 
-function drawCurves(lossParent, correlationParent, runs) {
-  const of = (key) => Object.entries(runs).map(([name, run]) => ({ name, label: RUN_LABELS[name], steps: run.steps, values: run[key] }));
-  const losses = Object.values(runs).flatMap((run) => run.loss);
-  const [low, high] = [Math.min(...losses), Math.max(...losses)];
-  drawCurve(lossParent, "Loss", of("loss"), [low, high > low ? high : low + 0.1]);
-  const near = Object.values(runs).flatMap((run) => run.correlation).filter((value) => value !== null);
+function drawCurves(lossParent, correlationParent, { data, step, runs }) {
+  const of = (value) => Object.entries(runs).map(([name, run]) => {
+    const steps = recordsOf(run.trace.steps, step);
+    return { name, label: RUN_LABELS[name], steps, values: steps.map((one) => value(run, matrixAt(run.trace, one))) };
+  });
+  const losses = of((run, W) => riskOf(data, W));
+  const values = losses.flatMap((curve) => curve.values);
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  drawCurve(lossParent, "Loss", losses, [low, high > low ? high : low + 0.1], step);
+  // The SVM is that of the present step.
+  const correlations = of((run, W) => run.target && cosine(W, run.target));
+  const near = correlations.flatMap((curve) => curve.values).filter((value) => value !== null);
   correlationParent.hidden = !near.length; // no SVM, no correlation
-  if (near.length) drawCurve(correlationParent, "Correlation with the SVM", of("correlation"), [Math.min(0, ...near), 1]);
+  if (near.length) drawCurve(correlationParent, "Correlation with the SVM", correlations, [Math.min(0, ...near), 1], step);
 }

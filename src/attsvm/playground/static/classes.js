@@ -34,14 +34,9 @@ function makeClasses(parent, moved) {
     fit(state) {
       reach = 1.15 * Math.max(1.5, ...state.points.flat().map(Math.abs));
     },
-    forget() {},
-    follow(state, picture) {
-      this.draw(state, picture);
-    },
     draw(state, picture) {
       current = state;
-      const races = picture?.races ?? Object.keys(RACE_TITLES).map((optimizer) => ({ optimizer }));
-      const panels = grid.selectAll("section").data(races);
+      const panels = grid.selectAll("section").data(picture.races);
       const entered = panels.enter().append("section");
       entered.append("p").attr("class", "title");
       const drawing = entered.append("svg").attr("role", "group");
@@ -58,9 +53,9 @@ function makeClasses(parent, moved) {
           .attr("aria-label", `Points under ${RACE_TITLES[race.optimizer]}; arrow keys move the one in focus`);
         const outline = (polygon) => (polygon.length ? `M${polygon.map(([a, b]) => `${to(a)},${up(b)}`).join("L")}Z` : "");
         const classes = [0, 1, 2];
-        svg.select(".regions").attr("aria-hidden", "true").selectAll("path").data(race.trained ? classes : []).join("path")
+        svg.select(".regions").attr("aria-hidden", "true").selectAll("path").data(classes).join("path")
           .attr("class", (c) => `region sequence-${c}`).attr("d", (c) => outline(region(race.trained, c, 1.1 * reach)));
-        svg.select(".borders").attr("aria-hidden", "true").selectAll("path").data(race.W?.[0][0] !== null && race.W ? classes : []).join("path")
+        svg.select(".borders").attr("aria-hidden", "true").selectAll("path").data(race.W ? classes : []).join("path")
           .attr("class", "border").attr("d", (c) => outline(region(race.W, c, 1.1 * reach)));
         const points = svg.select(".points").selectAll("g").data(state.points.map((at, i) => ({ at, i })));
         const fresh = points.enter().append("g").attr("role", "button").attr("tabindex", number === 0 ? 0 : -1);
@@ -91,14 +86,13 @@ function makeClasses(parent, moved) {
         });
         points.exit().remove();
         const shown = fresh.merge(points).attr("transform", (d) => `translate(${to(d.at[0])},${up(d.at[1])})`)
-          .attr("class", (d) => `token sequence-${state.classes[d.i]} ${race.support?.[d.i] ? "support" : ""}`)
-          .attr("aria-label", (d) => `Point ${d.i + 1} of class ${state.classes[d.i] + 1}${race.support?.[d.i] ? ", support" : ""}, at ${d.at.join(", ")}`);
+          .attr("class", (d) => `token sequence-${state.classes[d.i]} ${race.support[d.i] ? "support" : ""}`)
+          .attr("aria-label", (d) => `Point ${d.i + 1} of class ${state.classes[d.i] + 1}${race.support[d.i] ? ", support" : ""}, at ${d.at.join(", ")}`);
         const shape = (d) => d3.symbol(SHAPES[state.classes[d.i]], 60)();
         shown.select(".ground").attr("d", shape);
         shown.select(".shape").attr("d", shape);
-        if (!race.norm) return;
-        const near = race.correlation;
-        panel.select(".reached").text(near === null ? "No SVM to compare with." : `Correlation ${d3.format(".4f")(near)} with the SVM of the ${RACE_NORMS[race.norm]} norm, certified gap ${d3.format(".1~e")(race.gap)}.`);
+        // Only the Frobenius norm has a single max-margin W; shares of the margin need none.
+        panel.select(".reached").text(race.objective === null ? "No SVM to compare with." : `The SVM of the ${RACE_NORMS[race.norm]} norm has norm ${d3.format(".4~f")(race.objective)}, gap ${gapText(race.gap)}.`);
         const shares = Object.entries(race.shares).map(([norm, share]) => ({ norm, share }));
         const rows = panel.select(".shares").selectAll("div").data(shares);
         const row = rows.enter().append("div");

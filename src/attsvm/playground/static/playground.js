@@ -1,29 +1,46 @@
-// The page: what the model answers is drawn, what is dragged or chosen is asked for.
-//
-// Of drags only the newest counts. One request is under way at a time; what happens meanwhile replaces what waits, and
-// goes out with the answer. When the hand rests, the same state is asked for once more, in full.
+// The page: every change of the state is computed and drawn as a whole within one frame, the verdict with the picture.
 
-const REST = 160; // milliseconds of stillness after an arrow key
+const REST = 160; // milliseconds of stillness after which the address and the notebook learn of a change
+const PACE = 1.02; // growth of the step number per frame while playing
+const FINE = 49; // starts per side of the painted square, and while something moves
+const COARSE = 7;
+const SLICE = 8; // milliseconds of painting per frame
+const SLIDER = 400;
 const MISREAD = "The address names no picture of this page; perhaps it was cut. The picture shown is another.";
+const HINTS = {
+  status: "Whether some W keeps the chosen tokens. Optimal: one was found, and no shorter one exists. Infeasible: multipliers prove that there is none.",
+  norm: "Length of the shortest W whose margin is one for every other token.",
+  gap: "How far the norm can at most be above the smallest one, relative to it. Multipliers give the bound, computed in this page.",
+  correlation: "Cosine of the angle between the trained matrix and the max-margin matrix: one if they have the same direction.",
+};
 
 function render({ model, el }) {
-  const addressed = model.get("addressed");
-  const own = model.get("initial");
-  const there = addressed && location.hash.length > 1 ? decodeState(location.hash) : null;
-  let misread = addressed && location.hash.length > 1 && !there;
-  let { name, state } = there || own || { name: Object.keys(PRESETS)[0] };
+  const own = model?.get("start");
+  const hash = !model && location.hash.length > 1 ? location.hash : "";
+  const there = hash ? decodeState(hash) : null;
+  let misread = Boolean(hash) && !there;
+  let { name, state } = there ?? (model ? { name: own.name, state: model.get("state") } : { name: Object.keys(PRESETS)[0] });
   state = structuredClone(state ?? PRESETS[name].state);
   let origin = structuredClone(state);
   let picture = null;
   let scene = null;
   let shown = null; // the kind of scene on the page
+  let playing = false;
+  let basins = null;
+  let painted = "";
+  const remember = trainings();
 
   const root = element(el, "div", { class: "attsvm-play" });
   const header = element(root, "div");
-  element(header, addressed ? "h1" : "h2", {}, "Attention as a support vector machine");
+  element(header, model ? "h2" : "h1", {}, "Attention as a support vector machine");
   const about = element(header, "p", { class: "about" });
   const bar = element(header, "div", { class: "bar" });
   const notice = element(root, "p", { class: "notice", role: "alert" });
+  const transport = element(root, "div", { class: "transport", role: "group", "aria-label": "Steps of training" });
+  const play = element(transport, "button", { type: "button", class: "play" }, "Play");
+  const single = element(transport, "button", { type: "button" }, "One step");
+  const slider = element(transport, "input", { type: "range", min: 0, max: SLIDER, "aria-label": "Step of training" });
+  const count = element(transport, "output", { class: "step" });
   const verdict = element(root, "p", { class: "verdict", role: "status", "aria-live": "polite" });
   const columns = element(root, "div", { class: "columns" });
   const stage = element(columns, "div", { class: "stage" });
@@ -46,82 +63,126 @@ function render({ model, el }) {
   const pace = element(root, "p", { class: "pace" });
 
   const titles = Object.entries(PRESETS).map(([key, preset]) => [key, preset.title]);
-  if (own) titles.unshift(["", own.title]);
+  if (own?.title) titles.unshift(["", own.title]);
   const preset = chooser(bar, "preset", "Start from", titles, name ?? "", (key) => {
     name = key || null;
     tell(false);
-    if (addressed) history.pushState(null, "", location.href); // the way back to the picture before
+    if (!model) history.pushState(null, "", location.href); // the way back to the picture before
     load(structuredClone(key ? PRESETS[key].state : own.state));
   });
   const button = (text, act) => element(bar, "button", { type: "button" }, text).addEventListener("click", act);
   button("Start again", () => load(structuredClone(origin)));
-  button("Copy as Python", (event) => copy(event.target, picture?.script ?? "", script));
-  if (addressed) button("Copy link", (event) => copy(event.target, location.href, null));
+  button("Copy as Python", (event) => copy(event.target, scriptOf(state), script));
+  if (!model) button("Copy link", (event) => { settle(); copy(event.target, location.href, null); });
 
-  // ---- asking and answering
+  // ---- one frame
 
-  let seq = 0;
-  let asked = null;
-  let wanted = null;
+  let frame = null;
   let resting = null;
-  const drawn = []; // times of the answers drawn within a second
+  const drawn = []; // times of the frames drawn within a second
 
-  function want(draft) {
-    wanted = { draft };
-    pump();
+  function want() {
+    frame ??= requestAnimationFrame(update);
   }
 
-  function pump() {
-    if (!wanted || asked?.draft) return;
-    seq += 1;
-    asked = { seq, draft: wanted.draft, at: performance.now() };
-    wanted = null;
-    model.set("request", { seq, draft: asked.draft, state });
-    model.save_changes();
-  }
-
-  function answered() {
-    const answer = model.get("answer");
-    if (!answer || answer.seq !== asked?.seq) return;
-    const { at, draft } = asked;
-    asked = null;
-    if (answer.error) {
-      say({ tone: "bad", word: "Not drawn", sentence: answer.error }, true);
-    } else {
-      picture = answer;
-      draw();
-      measure(at, draft);
-    }
-    pump();
-  }
-
-  function measure(at, draft) {
+  function update() {
+    frame = null;
+    if (playing) advance(Math.max(stepOf(state) + 1, Math.ceil(stepOf(state) * PACE)));
+    const start = performance.now();
+    picture = pictureOf(state, remember);
+    paint();
+    draw();
     const now = performance.now();
     drawn.push(now);
     while (drawn[0] < now - 1000) drawn.shift();
-    root.dataset.answered = seq;
-    root.dataset.draft = draft;
-    root.dataset.latency = (now - at).toFixed(1);
-    if (draft) pace.textContent = `${drawn.length} updates in the last second, ${(now - at).toFixed(0)} ms each`;
+    root.dataset.drawn = Number(root.dataset.drawn ?? 0) + 1;
+    root.dataset.latency = (now - start).toFixed(1);
+    if (playing || (basins && !basins.finished)) want();
+  }
+
+  // Colours of other tokens are never shown: the square is painted coarsely at once, and finely while nothing moves.
+  function paint() {
+    const { tokens, queries, labels, v, head, optimizer } = state;
+    const key = state.basins ? JSON.stringify([tokens, queries, labels, v, head, optimizer]) : "";
+    if (key !== painted) {
+      painted = key;
+      basins = key ? basinsOf(state, COARSE) : null;
+      while (basins && !basins.finished) basins.advance();
+    } else if (basins?.side === COARSE && !resting) {
+      basins = Object.assign(basinsOf(state, FINE), { coarse: basins });
+    }
+    const until = performance.now() + SLICE;
+    while (basins && !basins.finished && performance.now() < until) basins.advance();
+  }
+
+  function advance(step) {
+    if (step >= state.steps) pause();
+    state = { ...state, step: step >= state.steps ? null : step };
+  }
+
+  function goTo(step) {
+    state = { ...state, step: step >= state.steps ? null : Math.max(0, step) };
+    rest();
+    want();
+  }
+
+  function pause() {
+    playing = false;
+    play.textContent = "Play";
+    rest();
+  }
+
+  play.addEventListener("click", () => {
+    if (playing) {
+      pause();
+    } else {
+      if (stepOf(state) >= state.steps) state = { ...state, step: 0 };
+      playing = true;
+      play.textContent = "Pause";
+    }
+    want();
+  });
+  single.addEventListener("click", () => {
+    if (playing) pause();
+    goTo(stepOf(state) >= state.steps ? 1 : stepOf(state) + 1);
+  });
+  // The slider is logarithmic, as most turns come early; a key or a pull always moves by one step at least.
+  slider.addEventListener("input", () => {
+    if (playing) pause();
+    const value = Number(slider.value);
+    const before = stepOf(state);
+    let step = value ? Math.round(state.steps ** ((value - 1) / (SLIDER - 1))) : 0;
+    if (step === before) step += Math.sign(value - sliderOf(before));
+    goTo(step);
+  });
+  const sliderOf = (step) => (step ? Math.round(1 + ((SLIDER - 1) * Math.log(step)) / Math.log(Math.max(2, state.steps))) : 0);
+
+  // What was moved or chosen is told to the address and the notebook once it rests.
+  function rest() {
+    clearTimeout(resting);
+    resting = setTimeout(settle, REST);
+  }
+
+  function settle() {
+    clearTimeout(resting);
+    resting = null;
+    if (!model) history.replaceState(null, "", `#${encodeState(name, state)}`);
+    code.textContent = scriptOf(state);
+    picture = pictureOf(state, remember);
+    model?.set("state", state);
+    model?.set("picture", { state, ...numbersOf(picture) });
+    model?.save_changes();
+    want();
+    root.dataset.settled = Number(root.dataset.settled ?? 0) + 1;
   }
 
   function moved(part, live, key, spoken) {
     tell(false);
     state = { ...state, ...part };
-    if (live) {
-      scene.follow(state, matches(picture) ? picture : null);
-      want(true);
-    } else {
-      settle();
-    }
-    clearTimeout(resting);
-    if (key) resting = setTimeout(settle, REST);
+    if (live) rest();
+    else settle();
+    want();
     if (key && spoken) pace.textContent = spoken;
-  }
-
-  function settle() {
-    if (addressed) history.replaceState(null, "", `#${encodeState(name, state)}`);
-    want(false);
   }
 
   function change(edit) {
@@ -134,7 +195,6 @@ function render({ model, el }) {
     if (refit) scene.fit(state);
     drawControls();
     controls.elements[focus]?.focus();
-    scene.draw(state, matches(picture) ? picture : null);
     settle();
   }
 
@@ -144,30 +204,22 @@ function render({ model, el }) {
     change((now) => ({ ...now, keep: kept }));
   }
 
-  // Whether a picture is of the same sequences and tokens, so that it can stay until the next one is there.
-  function matches(one) {
-    if (!one || one.scene !== state.scene) return false;
-    return state.scene === "classes" || (one.scores.length === state.tokens.length && one.scores[0].length === state.tokens[0].length);
-  }
-
   // ---- drawing
 
   function load(next) {
+    if (playing) pause();
     state = next;
     origin = structuredClone(next);
-    picture = null;
     if (shown !== state.scene) {
       drawing.replaceChildren();
       scene = state.scene === "classes" ? makeClasses(drawing, moved) : makePlane(drawing, moved, keep);
       shown = state.scene;
     }
-    scene.forget();
     scene.fit(state);
     root.dataset.scene = state.scene;
     preset.value = name ?? "";
     about.textContent = name ? PRESETS[name].about : own?.about ?? "";
     drawControls();
-    scene.draw(state, null);
     settle();
   }
 
@@ -176,67 +228,82 @@ function render({ model, el }) {
     (state.scene === "classes" ? classesControls : planeControls)(controls, state, change);
   }
 
-  function say({ tone, word, sentence }, aloud) {
+  function say({ tone, word, sentence }) {
     verdict.className = `verdict ${tone}`;
-    // A screen reader hears the verdict when the hand rests, not thirty times a second.
-    verdict.setAttribute("aria-live", aloud ? "polite" : "off");
+    // A screen reader hears the verdict when the hand rests, not sixty times a second.
+    verdict.setAttribute("aria-live", playing || resting ? "off" : "polite");
+    if (verdict.dataset.said === word + sentence) return;
+    verdict.dataset.said = word + sentence;
     verdict.replaceChildren();
     element(verdict, "strong", {}, `${word}.`);
     verdict.append(` ${sentence}`);
   }
 
   function draw() {
-    if (!matches(picture)) return;
-    scene.draw(state, picture);
-    say(picture.verdict, !picture.draft);
+    const step = stepOf(state);
+    slider.value = sliderOf(step);
+    count.textContent = `step ${step.toLocaleString("en")} of ${state.steps.toLocaleString("en")}`;
+    slider.setAttribute("aria-valuetext", count.textContent);
+    scene.draw(state, picture, basins);
+    say(picture.verdict);
     if (picture.scene === "plane") {
-      planeLegend(legend, state, picture);
+      planeLegend(legend, state, picture, basins);
       drawFacts();
       drawBars(bars, state, picture);
-      drawCurves(loss, correlations, picture.runs);
-      if (!picture.draft) drawTable();
+      drawCurves(loss, correlations, picture);
+      if (!resting && !playing) drawTable();
     } else {
       classesLegend(legend);
     }
-    if (!picture.draft) code.textContent = picture.script;
+    if (playing || resting) pace.textContent = `${drawn.length} updates in the last second, ${Number(root.dataset.latency ?? 0).toFixed(0)} ms each`;
   }
 
   function drawFacts() {
-    const { W, KQ } = picture.runs;
-    const gap = (run) => (run.gap === null ? "none" : run.gap === 0 ? "0" : d3.format(".1e")(run.gap).replace("−", "-"));
+    const { W, KQ, exact } = picture.runs;
+    const near = (run) => (run.correlation === null ? "none" : d3.format(".6f")(run.correlation));
     const rows = [
-      ["Status", W.status.toLowerCase().replace("_", " ")],
-      [`SVM, ${NORM_TITLES[state.head === "relu" ? "frobenius" : state.norm]} norm`, W.objective === null ? "none" : d3.format(".6~f")(W.objective)],
-      ["Certified gap", gap(W)],
-      ["Correlation of W", near(W)],
+      ["Status", W.status.toLowerCase(), HINTS.status],
+      [`SVM, ${NORM_TITLES[W.norm]} norm`, W.objective === null ? "none" : d3.format(".6~f")(W.objective), HINTS.norm],
+      ["Gap", gapText(W.gap), HINTS.gap],
+      ["Correlation of W", near(W), HINTS.correlation],
     ];
-    if (!state.start) rows.push(["Correlation of K Qᵀ", KQ ? near(KQ) : "when you let go"]);
-    if (picture.runs.exact) rows.push(["In exact arithmetic", near(picture.runs.exact)]);
-    const groups = d3.select(facts).selectAll("div").data(rows);
+    if (KQ) rows.push(["Correlation of K Qᵀ", near(KQ), HINTS.correlation]);
+    if (exact) rows.push(["In exact arithmetic", near(exact), HINTS.correlation]);
+    const certified = model?.get("certified");
+    if (certified && JSON.stringify(certified.state) === JSON.stringify(state)) rows.push(["Certified by solve", `gap ${gapText(certified.gap)}`, certified.sentence]);
+    const groups = d3.select(facts).selectAll("div").data(rows, ([term]) => term);
     const entered = groups.enter().append("div");
-    entered.append("dt");
+    const terms = entered.append("dt");
+    terms.append("span").text(([term]) => `${term} `);
+    const hints = terms.append("button").attr("type", "button").attr("class", "hint").text("?")
+      .attr("aria-label", ([term]) => `What is this: ${term}`).attr("aria-describedby", ([term]) => `attsvm-hint-${term.replaceAll(/\W/g, "")}`);
+    hints.on("keydown", (event) => { if (event.key === "Escape") event.target.blur(); });
+    terms.append("span").attr("role", "tooltip").attr("class", "tip").attr("id", ([term]) => `attsvm-hint-${term.replaceAll(/\W/g, "")}`);
     entered.append("dd");
     groups.exit().remove();
-    const all = entered.merge(groups);
-    all.select("dt").text(([term]) => term);
+    const all = entered.merge(groups).order();
+    all.select(".tip").text(([, , hint]) => hint);
     all.select("dd").text(([, value]) => value);
   }
 
-  const near = (run) => (run.correlation.at(-1) === null ? "none" : d3.format(".6f")(run.correlation.at(-1)));
-
   function drawTable() {
+    const run = picture.runs.W;
+    const rows = state.tokens.flatMap((sequence, i) => sequence.map((at, t) => {
+      const mark = [run.selected[i][t] ? "kept" : "", run.support[i][t] ? "support" : ""].filter(Boolean).join(", ");
+      return [i + 1, t + 1, ...at.map(d3.format(".4~g")), said(picture.scores[i][t]), said(run.margins[i][t]), percent(run.attention[i][t]), mark];
+    }));
+    const written = JSON.stringify(rows);
+    if (cells.dataset.written === written) return;
+    cells.dataset.written = written;
     cells.replaceChildren();
     const grid = element(cells, "table");
     const head = element(element(grid, "thead"), "tr");
     for (const title of ["sequence", "token", "x", "y", "score", "margin", "attention", "role"]) element(head, "th", { scope: "col" }, title);
     const body = element(grid, "tbody");
-    const run = picture.runs.W;
-    state.tokens.forEach((sequence, i) => sequence.forEach((at, t) => {
+    for (const values of rows) {
       const row = element(body, "tr");
-      const mark = [run.selected[i][t] ? "kept" : "", run.support[i][t] ? "support" : ""].filter(Boolean).join(", ");
-      const values = [i + 1, t + 1, ...at.map(d3.format(".4~g")), said(picture.scores[i][t]), said(run.margins[i][t]), percent(run.attention[i][t]), mark];
       for (const value of values) element(row, "td", {}, String(value));
-    }));
+    }
   }
 
   // ---- the rest
@@ -254,20 +321,12 @@ function render({ model, el }) {
 
   function tell(amiss) {
     misread = amiss;
-    const text = model.get("notice") || (misread ? MISREAD : "");
+    const text = misread ? MISREAD : "";
     if (notice.textContent !== text) notice.textContent = text; // an alert that is written again is read out again
     notice.hidden = !text;
   }
 
-  function noticed() {
-    tell(misread);
-    asked = null; // nothing that was asked before, or while nobody listened, is answered any more
-    if (!model.get("notice") && seq) want(false);
-  }
-
-  model.on("change:answer", answered);
-  model.on("change:notice", noticed);
-  noticed();
+  tell(misread);
   const followAddress = () => {
     const next = decodeState(location.hash);
     tell(!next && location.hash.length > 1);
@@ -276,24 +335,40 @@ function render({ model, el }) {
       load(next.state);
     }
   };
-  if (addressed) addEventListener("hashchange", followAddress);
+  if (!model) addEventListener("hashchange", followAddress);
+  const followNotebook = () => {
+    const next = model.get("state");
+    if (JSON.stringify(next) !== JSON.stringify(state)) load(structuredClone(next));
+  };
+  model?.on("change:state", followNotebook);
+  model?.on("change:certified", want);
   let width = 0;
   const watcher = new ResizeObserver(() => {
     if (root.clientWidth === width) return;
     width = root.clientWidth;
     widths = new WeakMap();
-    scene?.draw(state, matches(picture) ? picture : null);
-    if (picture && matches(picture)) draw();
+    want();
   });
   load(state);
   watcher.observe(root);
   return () => {
     watcher.disconnect();
     clearTimeout(resting);
+    cancelAnimationFrame(frame);
+    playing = false;
     removeEventListener("hashchange", followAddress);
-    model.off("change:answer", answered);
-    model.off("change:notice", noticed);
+    model?.off("change:state", followNotebook);
+    model?.off("change:certified", want);
   };
 }
 
-export default { render };
+// What a notebook learns of a picture: numbers, without paths.
+function numbersOf(picture) {
+  if (picture.scene === "classes") return picture;
+  const runs = Object.entries(picture.runs).map(([name, run]) => {
+    const { status, norm, objective, gap, kept, selected, support, margins, attention, loss, correlation } = run;
+    const matrix = (W) => W && nested(W, picture.data.m);
+    return [name, { status, norm, objective, gap, kept, selected, support, margins, attention, loss, correlation, W: matrix(run.W), trained: matrix(run.trained) }];
+  });
+  return { scene: "plane", step: picture.step, scores: picture.scores, best: picture.best, verdict: picture.verdict, runs: Object.fromEntries(runs) };
+}
