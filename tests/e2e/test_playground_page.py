@@ -181,7 +181,7 @@ def test_a_local_optimum_has_its_own_colour(visit) -> None:
     here = visit("preset=counterexample")
     colour = "getComputedStyle(document.querySelector('.verdict strong')).color"
     assert here.verdict.startswith(
-        "Locally optimal. Sequence 2 keeps token 2 although token 1 scores higher, because none"
+        "Locally optimal. Sequence 2 selects token 2 although token 1 scores higher, because none"
     )
     assert here.page.locator(".tokens .token.lower").count() == 1
     local = here.page.evaluate(colour)
@@ -209,13 +209,13 @@ def test_the_painted_starts_end_where_their_colour_says(visit) -> None:
 @pytest.mark.parametrize(
     ("state", "start"),
     [
-        ({"keep": [1, 0]}, "Elsewhere. Training ends on other tokens than those the SVM keeps: on token 1 of"),
+        ({"keep": [1, 0]}, "Elsewhere. Training ends on other tokens than those the SVM selects: on token 1 of"),
         ({"steps": 3}, "Under way. After 3 steps sequences 1 and 2 still share attention"),
         ({"v": [0, 0]}, "Under way."),
         ({"numerics": "float32", "steps": 1000}, "Direction lost. Plain float32 ends"),
         (
             {"tokens": [[[1, 0], [0, 0]], [[-1, 0], [0, 0]]], "queries": [[1], [1]], "v": [1, 0], "keep": [0, 0]},
-            "Infeasible. No single W keeps token 1 of sequence 1 and token 1 of sequence 2: what sequences 1 and 2",
+            "Infeasible. No single W selects token 1 of sequence 1 and token 1 of sequence 2: what sequences 1 and 2",
         ),
         (
             {"tokens": [[[-1, -0.5], [1.4, 0.3], [0.4, 1]]], "labels": [-1],

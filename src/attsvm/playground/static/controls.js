@@ -122,7 +122,7 @@ function planeControls(parent, state, change) {
   chooser(parent, "norm", "Norm of the SVM", titles(NORM_TITLES), state.norm, set("norm"));
   const hand = Array.isArray(state.keep);
   const keeps = titles(KEEP_TITLES).filter(([name]) => hand || name !== "hand");
-  chooser(parent, "keep", "Kept tokens", keeps, hand ? "hand" : state.keep, set("keep"));
+  chooser(parent, "keep", "Selected tokens", keeps, hand ? "hand" : state.keep, set("keep"));
 }
 
 function classesControls(parent, state, change) {

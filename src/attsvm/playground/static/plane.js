@@ -29,7 +29,7 @@ function reachOf(state) {
 
 function makePlane(parent, moved, kept) {
   const svg = d3.select(parent).append("svg").attr("class", "plane").attr("role", "group")
-    .attr("aria-label", "Tokens in the plane; Tab goes from one to the next, arrow keys move it, Enter keeps it");
+    .attr("aria-label", "Tokens in the plane; Tab goes from one to the next, arrow keys move it, Enter selects it");
   svg.append("rect").attr("class", "sheet").attr("width", "100%").attr("height", "100%").attr("rx", 9);
   const layers = {};
   for (const name of ["basins", "grid", "hulls", "margins", "rays", "paths", "handles", "tokens"]) {
@@ -157,7 +157,7 @@ function makePlane(parent, moved, kept) {
       run.selected[i][t] && state.head === "linear" && picture.scores[i][t] < picture.scores[i][picture.best[i]] ? "lower" : "",
       run.support[i][t] ? "support" : "",
     ].filter(Boolean);
-    const spoken = { kept: "kept", lower: "not the best score", support: "support token" };
+    const spoken = { kept: "selected", lower: "not the best score", support: "support token" };
     const merged = entered.merge(groups)
       .attr("class", (d) => ["token", `sequence-${d.i}`, ...marks(d)].join(" "))
       .attr("transform", (d) => `translate(${x(d.at[0])},${y(d.at[1])})`)
@@ -315,8 +315,8 @@ function planeLegend(parent, state, picture, all) {
     KQ && ["path KQ", "path of K Qᵀz"],
     feasible && ["ray W", "max-margin ray"],
     KQ && feasible && ["ray KQ", "ray of the nuclear norm"],
-    ["ring kept", "kept token"],
-    lower && ["ring kept lower", "kept token that does not score best"],
+    ["ring kept", "selected token"],
+    lower && ["ring kept lower", "selected token that does not score best"],
     state.queries[0].length === 2 && ["query", "query z"],
     feasible && ["ring support", "support token, at margin one"],
     feasible && ["margin behind", "line of margin one"],

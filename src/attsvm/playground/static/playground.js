@@ -8,7 +8,7 @@ const SLICE = 8; // milliseconds of painting per frame
 const SLIDER = 400;
 const MISREAD = "The address names no picture of this page; perhaps it was cut. The picture shown is another.";
 const HINTS = {
-  status: "Whether some W keeps the chosen tokens. Optimal: one was found, and no shorter one exists. Infeasible: multipliers prove that there is none.",
+  status: "Whether some W selects the chosen tokens. Optimal: one was found, and no shorter one exists. Infeasible: multipliers prove that there is none.",
   norm: "Length of the shortest W whose margin is one for every other token.",
   gap: "How far the norm can at most be above the smallest one, relative to it. Multipliers give the bound, computed in this page.",
   correlation: "Cosine of the angle between the trained matrix and the max-margin matrix: one if they have the same direction.",
@@ -289,7 +289,7 @@ function render({ model, el }) {
   function drawTable() {
     const run = picture.runs.W;
     const rows = state.tokens.flatMap((sequence, i) => sequence.map((at, t) => {
-      const mark = [run.selected[i][t] ? "kept" : "", run.support[i][t] ? "support" : ""].filter(Boolean).join(", ");
+      const mark = [run.selected[i][t] ? "selected" : "", run.support[i][t] ? "support" : ""].filter(Boolean).join(", ");
       return [i + 1, t + 1, ...at.map(d3.format(".4~g")), said(picture.scores[i][t]), said(run.margins[i][t]), percent(run.attention[i][t]), mark];
     }));
     const written = JSON.stringify(rows);

@@ -25,7 +25,7 @@ const PRESETS = {
   },
   "infeasible": {
     "title": "Infeasible: a token inside the hull",
-    "about": "Token 1 of sequence 1 is to be kept and lies inside the hull of the others. Drag it out.",
+    "about": "Token 1 of sequence 1 is to be selected and lies inside the hull of the others. Drag it out.",
     "state": { "scene": "plane", "tokens": [[[-0.1, -0.1], [1.0, -0.7], [-0.7, 0.8], [-0.6, -0.9]], [[0.9, 0.8], [-0.2, 0.9], [0.3, -0.6], [-0.9, 0.1]]], "queries": [[1.0, 0.0], [0.0, 1.0]],
       "labels": [1, 1], "v": [0.5, 0.5], "head": "linear", "optimizer": "normalized_gd", "norm": "frobenius", "steps": 2000, "numerics": "exact", "keep": [0, 0], "start": null, "basins": false, "step": null }
   },

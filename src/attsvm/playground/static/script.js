@@ -29,7 +29,7 @@ ${relu ? EQUIVALENT_LINES : SOLVE_LINES.replace("{selected}", selected)}`;
 
 const SOLVE_LINES = `    selected = {selected}
     solution = solve(SelectionProblem(tokens, queries, selected), norm)
-    print(name, "keeps tokens", [int(token) + 1 for token in selected], "of sequences 1, 2, ...")
+    print(name, "selects tokens", [int(token) + 1 for token in selected], "of sequences 1, 2, ...")
     print("  loss", float(trace.loss[-1]))
     print("  SVM", solution.status.name, "norm", solution.objective, "gap", solution.gap)
     if np.isfinite(solution.objective):
@@ -44,7 +44,7 @@ const EQUIVALENT_LINES = `    W_end = np.asarray(trace.W[-1], dtype=float)
     attention = np.exp(logits - logits.max(1, keepdims=True))
     attention /= attention.sum(1, keepdims=True)
     gen_svm = svm_equivalent(data, attention, W_end, norm, masked_below=${SELECTED_SHARE})
-    print(name, gen_svm.status.name, "keeps", gen_svm.selected.tolist())
+    print(name, gen_svm.status.name, "selects", gen_svm.selected.tolist())
     print("  loss", float(trace.loss[-1]))
     if gen_svm.solution is not None:
         print("  SVM", gen_svm.solution.status.name, "norm", gen_svm.solution.objective, "gap", gen_svm.solution.gap)

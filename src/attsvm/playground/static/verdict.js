@@ -38,10 +38,10 @@ function selection({ scores, best, step }, run) {
   const onTarget = same(ends, run.kept);
   if (shared.length) {
     const least = Math.min(...shared.map((i) => run.attention[i][run.kept[i]]));
-    return ["unsure", "Under way", `${after} ${sequencesOf(shared)} still share${shared.length === 1 ? "s" : ""} attention: ${whole(least)} on the kept token.${angle(run)}`];
+    return ["unsure", "Under way", `${after} ${sequencesOf(shared)} still share${shared.length === 1 ? "s" : ""} attention: ${whole(least)} on the selected token.${angle(run)}`];
   }
-  if (!onTarget) return ["unsure", "Elsewhere", `Training ends on other tokens than those the SVM keeps: on ${tokensOf(ends)}.${angle(run)}`];
-  if (same(run.kept, best)) return ["global", "Globally optimal", `Every sequence keeps its best-scoring token.${angle(run)}`];
+  if (!onTarget) return ["unsure", "Elsewhere", `Training ends on other tokens than those the SVM selects: on ${tokensOf(ends)}.${angle(run)}`];
+  if (same(run.kept, best)) return ["global", "Globally optimal", `Every sequence selects its best-scoring token.${angle(run)}`];
   return locality(scores, best, run);
 }
 
@@ -59,14 +59,14 @@ function locality(scores, best, run) {
   const found = violation(scores, run.kept, run.support);
   if (found) {
     const [i, t] = found;
-    return ["bad", "Not locally optimal", `In sequence ${i + 1} token ${t + 1} is at margin one and scores no less than the kept token ${run.kept[i] + 1}: longer training may leave it.${angle(run)}`];
+    return ["bad", "Not locally optimal", `In sequence ${i + 1} token ${t + 1} is at margin one and scores no less than the selected token ${run.kept[i] + 1}: longer training may leave it.${angle(run)}`];
   }
   const reasons = run.kept.flatMap((own, i) => (own === best[i] ? [] : [reason(i, own, best[i], run.support[i])]));
   return ["local", "Locally optimal", `${capital(reasons.join("; "))}.${angle(run)}`];
 }
 
 function reason(i, own, best, support) {
-  const keeps = `sequence ${i + 1} keeps token ${own + 1} although token ${best + 1} scores higher, because`;
+  const keeps = `sequence ${i + 1} selects token ${own + 1} although token ${best + 1} scores higher, because`;
   const near = support.flatMap((is, t) => (is ? [t + 1] : []));
   if (!near.length) return `${keeps} none of its other tokens is at margin one: none is near enough to pull`;
   if (near.length === 1) return `${keeps} only token ${near[0]} is at margin one, and it scores lower`;
@@ -78,9 +78,9 @@ function contradiction(run) {
   const most = Math.max(...run.proof);
   const rows = run.proof.flatMap((weight, i) => (weight > 1e-9 * most ? [i] : []));
   if (rows.length === 1) {
-    return `No W keeps token ${run.kept[rows[0]] + 1} of sequence ${rows[0] + 1}: it lies inside the hull of the others, so whatever the direction, one of them gets as much attention or more (Farkas multipliers prove it).`;
+    return `No W selects token ${run.kept[rows[0]] + 1} of sequence ${rows[0] + 1}: it lies inside the hull of the others, so whatever the direction, one of them gets as much attention or more (Farkas multipliers prove it).`;
   }
-  return `No single W keeps ${tokensOf(run.kept)}: what ${sequencesOf(rows)} ask for adds up to 0 ≥ 1 (Farkas multipliers prove it).`;
+  return `No single W selects ${tokensOf(run.kept)}: what ${sequencesOf(rows)} ask for adds up to 0 ≥ 1 (Farkas multipliers prove it).`;
 }
 
 // The sets of tokens that a head that is not linear selects.
@@ -94,9 +94,9 @@ function composition({ step }, run) {
   const sets = run.selected.map((row) => row.flatMap((is, t) => (is ? [t] : [])));
   const parts = sets.map((set, i) => (set.length > 1
     ? `sequence ${i + 1} mixes tokens ${listed(set.map((t) => t + 1))} (${listed(set.map((t) => whole(run.attention[i][t])))})`
-    : `sequence ${i + 1} keeps token ${set[0] + 1}`));
+    : `sequence ${i + 1} selects token ${set[0] + 1}`));
   const word = sets.some((set) => set.length > 1) ? "Composition" : "Selection";
-  return ["good", word, `${capital(listed(parts))}: W approaches a finite part, which sets the shares, plus the SVM that ties the kept tokens.${angle(run, "that SVM equivalent")}`];
+  return ["good", word, `${capital(listed(parts))}: W approaches a finite part, which sets the shares, plus the SVM that ties the selected tokens.${angle(run, "that SVM equivalent")}`];
 }
 
 function precisionLoss(run, exact) {
