@@ -2,8 +2,8 @@
 
     python playground.py [SECONDS]
 
-Headless Chromium, wide and as wide as a telephone; the pointer moves sixty times a second in a circle around token 1
-of the first sequence (of the classes: a point). An update is training, SVMs and drawing. Its time, least, median and
+Headless Chromium, wide and as wide as a telephone; in every frame the pointer moves in a circle around token 1 of the
+first sequence (of the classes: a point). An update is training, SVMs and drawing. Its time, least, median and
 95 %, is wall time and needs an idle machine. Processor time per update, scripts and layout, does not: below 16 ms the
 page can draw 60 updates a second. Needs ``pip install attsvm playwright``.
 """
@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from attsvm.playground.frontend import INDEX_PAGE, presets
 
 WIDTHS = (1280, 400)
-RATE, RADIUS = 60, 30
+RADIUS = 30
 
 OBSERVED = """() => {
     window.latencies = [];
@@ -31,18 +31,26 @@ OBSERVED = """() => {
 }"""
 
 
+CIRCLE = """([x, y, radius, seconds]) => new Promise((done) => {
+    const start = performance.now();
+    (function step() {
+        const angle = (performance.now() - start) / 1000;
+        if (angle > seconds) return done();
+        const place = { clientX: x + radius * (Math.cos(angle) - 1), clientY: y + radius * Math.sin(angle) };
+        window.dispatchEvent(new MouseEvent("mousemove", { ...place, bubbles: true, view: window }));
+        requestAnimationFrame(step);
+    })();
+})"""
+
+
 def circle(page: Page, seconds: float) -> None:
-    """Move the first token in a circle for so many seconds, and keep it."""
+    """Move the first token in a circle for so many seconds, once per frame of the browser, and keep it."""
     box = page.locator(".token .touch").first.bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     page.mouse.move(x, y)
     page.mouse.down()
-    start = time.perf_counter()
-    for step in range(int(seconds * RATE)):
-        angle = step / RATE
-        page.mouse.move(x + RADIUS * (math.cos(angle) - 1), y + RADIUS * math.sin(angle))
-        page.wait_for_timeout(max(0.0, 1e3 * (start + (step + 1) / RATE - time.perf_counter())))
+    page.evaluate(CIRCLE, [x, y, RADIUS, seconds])
 
 
 def drag(browser: Browser, address: str, width: int, seconds: float) -> tuple[list[float], float, float]:
