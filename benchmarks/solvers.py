@@ -1,11 +1,11 @@
-"""attsvm beside every solver one would otherwise use: time, memory and certified accuracy on the same instances.
+"""attsvm and the solvers that one would otherwise use: time, memory and certified accuracy on the same instances.
 
     python benchmarks/solvers.py            half an hour on two idle cores; writes RESULTS.md and growth.svg
     python benchmarks/solvers.py --quick    under a minute, small instances; only prints, unless --out names a file
     python benchmarks/solvers.py --large    adds 1.3 million constraints from a memory map, and other long runs
 
-Needs `pip install 'attsvm[bench]'`; a solver that is not installed is an entry of the table. What is done is written
-after every solver, so an interrupted run leaves a report that says how far it came.
+Needs `pip install 'attsvm[bench]'`; a solver that is not installed is an entry of the table. The report is
+written after every solver, so an interrupted run leaves one that says how far it came.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from attsvm.platform.files import replacing_file
 
 HERE = Path(__file__).parent
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-# What is timed is machine code, which is compiled before the clock starts.
+# Machine code is compiled before the clock starts.
 ONE_THREAD["ATTSVM_COMPILE"] = "first"
 BATCH, QUICK_BATCH = 2000, 200
 BATCH_LIMIT = 180.0

@@ -16,9 +16,9 @@ upper ratio is then the slowest. For a mean over instances that is :data:`SLOWES
 
 A slow term hidden under a faster one is not detected. The shortfall :math:`100/k + 0.2/\sqrt k` looks like :math:`1/k`
 up to ten thousand steps, and its limit is missed by 0.001. The shortfall :math:`1/\log k + 5/\sqrt k` looks like a
-power :math:`k^{-0.44}`, and its limit is missed by 0.05. No finite curve can show this. With :data:`SLOWEST`,
-shortfalls slower than :math:`1/\log k` are missed too: :math:`\log\log k/\log k` and :math:`1/\log(100\,k)` have more
-than eight gains left. With :data:`ENDLESS` they are not.
+power :math:`k^{-0.44}`, and its limit is missed by 0.05. No finite curve can show this. Shortfalls slower than
+:math:`1/\log k`, such as :math:`\log\log k/\log k` and :math:`1/\log(100\,k)`, have more than eight gains left:
+:data:`SLOWEST` misses them, :data:`ENDLESS` does not.
 """
 
 from __future__ import annotations

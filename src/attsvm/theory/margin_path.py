@@ -111,7 +111,7 @@ class MarginPath(Summarised):
     def nearest(self) -> str | None:
         """Name of the norm whose margin training maximises: its share tends to 1 and leads at the end; None if unclear.
 
-        The lead is that of :attr:`attsvm.MarginReport.nearest`: every other share lacks more than twice as much of 1.
+        As in :attr:`attsvm.MarginReport.nearest`, a share leads if every other one is more than twice as far from 1.
         """
         reached = [limit.norm for limit in self.limits if limit.verdict == TENDS]
         return reached[0] if reached == [self.reports[-1].nearest] else None
@@ -240,8 +240,8 @@ def margin_path(
     """Compare the margins of matrices over training with the largest possible ones, and bound the limits.
 
     The limit of a share is bounded from four records, two per decade of steps. Shares at other steps are interpolated
-    in log k; steps at a constant factor of half a decade or more are used as they are. With fewer than four, or before
-    the share is positive at four, nothing is said of the limit.
+    in log k; steps at a constant factor of half a decade or more are used as they are. The limit stays open if fewer
+    than four records have a positive share.
 
     Parameters
     ----------

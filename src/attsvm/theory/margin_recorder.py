@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,11 +89,7 @@ class MarginRecorder(Summarised):
         self.steps += 1
         if self.steps >= self._due:
             self._record()
-            # The next step of the grid 10^(j/4).
-            place = int(np.floor(_PER_DECADE * np.log10(self.steps))) + 1
-            self._due = round(10 ** (place / _PER_DECADE))
-            if self._due <= self.steps:
-                self._due = round(10 ** ((place + 1) / _PER_DECADE))
+            self._due = _next_mark(self.steps)
 
     def path(
         self, norms: Iterable[AnyNorm] = REPORT_NORMS, *, tol: float = TOL, time_limit: float | None = None
@@ -155,3 +152,9 @@ class MarginRecorder(Summarised):
             ("steps", f"{self.steps:,}, {counted(len(self._marks), 'record')}"),
         ]
         return Summary("MarginRecorder", colour=MARKED, facts=facts, notes=["path() says which norm is maximised."])
+
+
+def _next_mark(step: int) -> int:
+    """Return the first rounded 10^(j / _PER_DECADE) above a step."""
+    place = int(np.floor(_PER_DECADE * np.log10(step)))
+    return next(mark for j in count(place) if (mark := round(10 ** (j / _PER_DECADE))) > step)
