@@ -25,6 +25,8 @@ SECOND_ARGUMENT = re.compile(r"(\\[dt]?frac(?:\{[^{}]*\}|\\[a-zA-Z]+|\s*[a-zA-Z]
 # A bar that may stretch is centred on the subscript it carries, and so sinks into it. TeX stretches none
 # of these unasked.
 STRETCH = re.compile(r'<mo(?: class="math(?:open|close)")?>([‖⟨⟩])</mo>')
+# Browsers set the name of a function and a letter or number without the space that TeX leaves between them.
+APPLIED = re.compile(r"(<mo>(?:&ApplyFunction;|\u2061)</mo>)(?=\s*<m[in]>)")
 # Browsers take the bars of an absolute value for a relation, with its space.
 BAR, TIGHT_BAR = '<mo stretchy="false">|</mo>', '<mo stretchy="false" lspace="0" rspace="0">|</mo>'
 # docutils sets the index of a letter with an accent under the letter.
@@ -36,6 +38,7 @@ def mathml(tex: str, *, block: bool) -> str:
     tex = SECOND_ARGUMENT.sub(r"\1{\2}", ARGUMENT.sub(r"\1{\2}", tex))
     markup = latex2mathml.tex2mathml(tex, as_block=block).replace(BAR, TIGHT_BAR)
     markup = STRETCH.sub(r'<mo stretchy="false">\1</mo>', markup)
+    markup = APPLIED.sub(r'\1<mspace width="0.1667em"></mspace>', markup)
     return ACCENT.sub(r'<msub><mover accent="true">\1\3</mover>\2</msub>', markup)
 
 

@@ -120,3 +120,8 @@ def test_the_index_of_a_letter_with_an_accent_stands_beside_it(mathml) -> None:
     markup = '<msub><mover accent="true"><mi>γ</mi><mo stretchy="false">ˉ</mo></mover>'
     assert markup + "<mi>i</mi></msub>" in mathml(r"\bar\gamma_i")
     assert markup + "<mrow><mi>i</mi><mi>t</mi></mrow></msub>" in mathml(r"\bar\gamma_{it}-a")
+
+
+def test_a_function_stands_apart_from_its_argument(mathml) -> None:
+    assert '<mspace width="0.1667em"></mspace><mi>k</mi>' in mathml(r"\log k")
+    assert "mspace" not in mathml(r"\log(k)")
