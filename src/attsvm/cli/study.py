@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
+from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing, tell
 from attsvm.data.dataset import Dataset
 from attsvm.data.npz import read_dataset
 from attsvm.data.table import TABLES
@@ -114,28 +114,21 @@ def study(
 
         setup = prepare(dataset, settings)
     command = shlex.join(["attsvm", *sys.argv[1:]])
-    with _locked_directory(out, overwrite) as directory, Progress() as progress:
-        result = run(setup, settings, progress)
-        is_stopped = progress.interrupted
+    with _locked_directory(out, overwrite) as directory:
+        with Progress() as progress:
+            result = run(setup, settings, progress)
         assertions = claims(result)
-        try:
-            progress("Drawing the report", 1.0)
-            with one_thread():
-                page = write_study(result, assertions, directory, command)
-        except OSError as error:  # such as a full disk: the results are at least on the terminal
-            _say(result, assertions)
-            with refusing():
-                raise error from None
-        except KeyboardInterrupt:  # a second Ctrl-C gives up the pictures and keeps the numbers
+        _say(result, assertions)
+        with refusing(values=False), one_thread():
+            numbers = write_numbers(result, assertions, directory, command)
             try:
-                numbers = write_numbers(result, assertions, directory, command)
-            finally:
-                _say(result, assertions)
-            print(f"Numbers: {numbers}")
-            return Exit.INTERRUPTED
-    _say(result, assertions)
+                tell("Drawing the report. Ctrl-C leaves it at the numbers.", sys.stderr)
+                page = write_study(result, assertions, directory, command)
+            except KeyboardInterrupt:
+                print(f"Numbers: {numbers}")
+                return Exit.INTERRUPTED
     print(f"Report: {page}")
-    return Exit.INTERRUPTED if is_stopped else Exit.DONE
+    return Exit.INTERRUPTED if progress.interrupted else Exit.DONE
 
 
 @contextmanager
