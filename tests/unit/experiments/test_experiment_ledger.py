@@ -91,7 +91,7 @@ def test_every_number_tells_where_and_how_well_it_was_read() -> None:
 
 
 def test_the_page_of_experiments_counts_as_the_ledger_does() -> None:
-    page = " ".join((ROOT / "docs" / "experiments.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs" / "paper.md").read_text(encoding="utf-8").split())
     assert f"{len(ledger().curves)} curves, {len(ledger().numbers)} distinct numbers" in page
     assert f"0.05/{COMPARISONS}, for the ledger has {len(ledger().numbers)} numbers" in page
     assert len(ledger().numbers) <= COMPARISONS < len(ledger().numbers) + 10

@@ -151,7 +151,7 @@ def test_the_readme_says_of_every_figure_what_the_page_finds() -> None:
         text(README),
     )[0]
     found: dict[str, set[str]] = {}
-    for figure, *_, verdict, _ in table(DOCS / "experiments.md", "| figure | `attsvm reproduce`"):
+    for figure, *_, verdict, _ in table(DOCS / "paper.md", "| figure | `attsvm reproduce`"):
         for name in re.findall(r"\d+[a-c]?", figure):
             found.setdefault(name.replace("11b", "11"), set()).add(verdict)
 
@@ -169,30 +169,30 @@ def test_the_readings_that_were_searched_are_counted() -> None:
     searched: Counter[str] = Counter()
     for name in registry.FIGURES:
         searched.update(one.figure for one in (registry.get(name).readings or list)())
-    assert f"{searched.total()} readings of ten figures and panels" in text(DOCS / "experiments.md")
+    assert f"{searched.total()} readings of ten figures and panels" in text(DOCS / "paper.md")
     assert len(searched) == 10
     counts = {figure.removeprefix("Figs ").removeprefix("Fig. "): number for figure, number in searched.items()}
     page = {
         row[0].removesuffix(", curves"): row[3]
-        for row in table(DOCS / "experiments.md", "| figure | `attsvm reproduce`")
+        for row in table(DOCS / "paper.md", "| figure | `attsvm reproduce`")
     }
     assert {figure: int(cell.split(",")[0]) for figure, cell in page.items() if cell} == counts
 
 
 def test_the_pages_say_how_many_readings_agree_as_the_search_does() -> None:
     search = {row[0]: row for row in table(DOCS / "tables" / "readings.inc", "| figure | readings searched")}
-    page = {row[0].removesuffix(", curves"): row[3] for row in table(DOCS / "experiments.md", "| figure | `attsvm")}
+    page = {row[0].removesuffix(", curves"): row[3] for row in table(DOCS / "paper.md", "| figure | `attsvm")}
     for figure, row in search.items():
         assert page[figure] == f"{row[1]}, {counted(int(row[2]), 'agrees', 'agree')}"
 
 
 def test_the_counts_of_verdicts_add_up() -> None:
-    page = text(DOCS / "experiments.md")
+    page = text(DOCS / "paper.md")
     (counts,) = re.findall(
         r"calls (\d+) numbers the same, (\d+) corrected, (\d+) different; for (\d+) the trials", page
     )
     assert sum(map(int, counts)) == len(ledger().numbers)
-    rows = table(DOCS / "experiments.md", "| figure | numbers | ours for the printed")
+    rows = table(DOCS / "paper.md", "| figure | numbers | ours for the printed")
     assert sum(int(row[1]) for row in rows) == int(counts[2])
     assert f"{len(ledger().numbers)} distinct numbers" in page
 
@@ -201,7 +201,7 @@ def test_the_minutes_of_the_page_are_those_of_the_list() -> None:
     published = [registry.get(name).minutes for name in registry.FIGURES]
     quick, full = (sum(one[effort] for one in published) for effort in ("quick", "full"))
     minutes = re.findall(
-        r"take (\w+) minutes quick and (\d+) full, (\d+) of them Fig. 6", text(DOCS / "experiments.md")
+        r"take (\w+) minutes quick and (\d+) full, (\d+) of them Fig. 6", text(DOCS / "paper.md")
     )
     assert minutes == [("six", f"{full:.0f}", f"{registry.get('global-probability').minutes['full']:.0f}")]
     assert 5 < quick <= 6

@@ -1,7 +1,7 @@
 """Errata of arXiv 2308.16898 v1 and its code, and useful remarks, each with a command and a test.
 
-The records are in errata.toml in this folder. ``python -m attsvm_paper.report.errata`` prints them as the page
-docs/errata.md.
+The records are in errata.toml in this folder. ``python -m attsvm_paper.report.errata`` prints them as the
+section Errata of docs/paper.md.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ ERRATA = tuple(Erratum(**_one_line(record)) for record in _RECORDS["erratum"])
 WITHDRAWALS = tuple(Withdrawal(**_one_line(record)) for record in _RECORDS["withdrawn"])
 
 
-def page() -> str:
-    """Return docs/errata.md."""
+def section() -> str:
+    """Return the section Errata of docs/paper.md."""
     lines = [
-        "# Errata",
+        "## Errata",
         "",
         HEAD,
         "",
@@ -96,17 +96,17 @@ def page() -> str:
         *(f"| {one.title} | {one.kind} | p. {one.page}, {one.where} | {one.abstract} | {one.v3} |" for one in ERRATA),
     ]
     for kind in KINDS:
-        lines += ["", f"## {kind[0].upper()}{kind[1:]}"]
+        lines += ["", f"### {kind[0].upper()}{kind[1:]}"]
         for one in ERRATA:
             if one.kind == kind:
-                lines += ["", f"### {one.title}", "", f"{one.place}: “{one.quote}”", "", one.holds]
+                lines += ["", f"#### {one.title}", "", f"{one.place}: “{one.quote}”", "", one.holds]
                 lines += ["", f"*The authors*: {one.stated}"] if one.stated else []
                 lines += ["", f"*For the reader*: {one.changes}", "", "```sh", one.command, "```", ""]
                 lines += [f"{one.shows} Asserted by `{one.test}`."]
-    lines += ["", "## Withdrawn", "", "Earlier versions of this page listed these:", ""]
+    lines += ["", "### Withdrawn", "", "Earlier versions of this section listed these:", ""]
     lines += [f"* **{one.title}.** {one.why} (`{one.test}`)" for one in WITHDRAWALS]
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(section(), end="")

@@ -8,7 +8,7 @@ A rule gets the parameters as a list, [W] or [K, Q], and gradients whose scale :
   The published runs normalise K and Q separately, see :class:`SeparatelyNormalizedGD`. This is steepest descent in
   :math:`\max(\|K\|_F, \|Q\|_F)`. Its max-margin solution is the nuclear one too, since the smallest such maximum is
   :math:`\sqrt{\|W\|_*}`. At a constant step both come equally near in 10,000 steps; then separate normalisation stalls
-  and the joint one goes on (docs/errata.md).
+  and the joint one goes on (docs/paper.md).
 * **Momentum on the dual**: with the normalised gradient :math:`\hat G = G/\|G\|_F`, :math:`M \leftarrow
   \tfrac{k}{k+1}(M + \hat G)`, :math:`W \leftarrow W - \eta(M + \hat G)`. This is Algorithm 1 of Ji, Srebro, Telgarsky
   (2021), "Fast margin maximization via dual acceleration", except for the norm. The paper divides the gradient by the
