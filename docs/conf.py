@@ -24,6 +24,8 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
     "numpydoc",
+    "defaults",
+    "glossary_links",
     "mathml",
     "sphinx_gallery.gen_gallery",
 ]
@@ -39,6 +41,9 @@ numpydoc_show_class_members = False
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples"],
     "gallery_dirs": ["auto_examples"],
+    "subsection_order": ["../examples/solving", "../examples/training", "../examples/applications"],
+    "backreferences_dir": "generated/backreferences",
+    "doc_module": ("attsvm",),
     "filename_pattern": r"/plot_",
     "abort_on_example_error": True,
     "min_reported_time": 10,
@@ -50,3 +55,13 @@ html_static_path = ["_static", "../src/attsvm/report/font"]
 html_js_files = ["accessible.js"]
 html_css_files = ["figures.css"]
 html_title = f"attsvm {release}"
+# All pages fit into the sidebar of a screen that is 1,000 pixels high.
+html_theme_options = {
+    "light_css_variables": {
+        "sidebar-item-font-size": "0.82rem",
+        "sidebar-item-spacing-vertical": "0.26rem",
+        "sidebar-caption-space-above": "0.6rem",
+        "sidebar-search-space-above": "0.2rem",
+        "sidebar-tree-space-above": "0",
+    }
+}

@@ -2,8 +2,9 @@ r"""
 Next-token prediction
 =====================
 
-Contexts are queries, words are tokens, and all words that follow a context are selected together. If contexts are
-orthonormal, the answer is known in closed form: the support matrix, centred column by column.
+Contexts are queries, words are tokens, and all words that follow a context are selected together.
+
+If contexts are orthonormal, the answer is known in closed form: the support matrix, centred column by column.
 """
 
 import matplotlib.pyplot as plt

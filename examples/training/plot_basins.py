@@ -2,8 +2,9 @@ r"""
 Basins of attraction
 ====================
 
-The start decides where training ends. Every pixel is a start :math:`W(0) = w e_1^\top`. Its colour is the
-locally optimal direction that training ended in.
+The start decides where training ends.
+
+Every pixel is a start :math:`W(0) = w e_1^\top`. Its colour is the locally optimal direction that training ended in.
 """
 
 import matplotlib.pyplot as plt

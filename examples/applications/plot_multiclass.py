@@ -2,8 +2,9 @@ r"""
 Multiclass classifiers
 ======================
 
-A linear classifier is a selection problem: classes are tokens, inputs are queries, and labels are selections. The same
-``solve`` gives its certified max-margin weights in any norm.
+A linear classifier is a selection problem: classes are tokens, inputs are queries, and labels are selections.
+
+The same ``solve`` gives its certified max-margin weights in any norm.
 """
 
 import matplotlib.pyplot as plt

@@ -2,10 +2,12 @@ r"""
 Why this token rather than that
 ===============================
 
+Attribution says what the choice of an induction head rests on.
+
 A model of two layers learns to continue texts that repeat. Its second layer then has an induction head: the query, a
 token seen before, attends to the token that followed it there. Contrastive attribution says what this rests on. On the
-side of the keys these are heads of the first layer that told each token its previous token. On the side of the query it
-is the embedding.
+side of the keys these are heads of the first layer that told each token its previous token. On the side of the query
+it is the embedding.
 """
 
 import matplotlib.pyplot as plt

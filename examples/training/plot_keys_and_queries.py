@@ -2,8 +2,9 @@ r"""
 Keys and queries find low rank
 ==============================
 
-The same data are trained as W and as :math:`W = K Q^\top`. The first turns towards the SVM in the Frobenius norm, the
-second towards the SVM in the nuclear norm.
+Training of W turns towards the Frobenius SVM, and training of keys and queries towards the nuclear SVM.
+
+The same data are trained as W and as :math:`W = K Q^\top`. The nuclear SVM has low rank.
 """
 
 import matplotlib.pyplot as plt

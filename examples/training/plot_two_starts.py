@@ -2,6 +2,8 @@ r"""
 The start decides where training ends
 =====================================
 
+Gradient descent turns towards the attention SVM from one start and never does from another.
+
 Two queries share one direction :math:`z = e_1`, so an attention matrix acts through the vector :math:`w = W e_1`. The
 first query selects its token if :math:`w_1 > 0`, the second if :math:`w_2 > 2 w_1`. The attention SVM asks for both
 with margin one, and its answer is :math:`w = (1, 3)`.

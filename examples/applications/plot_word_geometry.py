@@ -2,6 +2,8 @@ r"""
 The geometry of words and contexts
 ==================================
 
+The embeddings of a model that predicts next words are compared with the nuclear-norm SVM and with its published proxy.
+
 A model with an embedding for every context and every word is trained to predict next words. Theory says which
 embeddings it approaches without weight decay: the factors of the smallest logits, in the nuclear norm, that separate
 the words that follow a context from all others (`2408.15417 <https://arxiv.org/abs/2408.15417>`_). That paper replaces

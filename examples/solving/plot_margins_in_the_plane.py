@@ -3,8 +3,10 @@ Margins in the plane
 ====================
 
 The attention SVM asks for the shortest :math:`w = W z` under which every rejected token scores at least one less than
-the selected one. Points on a solid line score like the selected token; points on the dotted line score one less.
-Support tokens lie on dotted lines.
+the selected one.
+
+Points on a solid line score like the selected token; points on the dotted line score one less. Support tokens lie on
+dotted lines.
 """
 
 import matplotlib.pyplot as plt

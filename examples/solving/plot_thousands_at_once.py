@@ -2,8 +2,10 @@ r"""
 Thousands at once
 =================
 
-``solve_batch`` solves problems of one shape in one compiled call. The picture shows how the smallest norm is
-distributed over random problems as the number of queries grows, and what share of the problems has no solution.
+``solve_batch`` solves problems of one shape in one compiled call.
+
+The picture shows how the smallest norm is distributed over random problems as the number of queries grows, and what
+share of the problems has no solution.
 """
 
 import matplotlib.pyplot as plt

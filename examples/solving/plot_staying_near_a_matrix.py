@@ -2,8 +2,9 @@ r"""
 Staying near a given matrix
 ===========================
 
-``prior=`` minimises the distance from a matrix instead of the norm. The answer is the smallest change of trained
-weights that selects other tokens.
+``prior=`` minimises the distance from a matrix instead of the norm.
+
+The answer is the smallest change of trained weights that selects other tokens.
 """
 
 import matplotlib.pyplot as plt

@@ -2,7 +2,9 @@ r"""
 Soft margins
 ============
 
-If no W makes every selection, constraints may fall short of margin one, and ``C`` is the penalty per unit of shortfall.
+If no W makes every selection, constraints may fall short of margin one, and ``C`` is the penalty per unit of
+shortfall.
+
 As C grows, W grows and the shortfalls shrink, until they cannot shrink further.
 """
 

@@ -2,8 +2,10 @@ r"""
 An optimiser and its norm
 =========================
 
-Steepest descent in a norm corresponds to the max-margin problem in that norm. ``margin_report`` measures the share of
-the largest margin that a trained W reaches in each norm, with certified bounds.
+Steepest descent in a norm corresponds to the max-margin problem in that norm.
+
+``margin_report`` measures the share of the largest margin that a trained W reaches in each norm, with certified
+bounds.
 """
 
 import matplotlib.pyplot as plt

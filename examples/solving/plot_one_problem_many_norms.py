@@ -2,8 +2,10 @@ r"""
 One problem, many norms
 =======================
 
-Which W is smallest depends on the norm. The nuclear norm gives low rank, and the entrywise :math:`l_1` norm few
-entries. The norm of rows gives few coordinates of tokens, and the largest-entry norm entries of one size.
+The norm decides whether the smallest W has low rank, few entries, few rows or entries of one size.
+
+The nuclear norm gives low rank, and the entrywise :math:`l_1` norm few entries. The norm of rows gives few coordinates
+of tokens, and the largest-entry norm entries of one size.
 """
 
 import matplotlib.pyplot as plt

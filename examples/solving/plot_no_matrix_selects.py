@@ -2,8 +2,9 @@ r"""
 When no matrix selects
 ======================
 
-A token inside the convex hull of the others can never score highest. ``solve`` proves it with nonnegative multipliers
-that add the constraints up to :math:`0 \ge 1`.
+A token inside the convex hull of the others can never score highest.
+
+``solve`` proves it with nonnegative multipliers that add the constraints up to :math:`0 \ge 1`.
 """
 
 import matplotlib.pyplot as plt

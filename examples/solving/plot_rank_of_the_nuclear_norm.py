@@ -2,8 +2,9 @@ r"""
 Rank of the nuclear solution
 ============================
 
-Training of keys and queries, :math:`W = K Q^\top`, corresponds to the nuclear norm, whose solutions have low rank. The
-rank is certified: a singular value counts if the gap tells it from zero.
+Training of keys and queries, :math:`W = K Q^\top`, corresponds to the nuclear norm, whose solutions have low rank.
+
+The rank is certified: a singular value counts if the gap tells it from zero.
 """
 
 import matplotlib.pyplot as plt

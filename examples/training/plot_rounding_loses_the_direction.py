@@ -2,8 +2,9 @@ r"""
 Rounding loses the direction
 ============================
 
-When softmax saturates, the usual gradient is a difference of equal numbers. Training on exact gradients goes on
-towards the SVM. Training on plain float32 autograd stops or turns away.
+When softmax saturates, the usual gradient is a difference of equal numbers.
+
+Training on exact gradients goes on towards the SVM. Training on plain float32 autograd stops or turns away.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,9 @@ r"""
 The regularisation path
 =======================
 
-The path minimises the risk in balls that grow. The minimiser's direction tends to the SVM of the best tokens at rate
-:math:`1/R`, which is a theorem in every norm.
+The minimisers of the risk in growing balls turn towards the SVM at rate :math:`1/R`.
+
+This is a theorem in every norm. The SVM selects the best token of each sequence.
 """
 
 import matplotlib.pyplot as plt

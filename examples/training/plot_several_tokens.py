@@ -2,8 +2,9 @@ r"""
 Heads that select several tokens
 ================================
 
-A concave head has its smallest loss at a mixture, so attention stays on several tokens. The trained W is then the sum
-of a finite part, which sets their shares, and a max-margin part.
+A concave head has its smallest loss at a mixture, so attention stays on several tokens.
+
+The trained W is then the sum of a finite part, which sets their shares, and a max-margin part.
 """
 
 import matplotlib.pyplot as plt
