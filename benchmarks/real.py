@@ -52,8 +52,8 @@ LIMIT, QUICK_LIMIT = 10.0, 2.0
 SLOWER, LEAST = 3.0, 0.5
 # Processor seconds for stating a problem, and for certifying an answer.
 ALLOWANCE = 60.0
-# Processor seconds of a few ticks.
-TICKS = 0.02
+# Several steps of the clock of processor time that are all shorter than a tick, and the seconds to wait for them.
+STEPS, TICK, WAIT = 10, 1e-3, 0.5
 # Short runs are repeated until they took this long; five times at most.
 ENOUGH, MOST = 0.4, 5
 
@@ -146,16 +146,23 @@ class Row:
 def limited(run: Callable[[], Any], limit: float) -> Any:
     """Call with a limit on processor time, past which the process ends; zero is none.
 
-    While such a limit is set, and for a tick after it, Linux counts the processor time of a process in ticks.
+    While such a limit is set, and for a few ticks after it, Linux counts the processor time of a process in ticks.
     """
     signal.setitimer(signal.ITIMER_PROF, limit)
-    start = time.thread_time()
-    while limit == 0.0 and time.thread_time() < start + TICKS:
+    end = time.thread_time() + WAIT
+    while limit == 0.0 and max(_step_of_clock() for _ in range(STEPS)) > TICK and time.thread_time() < end:
         pass
     try:
         return run()
     finally:
         signal.setitimer(signal.ITIMER_PROF, ALLOWANCE)
+
+
+def _step_of_clock() -> float:
+    start = now = time.process_time()
+    while now == start:
+        now = time.process_time()
+    return now - start
 
 
 def least(first: float, run: Callable[[], float]) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -61,6 +62,11 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 def script(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     command, variables = [*SCRIPT, *map(str, arguments)], ENVIRONMENT | environment
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=variables, check=False)
+
+
+def without_progress(errors: str) -> str:
+    """A busy machine takes long enough for a line of progress, which opens with its seconds."""
+    return "".join(line for line in errors.splitlines(keepends=True) if not re.match(r"\[ *\d+ s\] ", line))
 
 
 def problem(**change: np.ndarray | None) -> dict[str, np.ndarray]:
@@ -375,7 +381,7 @@ def test_a_reader_that_leaves_and_a_full_disk_get_no_traceback(tmp_path: Path) -
     os.close(reading)
     process = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False)
     os.close(writing)
-    assert (process.returncode, process.stderr) == (141, "")
+    assert (process.returncode, without_progress(process.stderr)) == (141, "")
     if Path("/dev/full").exists():
         with Path("/dev/full").open("w") as full:
             run_result = subprocess.run(
@@ -394,7 +400,7 @@ def test_files_are_written_for_a_reader_that_leaves_at_once(tmp_path: Path) -> N
     environment = ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}  # the first line already finds nobody
     process = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=environment, check=False)
     os.close(writing)
-    assert (process.returncode, process.stderr) == (141, "")
+    assert (process.returncode, without_progress(process.stderr)) == (141, "")
     assert out.exists()
     assert main(["check", str(proof)]) == 0
 

@@ -134,7 +134,7 @@ def solve(
     with Progress() as progress:
 
         def watch(state: IterationState) -> bool:
-            return progress(f"Solving, {state.method}", 0.0)
+            return progress(f"Solving, {state.method}" if state.method else "Solving", 0.0)
 
         options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "time_limit": time_limit, "method": method}
         with refusing():
