@@ -140,7 +140,15 @@ def test_frame_json_and_picture_have_a_row_for_each() -> None:
     assert read["nearest"] == "max"
     assert read["norms"]["max"]["low"] == [report["max"].low for report in path.reports]
     ax = path.plot(Figure().subplots())
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(NORMS)
+    rates = ["rate 1/log k", "rate 1/sqrt(k)", "rate 1/k"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [*NORMS, *rates]
+    # The course has the shortfall of 1/k: its rate is the nearest to the shares before the last, through which all go.
+    shares, distances = path.shares("max"), []
+    for line in ax.lines[-3:]:
+        drawn = np.interp(np.log(STEPS[-3:]), np.log(line.get_xdata()), line.get_ydata())
+        assert drawn[-1] == pytest.approx(shares[-1], abs=1e-3)
+        distances.append(abs(drawn[0] - shares[-3]))
+    assert np.argmin(distances) == 2
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), path.shares("frobenius"))
 
 
