@@ -50,10 +50,9 @@ def shares(report: MarginReport, ax: Axes | None = None) -> Axes:
     2
     """
     ax = axes_or_new(ax)
-    names = [share.norm for share in report.shares]
-    values = [share.share for share in report.shares]
+    names, values = [share.norm for share in report.known], [share.share for share in report.known]
     ax.barh(names, values, color=[FIRST if name == report.nearest else "0.75" for name in names])
-    ax.set(xlabel="share of the largest margin", xlim=(min(0.0, *values), 1.02))
+    ax.set(xlabel="share of the largest margin", xlim=(min([0.0, *values]), 1.02))
     ax.invert_yaxis()
     return ax
 
@@ -79,11 +78,11 @@ def share_path(path: MarginPath, ax: Axes | None = None) -> Axes:
     >>> from matplotlib.figure import Figure
     >>> from attsvm import SelectionProblem, margin_path, plots
     >>> problem = SelectionProblem([[[1.0, 1.0], [0.0, 0.0]]], [[1.0]], [0])
-    >>> path = margin_path([[[1.0], [0.0]], [[1.0], [0.5]]], [1, 2], problem, norms=("frobenius", "max"))
+    >>> path = margin_path([[[1.0], [0.0]], [[1.0], [0.5]]], [10, 100], problem, norms=("frobenius", "max"))
     >>> len(plots.share_path(path, Figure().subplots()).lines)
-    4
+    5
     """
-    ax = axes_or_new(ax)
+    ax, path = axes_or_new(ax), path.separable or path
     for number, limit in enumerate(path.limits):
         (curve,) = ax.plot(path.steps, path.shares(limit.norm), marker=".", label=limit.norm)
         if np.isfinite(limit.low):

@@ -158,6 +158,14 @@ class MarginRecorder(Summarised):
         -------
         TrainerCallback
             For ``Trainer(..., callbacks=[recorder.callback()])``.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from attsvm import MarginRecorder
+        >>> recorder = MarginRecorder(torch.nn.Linear(2, 2), torch.eye(2), [0, 1])
+        >>> recorder.callback().recorder is recorder
+        True
         """
         with extra_for("attsvm.MarginRecorder.callback"):
             from attsvm.theory.trainer_callback import MarginCallback
