@@ -13,30 +13,21 @@ if TYPE_CHECKING:
     from attsvm.plots.heads import attribution as attribution
     from attsvm.plots.heads import controls as controls
     from attsvm.plots.heads import head as head
+    from attsvm.plots.norm_shares import share_path as share_path
+    from attsvm.plots.norm_shares import shares as shares
     from attsvm.plots.results import attention as attention
     from attsvm.plots.results import margins as margins
     from attsvm.plots.results import matrix as matrix
     from attsvm.plots.results import path as path
     from attsvm.plots.results import plane as plane
     from attsvm.plots.results import regularisation as regularisation
-    from attsvm.plots.results import share_path as share_path
-    from attsvm.plots.results import shares as shares
     from attsvm.plots.results import spectrum as spectrum
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
             "attsvm.plots.heads": ("attribution", "controls", "head"),
-            "attsvm.plots.results": (
-                "attention",
-                "margins",
-                "matrix",
-                "path",
-                "plane",
-                "regularisation",
-                "share_path",
-                "shares",
-                "spectrum",
-            ),
+            "attsvm.plots.norm_shares": ("share_path", "shares"),
+            "attsvm.plots.results": ("attention", "margins", "matrix", "path", "plane", "regularisation", "spectrum"),
         },
     )

@@ -15,8 +15,6 @@ from attsvm.plots.style import FIRST, QUIET, SECOND
 
 if TYPE_CHECKING:  # most results are drawn without torch
     from attsvm.solution.solution import Solution
-    from attsvm.theory.margin_path import MarginPath
-    from attsvm.theory.margin_report import MarginReport
     from attsvm.training.paths.path_result import RegularizationPath
     from attsvm.training.run.trace import Trace
 
@@ -316,71 +314,6 @@ def matrix(W: Any, ax: Axes | None = None) -> Axes:
     image = ax.imshow(entries, cmap="RdBu", vmin=-largest, vmax=largest)
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
     ax.set(xlabel="query coordinate", ylabel="token coordinate")
-    return ax
-
-
-def shares(report: MarginReport, ax: Axes | None = None) -> Axes:
-    """Draw the share of the largest margin that W reaches in each norm, with the largest share highlighted.
-
-    Parameters
-    ----------
-    report : MarginReport
-    ax : Axes, optional
-
-    Returns
-    -------
-    Axes
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from matplotlib.figure import Figure
-    >>> from attsvm import SelectionProblem, margin_report, plots
-    >>> problem = SelectionProblem([[[1.0, 1.0], [0.0, 0.0]]], [[1.0]], [0])
-    >>> report = margin_report(np.array([[1.0], [1.0]]), problem, norms=("frobenius", "max"))
-    >>> ax = plots.shares(report, Figure().subplots())
-    >>> len(ax.patches)
-    2
-    """
-    ax = axes_or_new(ax)
-    names = [share.norm for share in report.shares]
-    values = [share.share for share in report.shares]
-    ax.barh(names, values, color=[FIRST if name == report.nearest else "0.75" for name in names])
-    ax.set(xlabel="share of the largest margin", xlim=(min(0.0, *values), 1.02))
-    ax.invert_yaxis()
-    return ax
-
-
-def share_path(path: MarginPath, ax: Axes | None = None) -> Axes:
-    """Draw the share of the largest margin in each norm over steps, with the interval of its limit at the right.
-
-    Parameters
-    ----------
-    path : MarginPath
-    ax : Axes, optional
-
-    Returns
-    -------
-    Axes
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> from attsvm import SelectionProblem, margin_path, plots
-    >>> problem = SelectionProblem([[[1.0, 1.0], [0.0, 0.0]]], [[1.0]], [0])
-    >>> path = margin_path([[[1.0], [0.0]], [[1.0], [1.0]]], [1, 2], problem, norms=("frobenius", "max"))
-    >>> len(plots.share_path(path, Figure().subplots()).lines)
-    2
-    """
-    ax = axes_or_new(ax)
-    for number, limit in enumerate(path.limits):
-        (curve,) = ax.plot(path.steps, path.shares(limit.norm), marker=".", label=limit.norm)
-        if np.isfinite(limit.low):
-            # Half a decade after the last step, one next to another.
-            position = path.steps[-1] * 10 ** (0.3 + 0.06 * number)
-            ax.plot([position] * 2, [limit.low, limit.high], color=curve.get_color(), linewidth=3)
-    ax.set(xscale="log", xlabel="step", ylabel="share of the largest margin", ylim=(0, 1.02))
-    ax.legend()
     return ax
 
 

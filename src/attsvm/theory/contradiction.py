@@ -3,13 +3,19 @@ r"""Rows of a problem that contradict each other.
 A certificate of infeasibility (Farkas) may have a multiplier on every row. A vertex of the polyhedron of all such
 multipliers, :math:`\{\lambda \ge 0: A^\top\lambda = 0, \sum\lambda = 1\}`, has at most one more than the rank of A
 (Caratheodory). None of its constraints can be left out: the others can be satisfied together.
+
+Constraints with no multiplier in any certificate are the separable part (Ji and Telgarsky, arXiv 1803.07300). Some W
+has positive margins in all of them and margin zero in the others. Gradient descent grows in the direction of the
+largest such margin, and the other constraints leave a finite part.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import linprog
 
+from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.proofs.certificate import FarkasCertificate
 
@@ -19,6 +25,8 @@ CONTRADICTIONS = 3
 LARGEST_PROGRAM = 500_000
 # Part of the largest multiplier below which a multiplier of a vertex is rounding.
 _CUT = 1e-9
+# Cut margin, zero or one, from which a constraint is satisfied.
+_POSSIBLE = 0.5
 
 
 def contradictions(certificate: FarkasCertificate) -> list[np.ndarray]:
@@ -49,14 +57,55 @@ def contradictions(certificate: FarkasCertificate) -> list[np.ndarray]:
     return sorted(found, key=len) or [np.flatnonzero(certificate.dual.any(axis=1))]
 
 
+def separable_part(problem: SelectionProblem) -> SelectionProblem | None:
+    """Tie the tokens of all constraints that are part of a contradiction.
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+
+    Returns
+    -------
+    SelectionProblem or None
+        None if no constraint is left, or the problem is large.
+    """
+    reduced = reduce(problem)
+    rows, columns = np.nonzero(reduced.rejected | reduced.tied)
+    if len(rows) * np.prod(reduced.shape) > LARGEST_PROGRAM:
+        return None
+    terms, rejected = _unit_rows(reduced, rows, columns)[0], reduced.rejected[rows, columns]
+    count, size = int(rejected.sum()), terms.shape[1]
+    # The sum of margins, each cut at one: W may be as long as needed, so that every possible margin is one.
+    outcome = linprog(
+        np.r_[np.zeros(size), -np.ones(count)],
+        A_ub=sparse.hstack([-terms[rejected], sparse.eye_array(count)]),
+        b_ub=np.zeros(count),
+        A_eq=sparse.hstack([terms[~rejected], sparse.csr_array((len(rows) - count, count))]),
+        b_eq=np.zeros(len(rows) - count),
+        bounds=[(None, None)] * size + [(0.0, 1.0)] * count,
+    )
+    if outcome.x is None or outcome.x[size:].max(initial=0.0) < _POSSIBLE:
+        return None
+    contradicted = outcome.x[size:] < _POSSIBLE
+    rows, columns = rows[rejected][contradicted], columns[rejected][contradicted]
+    selected = problem.selected.copy()
+    selected[reduced.rows[rows], reduced.columns[rows, columns]] = True
+    return SelectionProblem(problem.tokens, problem.queries, selected, mask=problem.mask, sequence=problem.sequence)
+
+
+def _unit_rows(reduced: Reduced, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of A (J, p r) divided by their lengths (J,), and these; a length of zero counts as one."""
+    lengths = np.where(reduced.lengths[rows, columns] > 0, reduced.lengths[rows, columns], 1.0)
+    return reduced.constraint_rows(rows, columns) / lengths[:, None], lengths
+
+
 def _vertex(reduced: Reduced, available: np.ndarray) -> np.ndarray | None:
     """Multipliers (n, T) of the available constraints at a vertex; None if those do not contradict each other."""
     rows, columns = np.nonzero(available)
-    terms, rejected = reduced.constraint_rows(rows, columns), reduced.rejected[rows, columns]
-    lengths = np.where(reduced.lengths[rows, columns] > 0, reduced.lengths[rows, columns], 1.0)
+    (terms, lengths), rejected = _unit_rows(reduced, rows, columns), reduced.rejected[rows, columns]
     outcome = linprog(
         np.zeros(len(rows)),
-        A_eq=np.vstack([(terms / lengths[:, None]).T, rejected.astype(float)]),
+        A_eq=np.vstack([terms.T, rejected.astype(float)]),
         b_eq=np.r_[np.zeros(terms.shape[1]), 1.0],
         bounds=[(0.0 if inequality else None, None) for inequality in rejected],
         method="highs-ds",

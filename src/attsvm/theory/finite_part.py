@@ -85,3 +85,14 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: Factor
     # Inconsistent equations are met in the least-squares sense.
     W, gap = smallest_nuclear(reduced, start.reshape(reduced.shape))
     return FinitePart(reduced.lift(W), float(np.abs(system @ W.ravel() - target).max()), gap)
+
+
+def growing_part(problem: SelectionProblem, W: np.ndarray) -> np.ndarray:
+    """Return W without its finite part: its projection onto the tie constraints, (d, dz).
+
+    Parameters
+    ----------
+    problem : SelectionProblem
+    W : ndarray, shape (d, dz)
+    """
+    return W - finite_part(problem, problem.apply(W)).W

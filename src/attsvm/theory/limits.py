@@ -100,8 +100,9 @@ def limit_of_curve(steps: np.ndarray, shares: np.ndarray) -> tuple[float, float]
     A curve that looks like a power may still be a logarithm under a transient (the share of gradient descent on real
     data does for four decades). The upper end therefore also holds fifty times the size of the last gain, and the lower
     end holds the last share if its gains are those of a logarithm. A curve that changed direction may have begun a slow
-    rise or fall: its bounds hold fifty times the mean gain of the last one, two or three records. Bounds are rounded
-    outwards to :data:`SHARE_DIGITS` digits, because one curve does not show its noise.
+    rise or fall, and one whose ratios do not exclude a logarithm may have a last gain that noise made small. The bounds
+    of both hold fifty times the mean gain of the last one, two or three records. Bounds are rounded outwards to
+    :data:`SHARE_DIGITS` digits, because one curve does not show its noise.
 
     Parameters
     ----------
@@ -119,10 +120,11 @@ def limit_of_curve(steps: np.ndarray, shares: np.ndarray) -> tuple[float, float]
     (low,), (high,) = bounds_of_limits(shares[None], steepest=steepest, slowest=gains_left / (1 + gains_left))
     gains, last = np.diff(shares[-LIMIT_RECORDS:]), shares[-1]
     high = max(high, last + gains_left * abs(gains[-1]))
-    if not gains[-1] * gains[-2] > 0:
+    ratios = _quotient(gains[1:], gains[:-1])
+    if not gains[-1] * gains[-2] > 0 or ratios[-1] + CAUTION * abs(ratios[-1] - ratios[-2]) > steepest:
         trends = [gains[-count:].mean() for count in range(1, LIMIT_RECORDS)]
         low, high = min(low, last + gains_left * min(trends)), max(high, last + gains_left * max(trends))
-    elif gains[-1] / gains[-2] > steepest:
+    if gains[-1] * gains[-2] > 0 and ratios[-1] > steepest:
         low = min(low, last)
     unit = 10.0**SHARE_DIGITS
     return float(np.floor(low * unit) / unit), min(float(np.ceil(high * unit) / unit), 1.0)

@@ -10,20 +10,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from attsvm.core.norms import get_norm
 from attsvm.core.problem import SelectionProblem
+from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
 from attsvm.platform.extras import drawing, frame
 from attsvm.platform.interop import to_numpy
 from attsvm.platform.summary import MARKED, Summarised, Summary, counted, line
 from attsvm.solution.solution import Solution
+from attsvm.theory.contradiction import separable_part
+from attsvm.theory.finite_part import growing_part
 from attsvm.theory.limits import ENDLESS, LIMIT_FLOOR, LIMIT_RECORDS, equal_records, limit_of_curve
-from attsvm.theory.margin_report import REPORT_NORMS, TOL, MarginReport, max_margins, report_of, resemblance, share_of
+from attsvm.theory.margin_report import (
+    REPORT_NORMS,
+    SOFT_MARGIN,
+    TOL,
+    MarginReport,
+    max_margins,
+    part_of,
+    report_of,
+    resemblance,
+    share_of,
+)
 
 # Share of each other's largest margins from which the solutions of two norms are close.
 RESEMBLANCE = 0.95
@@ -73,6 +86,8 @@ class MarginPath(Summarised):
         The certified shares at each step.
     limits : tuple of ShareLimit
         In the order of the requested norms.
+    separable : MarginPath or None
+        If no W satisfies the constraints: the path on those in no contradiction.
 
     Examples
     --------
@@ -88,6 +103,7 @@ class MarginPath(Summarised):
     steps: np.ndarray
     reports: tuple[MarginReport, ...]
     limits: tuple[ShareLimit, ...]
+    separable: MarginPath | None = None
 
     def __getitem__(self, norm: AnyNorm | str) -> ShareLimit:
         """Find the limit of a norm, given as for :func:`attsvm.solve` or by the name that a limit bears."""
@@ -124,7 +140,7 @@ class MarginPath(Summarised):
     def sentence(self) -> str:
         """The answer in words."""
         if not self._has_share:
-            return self.reports[-1].sentence
+            return self.reports[-1].sentence if self.separable is None else self._on_the_separable_part
         steps = counted(int(self.steps[-1]), "step")
         if self.nearest:
             limit = self[self.nearest]
@@ -138,6 +154,13 @@ class MarginPath(Summarised):
                 f"Training maximises the margin in none of these norms: the limits of all shares are below {highest:g}."
             )
         return self._unresolved(steps)
+
+    @property
+    def _on_the_separable_part(self) -> str:
+        assert self.separable is not None
+        whole, part = (path.reports[-1].shares[0].solution for path in (self, self.separable))
+        contradiction, soft = self.reports[-1].sentence.removesuffix(SOFT_MARGIN).rstrip(), SOFT_MARGIN
+        return f"{contradiction} {part_of(whole, part)} {self.separable.sentence} {soft}"
 
     def _unresolved(self, steps: str) -> str:
         """Say which norms cannot be told apart and why."""
@@ -168,7 +191,8 @@ class MarginPath(Summarised):
            step       norm  margin  low  high
         0    10  frobenius    10.0  1.0   1.0
         """
-        rows = [(step, share) for step, report in zip(self.steps, self.reports, strict=True) for share in report.shares]
+        path = self.separable or self
+        rows = [(step, share) for step, report in zip(path.steps, path.reports, strict=True) for share in report.known]
         columns: dict[str, Any] = {"step": [int(step) for step, _ in rows]}
         columns |= {name: [getattr(one, name) for _, one in rows] for name in ("norm", "margin", "low", "high")}
         return frame("MarginPath.to_frame", columns)
@@ -182,7 +206,7 @@ class MarginPath(Summarised):
         >>> from attsvm import SelectionProblem, margin_path
         >>> problem = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
         >>> sorted(json.loads(margin_path([[[3.0], [4.0]]], [10], problem).to_json()))
-        ['nearest', 'norms', 'sentence', 'steps']
+        ['nearest', 'norms', 'sentence', 'separable', 'steps']
         """
         norms = {
             limit.norm: {
@@ -195,7 +219,9 @@ class MarginPath(Summarised):
             for limit in self.limits
         }
         steps = [int(step) for step in self.steps]
-        return json.dumps({"nearest": self.nearest, "sentence": self.sentence, "steps": steps, "norms": norms})
+        part = None if self.separable is None else json.loads(self.separable.to_json())
+        whole = {"nearest": self.nearest, "sentence": self.sentence, "steps": steps, "norms": norms, "separable": part}
+        return json.dumps(whole)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the shares over steps, and the intervals of their limits; see :func:`attsvm.plots.share_path`.
@@ -219,6 +245,8 @@ class MarginPath(Summarised):
         return Summary("MarginPath", self.nearest or "", MARKED, facts, picture, caption, [self.sentence])
 
     def __str__(self) -> str:
+        if self.separable is not None:
+            return "\n".join((f"MarginPath: {self.sentence}", *str(self.separable).splitlines()[1:]))
         rows = [f"MarginPath: {self.sentence}"]
         if self._has_share:
             rows.append(f"  {'norm':<10} {'share':>6}  {'limit':<16} verdict")
@@ -277,8 +305,21 @@ def margin_path(
     'frobenius'
     """
     marks, stack, posed = _records(matrices, steps, problem)
+    norms = tuple(norms)
     solutions = max_margins(posed, norms, tol, time_limit)
-    reports = tuple(report_of(W, posed, solutions, tol) for W in stack)
+    path = path_of(marks, stack, posed, solutions, tol)
+    part = separable_part(posed) if solutions[0].status is Status.INFEASIBLE else None
+    if part is None:
+        return path
+    growing = [growing_part(part, W.astype(np.float64)) for W in stack]
+    return replace(path, separable=path_of(marks, growing, part, max_margins(part, norms, tol, time_limit), tol))
+
+
+def path_of(
+    marks: np.ndarray, stack: list[np.ndarray], problem: SelectionProblem, solutions: list[Solution], tol: float
+) -> MarginPath:
+    """Compare matrices at increasing steps with the solutions in several norms; see :func:`margin_path`."""
+    reports = tuple(report_of(W, problem, solutions, tol) for W in stack)
     return MarginPath(marks, reports, tuple(_limit(marks, reports, solution, solutions) for solution in solutions))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from attsvm.core.types import AnyNorm
 from attsvm.platform.extras import extra_for
 from attsvm.platform.interop import to_numpy
 from attsvm.platform.summary import MARKED, Summarised, Summary, counted
+from attsvm.theory.checkpoints import checkpoints_in, load_weights, read_weights
 from attsvm.theory.margin_path import MarginPath, margin_path
 from attsvm.theory.margin_report import REPORT_NORMS, TOL
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from transformers import TrainerCallback
 
 # Number of records per decade of steps, twice as many as an interval needs.
 _PER_DECADE = 4
@@ -26,17 +29,20 @@ _PER_DECADE = 4
 class MarginRecorder(Summarised):
     """Records the last linear layer of a classifier during training, at four steps per decade.
 
-    Call :meth:`step` after every step of the optimiser, and :meth:`path` at the end. The bias is a further column of
-    the matrix, for an input of one.
+    Call :meth:`step` after every step of the optimiser, whatever its batch, and :meth:`path` at the end. The Trainer of
+    transformers takes :meth:`callback` instead, and :meth:`from_checkpoints` reads what a run left on disk. The bias is
+    a further column of the matrix, for an input of one.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Its last `torch.nn.Linear` gives one score per class.
-    X : Tensor
-        Inputs of the model, the training set.
+        A linear layer gives one score per class.
+    X : Tensor, or dict of str to Tensor
+        The training set: the argument of the model, or its arguments by name.
     y : array_like of int, shape (n,)
         Labels from 0.
+    layer : torch.nn.Linear, optional
+        The layer that gives the scores. Default: the last one of the model.
 
     Raises
     ------
@@ -59,20 +65,72 @@ class MarginRecorder(Summarised):
     array([  1,   2,   3,   6,  10,  18,  32,  56, 100])
     """
 
-    def __init__(self, model: nn.Module, X: Tensor, y: Any) -> None:
+    def __init__(
+        self, model: nn.Module, X: Tensor | Mapping[str, Tensor], y: Any, layer: nn.Linear | None = None
+    ) -> None:
         with extra_for("attsvm.MarginRecorder"):
             import torch
-        layers = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+        layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
         if not layers:
             raise ValueError(
                 f"model is a {type(model).__name__} without a torch.nn.Linear; a linear layer was expected."
             )
-        self.model, self.layer, self.X = model, layers[-1], X
+        self.model, self.layer, self.X = model, layers[-1] if layer is None else layer, X
         self.y = to_numpy("y", y)
         self.steps = 0
         self._marks: list[int] = []
         self._matrices: list[np.ndarray] = []
         self._due = 1
+
+    @classmethod
+    def from_checkpoints(
+        cls,
+        folder: str | Path,
+        model: nn.Module,
+        X: Tensor | Mapping[str, Tensor],
+        y: Any,
+        layer: nn.Linear | None = None,
+    ) -> MarginRecorder:
+        """Read the records from the checkpoints of a run, and load the last one into the model.
+
+        The result may record further steps, so that it also serves a run that is resumed.
+
+        Parameters
+        ----------
+        folder : str or Path
+            The output folder of a Trainer, or a folder of state dicts (`.pt`, `.pth`, `.bin` or `.safetensors`) whose
+            names end with the step. Ten per decade are used at most.
+        model, X, y, layer
+            As for the class. The weights of the model are overwritten.
+
+        Returns
+        -------
+        MarginRecorder
+
+        Raises
+        ------
+        ValueError
+            If the folder has no checkpoint, or a checkpoint lacks the layer.
+
+        Examples
+        --------
+        >>> import tempfile, torch
+        >>> from attsvm import MarginRecorder
+        >>> model = torch.nn.Linear(2, 2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for step in (10, 100):
+        ...         torch.save(model.state_dict(), f"{folder}/step-{step}.pt")
+        ...     MarginRecorder.from_checkpoints(folder, model, torch.eye(2), [0, 1]).path().steps
+        array([ 10, 100])
+        """
+        recorder = cls(model, X, y, layer)
+        name = next(name for name, module in model.named_modules() if module is recorder.layer)
+        parameters = [f"{name}.{part}".lstrip(".") for part, _ in recorder.layer.named_parameters()]
+        found = checkpoints_in(folder)
+        matrices = [_joined(*read_weights(path, parameters).values()) for path in found.values()]
+        load_weights(model, found[max(found)])
+        recorder.load_state_dict({"steps": max(found), "marks": list(found), "matrices": matrices})
+        return recorder
 
     def step(self) -> None:
         """Count a step of the optimiser, and record the layer if it is due.
@@ -90,6 +148,67 @@ class MarginRecorder(Summarised):
         if self.steps >= self._due:
             self._record()
             self._due = _next_mark(self.steps)
+
+    def callback(self) -> TrainerCallback:
+        """Make a callback for the Trainer of transformers, which calls :meth:`step` and keeps records in checkpoints.
+
+        A run that is resumed from a checkpoint of its output folder goes on with the records kept there.
+
+        Returns
+        -------
+        TrainerCallback
+            For ``Trainer(..., callbacks=[recorder.callback()])``.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from attsvm import MarginRecorder
+        >>> recorder = MarginRecorder(torch.nn.Linear(2, 2), torch.eye(2), [0, 1])
+        >>> recorder.callback().recorder is recorder
+        True
+        """
+        with extra_for("attsvm.MarginRecorder.callback"):
+            from attsvm.theory.trainer_callback import MarginCallback
+        return MarginCallback(self)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return steps and records, as tensors; a run that is resumed gives them to :meth:`load_state_dict`.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from attsvm import MarginRecorder
+        >>> recorder = MarginRecorder(torch.nn.Linear(2, 2), torch.eye(2), [0, 1])
+        >>> recorder.step()
+        >>> recorder.state_dict()["marks"]
+        [1]
+        """
+        import torch
+
+        matrices = [torch.from_numpy(W) for W in self._matrices]
+        return {"steps": self.steps, "marks": list(self._marks), "matrices": matrices}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from the records of a :meth:`state_dict`; present ones are dropped.
+
+        Parameters
+        ----------
+        state : mapping
+
+        Examples
+        --------
+        >>> import torch
+        >>> from attsvm import MarginRecorder
+        >>> recorder = MarginRecorder(torch.nn.Linear(2, 2), torch.eye(2), [0, 1])
+        >>> recorder.step()
+        >>> resumed = MarginRecorder(torch.nn.Linear(2, 2), torch.eye(2), [0, 1])
+        >>> resumed.load_state_dict(recorder.state_dict())
+        >>> resumed.steps
+        1
+        """
+        self.steps, self._marks = state["steps"], list(state["marks"])
+        self._matrices = [to_numpy("matrices", W) for W in state["matrices"]]
+        self._due = _next_mark(self.steps) if self.steps else 1
 
     def path(
         self, norms: Iterable[AnyNorm] = REPORT_NORMS, *, tol: float = TOL, time_limit: float | None = None
@@ -124,26 +243,31 @@ class MarginRecorder(Summarised):
 
     def _record(self) -> None:
         self._marks.append(self.steps)
-        weight = to_numpy("weight", self.layer.weight.detach())
-        if self.layer.bias is not None:
-            weight = np.column_stack([weight, to_numpy("bias", self.layer.bias.detach())])
-        self._matrices.append(weight.copy())
+        self._matrices.append(_joined(*(parameter.detach() for parameter in self.layer.parameters())))
 
     def _features(self) -> np.ndarray:
         """Return the inputs (n, d) of the layer in evaluation mode, with a column of ones for a bias."""
         import torch
 
+        device = self.layer.weight.device
         inputs: list[Tensor] = []
         hook = self.layer.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))
         training = self.model.training
         try:
             self.model.eval()
             with torch.no_grad():
-                self.model(self.X)
+                if isinstance(self.X, Mapping):
+                    self.model(**{name: part.to(device) for name, part in self.X.items()})
+                else:
+                    self.model(self.X.to(device))
         finally:
             hook.remove()
             self.model.train(training)
-        features = to_numpy("X", inputs[-1]).reshape(len(self.y), -1)
+        shape = (len(self.y), self.layer.in_features)
+        if not inputs or inputs[-1].shape != shape:
+            found = tuple(inputs[-1].shape) if inputs else "no inputs"
+            raise ValueError(f"layer has inputs {found}; (n, d) = {shape} was expected: one input per label.")
+        features = to_numpy("X", inputs[-1])
         return features if self.layer.bias is None else np.column_stack([features, np.ones(len(features))])
 
     def _summary(self) -> Summary:
@@ -152,6 +276,12 @@ class MarginRecorder(Summarised):
             ("steps", f"{self.steps:,}, {counted(len(self._marks), 'record')}"),
         ]
         return Summary("MarginRecorder", colour=MARKED, facts=facts, notes=["path() says which norm is maximised."])
+
+
+def _joined(weight: Tensor, *bias: Tensor) -> np.ndarray:
+    """Copy a weight, with its bias as a further column."""
+    columns = [to_numpy("weight", weight), *(to_numpy("bias", one)[:, None] for one in bias)]
+    return np.concatenate(columns, axis=1)
 
 
 def _next_mark(step: int) -> int:

@@ -38,7 +38,8 @@ from attsvm.platform.interop import to_numpy
 from attsvm.platform.summary import MARKED, Summarised, Summary, bars, counted, series
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
-from attsvm.theory.contradiction import contradictions
+from attsvm.theory.contradiction import contradictions, separable_part
+from attsvm.theory.finite_part import growing_part
 
 REPORT_NORMS = ("frobenius", "nuclear", "spectral", "max", 1.0, 1.5, 3.0)
 TOL = 1e-6
@@ -46,7 +47,7 @@ TOL = 1e-6
 CLEAR = 2.0
 # Number of rows of one contradiction that are printed.
 PRINTED = 12
-SOFT_MARGIN = "solve(problem, C=1.0) allows violations: the soft margin of the same norm."
+SOFT_MARGIN = "soft_margin_path(problem, [0.1, 1.0, 10.0]) allows violations: the soft margin, in any norm."
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +91,9 @@ class MarginReport(Summarised):
         broken and that margin is not positive.
     tol : float
         Largest `tie_residual` for which W has a share.
+    separable : MarginReport or None
+        If no W satisfies the constraints: the shares of W on those in no contradiction. Its finite part, which settles
+        the others, is subtracted from W.
 
     Examples
     --------
@@ -104,11 +108,19 @@ class MarginReport(Summarised):
     shares: tuple[MarginShare, ...]
     tie_residual: float = 0.0
     tol: float = TOL
+    separable: MarginReport | None = None
 
     def __getitem__(self, norm: AnyNorm | str) -> MarginShare:
         """Find the share of a norm, given as for :func:`attsvm.solve` or by the name that a share bears."""
         shares = {share.norm: share for share in self.shares}
         return shares[norm if isinstance(norm, str) and norm in shares else get_norm(norm).name]
+
+    @property
+    def known(self) -> tuple[MarginShare, ...]:
+        """Shares that exist: on all constraints, else on the separable part, else none."""
+        if self.shares[0].solution.status is not Status.INFEASIBLE:
+            return self.shares
+        return () if self.separable is None else self.separable.shares
 
     @property
     def _best(self) -> MarginShare:
@@ -150,7 +162,12 @@ class MarginReport(Summarised):
         best = self._best
         if best.solution.status is Status.INFEASIBLE:
             rows = _rows(self.contradictions[0])
-            return f"No W satisfies the constraints: {rows} contradict each other. {SOFT_MARGIN}"
+            part = (
+                ""
+                if self.separable is None
+                else f"{part_of(best.solution, self.separable.shares[0].solution)} {self.separable.sentence} "
+            )
+            return f"No W satisfies the constraints: {rows} contradict each other. {part}{SOFT_MARGIN}"
         if best.margin == np.inf:
             return "No token is rejected, so there is no margin."
         if self.tie_residual > self.tol:
@@ -178,6 +195,8 @@ class MarginReport(Summarised):
     def to_frame(self) -> Any:
         """List the norms in a pandas DataFrame: norm, margin of W, and the certified share from low to high.
 
+        Shares are those on the separable part if no W satisfies the constraints.
+
         Examples
         --------
         >>> import numpy as np
@@ -188,7 +207,7 @@ class MarginReport(Summarised):
                 norm  margin  low  high
         0  frobenius    10.0  1.0   1.0
         """
-        columns = {name: [getattr(share, name) for share in self.shares] for name in ("norm", "margin", "low", "high")}
+        columns = {name: [getattr(share, name) for share in self.known] for name in ("norm", "margin", "low", "high")}
         return frame("MarginReport.to_frame", columns)
 
     def plot(self, ax: Any = None) -> Any:
@@ -213,7 +232,7 @@ class MarginReport(Summarised):
         return Summary("MarginReport", colour=MARKED, picture=picture, caption=caption, notes=[self.sentence])
 
     def __str__(self) -> str:
-        rows = [f"  {one.norm:<10} {one.low:>9.6f} to {one.high:.6f}" for one in self.shares if np.isfinite(one.share)]
+        rows = [f"  {one.norm:<10} {one.low:>9.6f} to {one.high:.6f}" for one in self.known if np.isfinite(one.share)]
         rows += [f"  {_rows(one)}" for one in self.contradictions]
         return "\n".join((f"MarginReport: {self.sentence}", *rows))
 
@@ -258,7 +277,13 @@ def margin_report(
     >>> margin_report(solve(problem, "spectral").W, problem).nearest
     'spectral'
     """
-    return report_of(W, problem, max_margins(problem, norms, tol, time_limit), tol)
+    norms = tuple(norms)
+    report = report_of(W, problem, max_margins(problem, norms, tol, time_limit), tol)
+    part = None if report.shares[0].solution.status is not Status.INFEASIBLE else separable_part(problem)
+    if part is None:
+        return report
+    growing = growing_part(part, to_numpy("W", W).astype(np.float64))
+    return replace(report, separable=report_of(growing, part, max_margins(part, norms, tol, time_limit), tol))
 
 
 def max_margins(
@@ -307,6 +332,12 @@ def resemblance(solutions: Sequence[Solution]) -> str:
     shares = [share_of(ours, theirs) for ours in solutions for theirs in solutions if ours is not theirs]
     low, high = f"{min(shares):.3f}", f"{max(shares):.3f}"
     return f"their own solutions have {low if low == high else f'{low} to {high}'} of each other's largest margins"
+
+
+def part_of(whole: Solution, separable: Solution) -> str:
+    """Say how many of the constraints are in no contradiction."""
+    count, of = (int(one.problem.rejected.sum()) for one in (separable, whole))
+    return f"On the {count:,} of {of:,} constraints in no contradiction:"
 
 
 def _rows(rows: np.ndarray) -> str:

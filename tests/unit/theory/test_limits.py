@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attsvm.theory.limits import LIMIT_RECORDS, equal_records, limit_of_curve
+from attsvm.theory.limits import LIMIT_FLOOR, LIMIT_RECORDS, equal_records, limit_of_curve
 
 SLOW: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "1/log k": lambda k: 1 / np.log(k),
@@ -48,6 +48,20 @@ def test_the_interval_of_a_curve_holds_its_limit(rate: str, spacing: str) -> Non
         assert hits >= 35
         if rate in SLOW and limit == 1.0:
             assert all(high == 1.0 for _, high in bounds)
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-3])
+@pytest.mark.parametrize("rate", SLOW)
+def test_noise_on_a_slow_curve_does_not_make_its_limit_less_than_one(rate: str, noise: float) -> None:
+    rng = np.random.default_rng(31)
+    hits = []
+    for steps in STEPS.values():
+        for factor in np.exp(rng.normal(-0.5, 0.7, DRAWS)):
+            shares = 1.0 - factor * SLOW[rate](steps) + noise * rng.standard_normal(len(steps))
+            low, high = limit_of_curve(*equal_records(steps, shares))
+            assert high >= LIMIT_FLOOR  # never "stays below"
+            hits.append(low <= 1.0 <= high)
+    assert np.mean(hits) >= 0.95
 
 
 @pytest.mark.parametrize("limit", [1.0, 0.95, 0.8])

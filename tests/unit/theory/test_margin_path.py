@@ -99,15 +99,28 @@ def test_a_share_on_its_way_is_told_how_long_to_train() -> None:
         assert limit.train_to > STEPS[3]
 
 
-def test_data_that_are_not_separable_are_said_to_be() -> None:
+def test_data_that_are_not_separable_get_shares_on_the_part_that_is() -> None:
     X, y = classes("iris")
-    path = margin_path(descent(X, y, [10, 100]), [10, 100], SelectionProblem.from_classes(X, y))
-    assert path.sentence == path.reports[-1].sentence
+    marks = [30, 100, 316, 1000]
+    path = margin_path(descent(X, y, marks), marks, SelectionProblem.from_classes(X, y), ["frobenius", "max"])
     assert path.sentence.startswith("No W satisfies the constraints: rows")
+    assert "On the 200 of 300 constraints in no contradiction: The" in path.sentence
+    assert "soft_margin_path(" in path.sentence
     assert "nan" not in str(path)
     assert path.nearest is None
-    json.loads(path.to_json())
-    assert path.plot(Figure().subplots()).get_xscale() == "log"
+    part = path.separable
+    assert part is not None
+    # Training separates the first class from the others; theory says in the Frobenius norm, like 1/log k.
+    assert 0.5 < part.shares("frobenius")[-1] < 0.9
+    assert part["frobenius"].verdict == "undecided"
+    assert part.nearest is None
+    read = json.loads(path.to_json())
+    assert read["separable"]["norms"]["frobenius"]["low"] == [report["frobenius"].low for report in part.reports]
+    assert path.to_frame()["low"].notna().all()
+    assert len(path.to_frame()) == 2 * len(marks)
+    ax = path.plot(Figure().subplots())
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), part.shares("frobenius"))
+    assert len(str(path).splitlines()) == 4
 
 
 def test_a_trace_has_its_own_steps_and_problem() -> None:
@@ -140,7 +153,15 @@ def test_frame_json_and_picture_have_a_row_for_each() -> None:
     assert read["nearest"] == "max"
     assert read["norms"]["max"]["low"] == [report["max"].low for report in path.reports]
     ax = path.plot(Figure().subplots())
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(NORMS)
+    rates = ["rate 1/log k", "rate 1/sqrt(k)", "rate 1/k"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [*NORMS, *rates]
+    # The course has the shortfall of 1/k: its rate is the nearest to the shares before the last, through which all go.
+    shares, distances = path.shares("max"), []
+    for line in ax.lines[-3:]:
+        drawn = np.interp(np.log(STEPS[-3:]), np.log(line.get_xdata()), line.get_ydata())
+        assert drawn[-1] == pytest.approx(shares[-1], abs=1e-3)
+        distances.append(abs(drawn[0] - shares[-3]))
+    assert np.argmin(distances) == 2
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), path.shares("frobenius"))
 
 

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 from attsvm import SelectionProblem, Status, margin_report, solve
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.theory.contradiction import contradictions
+from attsvm.theory.contradiction import contradictions, separable_part
+from attsvm.theory.finite_part import growing_part
 from attsvm.theory.margin_report import REPORT_NORMS, TOL
 from real_classes import classes, descent
 
@@ -103,8 +104,9 @@ def test_a_report_without_a_share_shows_itself(W: list, problem: SelectionProble
         assert report.sentence.startswith(words)
         for text in (str(report), repr(report), report._repr_html_()):
             assert words in text
-        assert len(report.to_frame()) == len(norms)
-        assert len(report.plot(Figure().subplots()).patches) == len(norms)
+        assert len(report.to_frame()) == len(report.known)
+        assert len(report.plot(Figure().subplots()).patches) == len(report.known)
+        assert len(report.known) == (0 if "No W" in words else len(norms))
         assert report.nearest is None
         assert "nan" not in str(report)
 
@@ -154,11 +156,52 @@ def test_rows_of_iris_that_contradict_each_other_are_named() -> None:
     # Classes 1 and 2 overlap; their differences have rank 4, so a vertex has five rows at most.
     assert len(first) <= 5
     names = f"rows {', '.join(map(str, first[:-1]))} and {first[-1]}"
-    assert report.sentence.startswith(f"No W satisfies the constraints: {names} contradict each other. solve(")
-    assert str(report).count("\n") == len(report.contradictions)
+    assert report.sentence.startswith(f"No W satisfies the constraints: {names} contradict each other. On the 200 of")
+    assert str(report).count("\n") == len(report.contradictions) + len(report.known)
+    assert "nan" not in str(report)
+    assert report.sentence.endswith(
+        "soft_margin_path(problem, [0.1, 1.0, 10.0]) allows violations: the soft margin, in any norm."
+    )
     assert report.nearest is None
     assert {share.norm for share in report.shares} == {share.solution.norm.name for share in report.shares}
     assert all(share.solution.verify() for share in report.shares)
+
+
+def overlapping() -> SelectionProblem:
+    """Binary rows, of which 0 and 1 contradict each other in the first coordinate."""
+    rows = np.array([[1.0, 0.0, 0.0], [-2.0, 0.0, 0.0], [3.0, 1.0, 2.0], [-1.0, 2.0, 1.0]])
+    tokens = np.stack([rows, np.zeros_like(rows)], axis=1)
+    return SelectionProblem(tokens, np.ones((4, 1)), np.zeros(4, int))
+
+
+def test_the_separable_part_ties_the_contradicting_rows_alone() -> None:
+    problem = overlapping()
+    part = separable_part(problem)
+    assert part is not None
+    assert part.rejected.any(axis=1).tolist() == [False, False, True, True]
+    # On the part W = (0, w) has the margins (1, 2) w and (2, 1) w: the largest is that of w = (1, 1) / 3.
+    report = margin_report(np.array([[7.0], [1.0], [1.0]]), problem, ["frobenius", "max"])
+    assert report.separable is not None
+    assert report.separable["frobenius"].share == pytest.approx(1.0)
+    assert report.separable["frobenius"].solution.objective == pytest.approx(np.sqrt(2) / 3)
+    assert "On the 2 of 4 constraints in no contradiction: W has 100 %" in report.sentence
+    assert report.to_frame()["low"].between(0.999, 1.0).all()
+    # A W that breaks row 3 there has no positive share.
+    assert "W breaks a constraint" in margin_report(np.array([[0.0], [-1.0], [1.0]]), problem).sentence
+    np.testing.assert_allclose(growing_part(part, np.array([[7.0], [1.0], [1.0]])), [[0.0], [1.0], [1.0]], atol=1e-12)
+
+
+def test_a_problem_all_of_whose_constraints_contradict_has_no_separable_part() -> None:
+    problem = overlapping()
+    pair = SelectionProblem(problem.tokens[:2], problem.queries[:2], [0, 0])
+    assert separable_part(pair) is None
+    report = margin_report(np.ones((3, 1)), pair, ["frobenius"])
+    assert report.separable is None
+    assert len(report.to_frame()) == 0
+    feasible = SelectionProblem(problem.tokens[2:], problem.queries[2:], [0, 0])
+    whole = separable_part(feasible)
+    assert whole is not None
+    assert not whole.tied.any()
 
 
 @pytest.mark.parametrize("left_out", range(5))

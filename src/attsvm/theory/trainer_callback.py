@@ -1,0 +1,57 @@
+"""Recording a layer in the Trainer of transformers; imported by :meth:`attsvm.MarginRecorder.callback` alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    from attsvm.theory.margin_recorder import MarginRecorder
+
+RECORDS_FILE = "margin_records.pt"
+"""File of a checkpoint folder with the records so far."""
+
+
+class MarginCallback(TrainerCallback):
+    """Calls a recorder after every step of the optimiser, and keeps its records in the checkpoints.
+
+    Parameters
+    ----------
+    recorder : MarginRecorder
+    """
+
+    def __init__(self, recorder: MarginRecorder) -> None:
+        self.recorder = recorder
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Go on from the step at which training begins, with the records of its checkpoint or the present ones."""
+        del control, kwargs
+        step, kept = state.global_step, _records_file(args, state)
+        records = torch.load(kept, weights_only=True) if step and kept.exists() else self.recorder.state_dict()
+        count = sum(mark <= step for mark in records["marks"])
+        marks, matrices = records["marks"][:count], records["matrices"][:count]
+        self.recorder.load_state_dict({"steps": step, "marks": marks, "matrices": matrices})
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Count a step of the optimiser."""
+        del args, state, control, kwargs
+        self.recorder.step()
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Keep the records in the checkpoint."""
+        del control, kwargs
+        file = _records_file(args, state)
+        if state.is_world_process_zero and file.parent.exists():
+            torch.save(self.recorder.state_dict(), file)
+
+
+def _records_file(args: TrainingArguments, state: TrainerState) -> Path:
+    return Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}" / RECORDS_FILE
