@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attsvm.plots.results import share_path as share_path
     from attsvm.plots.results import shares as shares
     from attsvm.plots.results import spectrum as spectrum
+    from attsvm.plots.series import checkpoints as checkpoints
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
@@ -38,5 +39,6 @@ else:
                 "shares",
                 "spectrum",
             ),
+            "attsvm.plots.series": ("checkpoints",),
         },
     )

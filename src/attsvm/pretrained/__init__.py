@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from attsvm.pretrained.heads.extract import extract_head as extract_head
     from attsvm.pretrained.heads.extract import extract_heads as extract_heads
     from attsvm.pretrained.heads.head import AttentionHead as AttentionHead
+    from attsvm.pretrained.inspection.checkpoints import Checkpoints as Checkpoints
+    from attsvm.pretrained.inspection.checkpoints import HeadSeries as HeadSeries
+    from attsvm.pretrained.inspection.checkpoints import over_checkpoints as over_checkpoints
     from attsvm.pretrained.monitoring.monitor import AttentionMonitor as AttentionMonitor
     from attsvm.pretrained.selection.audit import MarginAudit as MarginAudit
     from attsvm.pretrained.selection.audit import margin_audit as margin_audit
@@ -47,6 +50,7 @@ else:
             "attsvm.pretrained.heads.example": ("example_head", "example_model"),
             "attsvm.pretrained.heads.extract": ("extract_head", "extract_heads"),
             "attsvm.pretrained.heads.head": ("AttentionHead",),
+            "attsvm.pretrained.inspection.checkpoints": ("Checkpoints", "HeadSeries", "over_checkpoints"),
             "attsvm.pretrained.selection.kernel": ("KernelSolution", "solve_kernel"),
             "attsvm.pretrained.monitoring.monitor": ("AttentionMonitor",),
             "attsvm.pretrained.selection.null": ("Standing",),
