@@ -154,7 +154,7 @@ def percent(share: float) -> str:
     """Write a share with two significant digits."""
     if abs(share) < 1e-4:
         return "<.01 %"
-    return f"{100 * share:.2g} %"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def page_name(finding: HeadFinding) -> str:

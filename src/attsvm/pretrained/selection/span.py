@@ -164,9 +164,13 @@ class KernelSpace:
     def _choices(self) -> _Choices:
         return _Choices(self.head)
 
-    @cached_property
+    @property
     def norm(self) -> float:
         """Norm of the trained W inside the span."""
+        return self._norm
+
+    @cached_property
+    def _norm(self) -> float:
         head, choices = self.head, self._choices
         assert head.turns is not None
         relative = head.turns.queries[:, None] * head.turns.tokens[head.sequence].conj()  # (n, T, P)

@@ -236,7 +236,7 @@ def named_tokens(head: AttentionHead, types: HeadTypes, rules: Rules | None = No
         return None
     if types.name == "offset":
         return head.mask & (head.text_place[head.sequence] == head.query_place[:, None] + types.offset)
-    if types.name in (rules or {}):
+    if rules is not None and types.name in rules:
         every = np.arange(len(head.mask))
         return rule_sets({types.name: rules[types.name]}, head, every, ())[types.name] & head.mask
     return _sets(head).get(types.name)
