@@ -10,6 +10,7 @@ import torch
 import transformers as tf
 
 from attsvm.pretrained import AttentionHead, extract_head, extract_heads, head_types
+from attsvm.pretrained.selection.types import named_tokens
 from induction import induction_model
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
@@ -83,6 +84,8 @@ def test_each_type_is_named(name: str) -> None:
     types = head_types(example, queries=10_000, draws=8)
     assert types.name == name
     assert types.offset == 2 if name == "offset" else True
+    expected = tokens & head.mask & ((head.position > 0)[:, None] | (name != "first"))
+    np.testing.assert_array_equal(named_tokens(example, types), expected)
     own = types.scores[name]
     has = (tokens & head.mask & ((head.position > 0)[:, None] | (name != "first"))).any(axis=1)
     if name != "offset":
