@@ -11,6 +11,8 @@ import transformers as tf
 
 from attsvm import pretrained, solve
 from attsvm.pretrained.activations.interface import attending_by, eager_attention
+from attsvm.pretrained.selection.audit import sampled
+from attsvm.pretrained.selection.null import redrawn
 from attsvm.pretrained.selection.span import span
 from induction import SMALL, train
 from pretrained_models import batch
@@ -108,7 +110,7 @@ def test_what_a_head_writes_is_its_output_through_the_frozen_norm(family: str) -
 @pytest.mark.parametrize("family", ["gpt2", "llama", "phi"])
 @pytest.mark.parametrize("layer", [0, 1])
 def test_replaced_attention_has_the_effect_of_plain_hooks(family: str, layer: int) -> None:
-    """Uniform attention, its SVM, and no output, by hooks on the output map; padding on either side."""
+    """Uniform attention, its SVM, no output and re-drawn weights, by hooks on the output map; with padding."""
     model, inputs = _model(family), batch(family)
     answers = torch.randint(3, 60, (3, 9), generator=torch.Generator().manual_seed(5))
     answers[inputs["attention_mask"] == 0] = -100
@@ -119,7 +121,13 @@ def test_replaced_attention_has_the_effect_of_plain_hooks(family: str, layer: in
     head = pretrained.extract_head(model, layer, 2, inputs)
     values = _values(model, inputs, layer)  # (B, T, dv) of the group of head 2
     patterns = {"uniform": np.where(head.mask, 1.0, 0.0) / head.mask.sum(axis=1, keepdims=True)}
-    for name in ("uniform", "removed"):
+    rng = np.random.default_rng((0, 4))
+    patterns["svm"] = head.attention(span(sampled(head, 12, rng)[2]).svm_scores(head, 10.0))
+    ((_, rotated), *_) = redrawn(head, 4, rng)
+    patterns["rotated"] = rotated.probabilities
+    given = ours.changes | {"rotated": ours.null["rotated"][0]}
+    of_rivals = difference.changes | {"rotated": difference.null["rotated"][0]}
+    for name in ("uniform", "svm", "removed", "rotated"):
 
         def change(read: torch.Tensor, name: str = name) -> torch.Tensor:
             own = slice(2 * WIDTH, 3 * WIDTH)
@@ -134,10 +142,10 @@ def test_replaced_attention_has_the_effect_of_plain_hooks(family: str, layer: in
         after = _input_of_output_map(model, inputs, layer, change)
         change_of = [one[at].log_softmax(dim=1).numpy() for one in (after.double(), before.double())]
         each = np.arange(len(at[0])), answers.numpy()[at]
-        np.testing.assert_allclose(ours.changes[name], change_of[0][each] - change_of[1][each], atol=1e-9)
+        np.testing.assert_allclose(given[name], change_of[0][each] - change_of[1][each], atol=1e-9)
         of_rival = each[0], rivals.numpy()[at]
         moved = (after - before)[at].numpy()
-        np.testing.assert_allclose(difference.changes[name], moved[each] - moved[of_rival], atol=1e-9)
+        np.testing.assert_allclose(of_rivals[name], moved[each] - moved[of_rival], atol=1e-9)
     assert ours.null["rotated"].shape == (2, len(at[0]))
     assert np.abs(ours.changes["uniform"]).max() > 1e-3
 
