@@ -85,7 +85,7 @@ def test_inspections_compile_first(monkeypatch: pytest.MonkeyPatch) -> None:
         assert kernels._MOMENT.depth > 0
         raise Seen
 
-    monkeypatch.setattr(inspection, "_Inputs", inputs)
+    monkeypatch.setattr(inspection, "Inputs", inputs)
     with pytest.raises(Seen):
         inspection.inspect_model(None, None, [])
     assert kernels._MOMENT.depth == 0

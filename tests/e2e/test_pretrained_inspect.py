@@ -19,7 +19,7 @@ from attsvm.cli import main
 from attsvm.pretrained import extract_head, selection_report
 from attsvm.pretrained.heads.media import read_media
 from attsvm.pretrained.inspection.inspection import inspect_model
-from attsvm.report.inspection import refusals, write_inspection
+from attsvm.report.inspection import percent, refusals, write_inspection
 from pretrained_models import SENTENCES, minilm, minilm_path
 
 
@@ -68,6 +68,11 @@ def test_models_of_images_and_sound_read_no_text(kind: str, reads: str, remedy: 
     text = " ".join(capsys.readouterr().err.split())
     assert f"which reads {reads}; a folder of {remedy} (--{remedy}) was expected" in text
     assert "Traceback" not in text
+
+
+def test_shares_have_two_digits_and_no_exponent() -> None:
+    shares = (1.0, 0.996, 0.523, 0.0994, 0.00123, 1e-5, 0.0)
+    assert [percent(one) for one in shares] == ["100 %", "100 %", "52 %", "9.9 %", "0.12 %", "<.01 %", "<.01 %"]
 
 
 def test_patches_are_drawn_on_the_images(tmp_path: Path) -> None:

@@ -39,12 +39,14 @@ def inspect(
     """Report what every attention head of a pretrained model selects, by what margin, and whether that is chance.
 
     Writes index.html, one page per head and inspect.json. Ctrl-C keeps finished heads, and the same command continues
-    from there.
+    from there. Of a folder with checkpoints it writes one page with types, hardness and margins over training steps;
+    Ctrl-C keeps finished checkpoints.
 
     Parameters
     ----------
     model
-        Folder of a transformers model, or its name on the Hugging Face hub.
+        Folder of a transformers model, or its name on the Hugging Face hub. Or the output folder of a Trainer, which
+        has a folder checkpoint-STEP per step.
     text
         A text file, one text per line.
     images
@@ -86,11 +88,19 @@ def inspect(
         from attsvm.platform.extras import MissingExtra
         from attsvm.pretrained.heads.loading import load
         from attsvm.pretrained.heads.media import read_media
+        from attsvm.pretrained.inspection.checkpoints import saved_steps
         from attsvm.pretrained.inspection.inspection import inspect_model
         from attsvm.pretrained.selection.rules import read_rules
 
         with refusing():
             own = None if rules is None else read_rules(rules)
+            saved = saved_steps(Path(model).expanduser())
+            if saved and reads is not None:
+                raise BadInput(f"{model} holds checkpoints, which --{reads} does not read; --text was expected.")
+            if saved:
+                options = {"layers": numbers, "rules": own, "queries": queries, "seed": seed}
+                options |= {"memory": int(memory * 2**30), "dtype": dtype, "device": device}
+                return _over_checkpoints(saved, lines, out, short_name(model), options)
             network, tokenizer = load(model, reads, dtype=dtype, device=device)
             media = None if reads is None else read_media(folder, reads, network, model, texts)
     except MissingExtra as error:
@@ -120,6 +130,20 @@ def inspect(
     if not inspection.complete:
         print("Stopped; the same command goes on with the heads that are left.", file=sys.stderr)
     print(headline(inspection))
+    print(f"Report: {page}")
+    return Exit.INTERRUPTED if is_stopped else Exit.DONE
+
+
+def _over_checkpoints(saved: dict[int, Path], lines: list[str], out: Path, name: str, options: dict[str, Any]) -> int:
+    """Write the page of the checkpoints in a folder."""
+    from attsvm.pretrained.inspection.checkpoints import over_checkpoints
+    from attsvm.report.checkpoints import write_checkpoints
+
+    with Progress() as progress, refusing(), locked(out):
+        series = over_checkpoints(saved, lines, progress=progress, interval=progress.interval, **options)
+        is_stopped = progress.interrupted
+        page = write_checkpoints(series, out, name, shlex.join(["attsvm", *sys.argv[1:]]))
+    print(series.sentence)
     print(f"Report: {page}")
     return Exit.INTERRUPTED if is_stopped else Exit.DONE
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attsvm.plots.results import plane as plane
     from attsvm.plots.results import regularisation as regularisation
     from attsvm.plots.results import spectrum as spectrum
+    from attsvm.plots.series import checkpoints as checkpoints
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
@@ -29,5 +30,6 @@ else:
             "attsvm.plots.heads": ("attribution", "controls", "head"),
             "attsvm.plots.norm_shares": ("share_path", "shares"),
             "attsvm.plots.results": ("attention", "margins", "matrix", "path", "plane", "regularisation", "spectrum"),
+            "attsvm.plots.series": ("checkpoints",),
         },
     )

@@ -13,11 +13,18 @@ if TYPE_CHECKING:
     from attsvm.pretrained.attribution.ablation import AttributionCheck as AttributionCheck
     from attsvm.pretrained.attribution.attribution import Attribution as Attribution
     from attsvm.pretrained.attribution.contrast import attribute as attribute
+    from attsvm.pretrained.attribution.effects import HeadEffects as HeadEffects
+    from attsvm.pretrained.attribution.effects import head_effects as head_effects
+    from attsvm.pretrained.attribution.logits import LogitAttribution as LogitAttribution
+    from attsvm.pretrained.attribution.logits import attribute_logit as attribute_logit
     from attsvm.pretrained.heads.example import example_head as example_head
     from attsvm.pretrained.heads.example import example_model as example_model
     from attsvm.pretrained.heads.extract import extract_head as extract_head
     from attsvm.pretrained.heads.extract import extract_heads as extract_heads
     from attsvm.pretrained.heads.head import AttentionHead as AttentionHead
+    from attsvm.pretrained.inspection.checkpoints import Checkpoints as Checkpoints
+    from attsvm.pretrained.inspection.checkpoints import HeadSeries as HeadSeries
+    from attsvm.pretrained.inspection.checkpoints import over_checkpoints as over_checkpoints
     from attsvm.pretrained.monitoring.monitor import AttentionMonitor as AttentionMonitor
     from attsvm.pretrained.selection.audit import MarginAudit as MarginAudit
     from attsvm.pretrained.selection.audit import margin_audit as margin_audit
@@ -44,9 +51,12 @@ else:
             "attsvm.pretrained.attribution.attribution": ("Attribution",),
             "attsvm.pretrained.selection.audit": ("MarginAudit", "margin_audit"),
             "attsvm.pretrained.attribution.contrast": ("attribute",),
+            "attsvm.pretrained.attribution.effects": ("HeadEffects", "head_effects"),
+            "attsvm.pretrained.attribution.logits": ("LogitAttribution", "attribute_logit"),
             "attsvm.pretrained.heads.example": ("example_head", "example_model"),
             "attsvm.pretrained.heads.extract": ("extract_head", "extract_heads"),
             "attsvm.pretrained.heads.head": ("AttentionHead",),
+            "attsvm.pretrained.inspection.checkpoints": ("Checkpoints", "HeadSeries", "over_checkpoints"),
             "attsvm.pretrained.selection.kernel": ("KernelSolution", "solve_kernel"),
             "attsvm.pretrained.monitoring.monitor": ("AttentionMonitor",),
             "attsvm.pretrained.selection.null": ("Standing",),

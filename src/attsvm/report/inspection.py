@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -144,11 +144,17 @@ def _efficiency(share: float) -> str:
     return f"{100 * share:.1f}" if share >= 1e-3 else f"{100 * share:.2f}".lstrip("0")
 
 
+def type_looks(names: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return letters and backgrounds of the named types, and of rules of the reader's own among the names."""
+    own = dict.fromkeys(name for name in names if name not in SHORT)
+    return SHORT | {name: name.replace(" ", "")[:3] for name in own}, HUES | dict.fromkeys(own, OWN_HUE)
+
+
 def percent(share: float) -> str:
     """Write a share with two significant digits."""
     if abs(share) < 1e-4:
         return "<.01 %"
-    return f"{100 * share:.2g} %"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def page_name(finding: HeadFinding) -> str:
@@ -276,8 +282,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
     table = measures(inspection)
     grid = _grid(inspection)
     noun = NOUNS[None if inspection.media is None else inspection.media.kind]
-    own = {name: None for head in inspection.heads for name in head.types.scores if name not in SHORT}
-    short, hues = SHORT | {name: name.replace(" ", "")[:3] for name in own}, HUES | dict.fromkeys(own, OWN_HUE)
+    short, hues = type_looks(name for head in inspection.heads for name in head.types.scores)
     with replacing_files_in(directory) as beside:
         (beside / "heads").mkdir()
         if inspection.media is not None:

@@ -64,6 +64,10 @@ def _results() -> dict[str, Any]:
     claim = proofs.Claim(problem, solution.norm, solution.status, solution.certified, None, 1e-9)
     types = pretrained.head_types(head, draws=2)
     split = pretrained.attribute(model, 1, 0, inputs)
+    language_model, ids = pretrained.example_model("gpt2")
+    logit = pretrained.attribute_logit(language_model, ids, answer=9)
+    effects = pretrained.head_effects(language_model, 1, 0, ids, answers=np.array([9]), draws=2)
+    series = pretrained.over_checkpoints({0: model}, inputs, layers=[0], draws=2)
     return {
         type(result).__name__: result
         for result in (
@@ -86,7 +90,7 @@ def _results() -> dict[str, Any]:
             pretrained.solve_kernel(head, C=1.0), pretrained.rope_lift(head),
             pretrained.margin_audit(head, queries=8, draws=2), pretrained.fit_selection(head, queries=12),
             pretrained.selection_report(head), types, *types.scores.values(), types.scores["content"].standing,
-            split, split.check(most=2), split.components[0],
+            split, split.check(most=2), split.components[0], series, series.heads[0], logit, effects,
         )
     }  # fmt: skip
 

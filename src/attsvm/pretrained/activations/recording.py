@@ -10,8 +10,6 @@ the calls inside the attention module, such as the linear maps of queries and ke
 from __future__ import annotations
 
 import inspect
-import itertools
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attsvm.pretrained.activations.backend import transformers
+from attsvm.pretrained.activations.interface import attending_by, eager_attention, evaluating
 
 # Arguments of an attention function that do not affect the scores.
 _SILENT = {
@@ -31,7 +29,6 @@ _SILENT = {
 _FRAMES = 2
 # Arguments of an attention module that hold the states of its keys, if these are not the states of its queries.
 _OTHER_STATES = ("key_value_states", "encoder_hidden_states")
-_COUNTER = itertools.count()
 # Inputs of models that are not text; a tower that reads one of these has no token ids.
 _OTHER_INPUTS = ("pixel_values", "input_features", "input_values")
 
@@ -178,17 +175,6 @@ class Frame:
     attended: bool = False
 
 
-def own_eager(module: nn.Module) -> Callable[..., Any]:
-    """Find the eager attention function of the file that defines the module."""
-    for kind in type(module).__mro__:
-        function = getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None)
-        if function is not None:
-            return function
-    raise ValueError(
-        f"{type(module).__name__} comes without an eager_attention_forward, so its probabilities cannot be checked."
-    )
-
-
 def _stream(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], around: Stream) -> Stream:
     """Determine the inputs of a module: its own if it is a model by itself, otherwise the surrounding module's."""
     if not hasattr(module, "main_input_name"):
@@ -311,11 +297,7 @@ class Recorder:
         **keywords: Any,
     ) -> Any:
         """Stand in for the attention function: note, then do what the model does."""
-        mask = attention_mask
-        if isinstance(mask, torch.Tensor) and mask.dtype == torch.float64:
-            # Softmax is computed in float32, where float64's lowest number is -inf: a row of padding would be nan.
-            mask = mask.clamp_min(torch.finfo(torch.float32).min)
-        result = own_eager(module)(module, query, key, value, mask, scaling=scaling, **keywords)
+        result = eager_attention(module, query, key, value, attention_mask, scaling=scaling, **keywords)
         bias = keywords.pop("position_bias", None)
         extras = {name: value for name, value in keywords.items() if name not in _SILENT and _says_something(value)}
         self.note(
@@ -333,16 +315,6 @@ def _says_something(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
-def configurations(model: nn.Module) -> list[Any]:
-    """Every configuration in the model that names an attention implementation, each once."""
-    configurations: dict[int, Any] = {}
-    for module in model.modules():
-        config = getattr(module, "config", None)
-        if hasattr(config, "_attn_implementation_internal"):
-            configurations.setdefault(id(config), config)
-    return list(configurations.values())
-
-
 @contextmanager
 def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda index, path: True) -> Iterator[Recorder]:
     """Record the attention calls of the forward passes run inside the block.
@@ -355,46 +327,21 @@ def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda ind
     include : callable
         Which calls to keep, from their number and the path of their module; the others cost nothing.
     """
-    transformers()
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    name = f"attsvm_recording_{next(_COUNTER)}"
     recorder = Recorder(model, include)
-    configs = configurations(model)
-    before = [config._attn_implementation_internal for config in configs]
-    try:
-        ALL_ATTENTION_FUNCTIONS.register(name, recorder.attend)
-        ALL_MASK_ATTENTION_FUNCTIONS.register(name, eager_mask)
-        for config in configs:
-            config._attn_implementation_internal = name
-        with hooks_of(model, recorder):
-            yield recorder
-    finally:
-        for config, implementation in zip(configs, before, strict=True):
-            config._attn_implementation_internal = implementation
-        ALL_ATTENTION_FUNCTIONS._global_mapping.pop(name, None)
-        ALL_MASK_ATTENTION_FUNCTIONS._global_mapping.pop(name, None)
+    with attending_by(model, recorder.attend), hooks_of(model, recorder):
+        yield recorder
 
 
 @contextmanager
 def hooks_of(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     """Let a recorder see every module of the model, in evaluation mode and without a cache, inside the block."""
-    training = [module for module in model.modules() if module.training]
-    caching = [config for config in configurations(model) if getattr(config, "use_cache", False) is True]
     handles = []
     try:
-        for config in caching:
-            config.use_cache = False
         for module in model.modules():
             handles.append(module.register_forward_pre_hook(recorder.enter, with_kwargs=True))
             handles.append(module.register_forward_hook(recorder.leave, with_kwargs=True))
-        model.eval()
-        yield
+        with evaluating(model):
+            yield
     finally:
         for handle in handles:
             handle.remove()
-        for config in caching:
-            config.use_cache = True
-        for module in training:
-            module.training = True

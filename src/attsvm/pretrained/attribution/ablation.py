@@ -79,8 +79,9 @@ class AttributionCheck(Worded):
         }
         components = counted(len(self.components), "component")
         return (
-            f"The top token flips within {100 * self.tolerance:.0f} % of the predicted change of {components} of "
-            f"the {self.side}: with norms frozen {shares['frozen']}; with norms live {shares['live']}."
+            f"With norms live the top token flips within {100 * self.tolerance:.0f} % of the predicted change of "
+            f"{components} of the {self.side}: {shares['live']}. With norms frozen, where the attribution is an "
+            f"identity: {shares['frozen']}."
         )
 
     def to_frame(self) -> Any:

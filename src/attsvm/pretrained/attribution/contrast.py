@@ -20,9 +20,9 @@ from attsvm.pretrained.activations.tape import Tape, record_tape
 from attsvm.pretrained.activations.tracing import tracing
 from attsvm.pretrained.attribution.attribution import Attribution
 from attsvm.pretrained.attribution.readings import Question, Reader, Source, features_of, rounding
-from attsvm.pretrained.heads.extract import extract_head
+from attsvm.pretrained.heads.extract import extract_head, inner_model
 from attsvm.pretrained.heads.head import AttentionHead
-from attsvm.pretrained.heads.inputs import tokenize
+from attsvm.pretrained.heads.inputs import on_device, tokenize
 
 
 def attribute(
@@ -46,7 +46,7 @@ def attribute(
     Parameters
     ----------
     model : PreTrainedModel
-        Left as it was found.
+        Left as it was found. Or a TransformerBridge of TransformerLens, or an object of nnsight that holds a model.
     layer, head
         As for :func:`attsvm.pretrained.extract_head`.
     inputs : mapping, str or sequence of str
@@ -83,7 +83,8 @@ def attribute(
     >>> bool(abs(split.keys.sum() - split.margin) < 1e-6)
     True
     """
-    batch = tokenize(inputs, tokenizer)
+    model = inner_model(model)
+    batch = on_device(tokenize(inputs, tokenizer), model)
     own = extract_head(model, layer, head, batch, tokenizer=tokenizer)
     if not 0 <= sequence < len(own.tokens):
         raise ValueError(f"sequence is {sequence}; a number from 0 to {len(own.tokens) - 1} was expected.")
@@ -109,7 +110,9 @@ def attribute(
             "two tokens that it sees were expected."
         )
     end, features = features_of(tape, question, dictionary, activations)
-    spread = not getattr(model.config, "is_encoder_decoder", False)  # where tokens of another sequence would be read
+    spread = not getattr(
+        getattr(model, "config", None), "is_encoder_decoder", False
+    )  # where tokens of another sequence would be read
     reader = Reader(tape, question, spread, end, features)
     source = Source(
         model,
@@ -153,7 +156,7 @@ def _attribution(source: Source, logits: np.ndarray, bias: float, tolerance: flo
     question, rows = source.question, source.places
     head, sequence = question.head, question.sequence
     readings = source.query, source.chosen, source.rival
-    components = tuple(sorted(dict.fromkeys(one for reading in readings for one in reading.parts), key=_order))
+    components = tuple(sorted(dict.fromkeys(one for reading in readings for one in reading.parts), key=component_order))
     query, best, rival = (reading.vectors(components) @ reading.factor for reading in readings)  # (C, dh) each
     pairs = (best - rival) @ query.T
     j, k = source.chosen.row, source.rival.row
@@ -191,7 +194,7 @@ def _attribution(source: Source, logits: np.ndarray, bias: float, tolerance: flo
     )
 
 
-def _order(component: Component) -> tuple[int, int, int]:
+def component_order(component: Component) -> tuple[int, int, int]:
     """Layer by layer, in the order of KINDS."""
     layer = -1 if component.layer is None else component.layer
     return layer, KINDS.index(component.kind), component.head or 0

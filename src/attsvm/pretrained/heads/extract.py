@@ -23,8 +23,8 @@ def extract_head(
     Parameters
     ----------
     model : PreTrainedModel
-        Loaded in float32 or float64. It is left as it was found. Or one of TransformerLens (HookedTransformer), or an
-        object of nnsight that holds a model.
+        Loaded in float32 or float64. It is left as it was found. Or one of TransformerLens (TransformerBridge,
+        HookedTransformer), or an object of nnsight that holds a model.
     layer : int or str
         The model's own number of the layer (in a model of several stacks, such as an encoder and a decoder, the number
         of the attention call in the forward pass); -1 is the last call. Or the path of an attention module, such as

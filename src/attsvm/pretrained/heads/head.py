@@ -205,8 +205,8 @@ class AttentionHead(Summarised):
             out += self.bias
         return np.where(self.mask, out, -np.inf)
 
-    def attention(self) -> np.ndarray:
-        """Softmax of :meth:`scores`, with the soft cap if there is one, (n, T).
+    def attention(self, scores: np.ndarray | None = None) -> np.ndarray:
+        """Softmax of scores, with the soft cap if there is one, (n, T); by default of :meth:`scores`.
 
         Examples
         --------
@@ -215,10 +215,32 @@ class AttentionHead(Summarised):
         >>> float(abs(head.attention().sum(axis=1) - 1).max()) < 1e-12
         True
         """
-        scores = self.scores()
+        scores = self.scores() if scores is None else scores
         if self.softcap is not None:
             scores = np.where(self.mask, self.softcap * np.tanh(scores / self.softcap), -np.inf)
         return softmax(scores, axis=1)
+
+    def pattern(self, attention: np.ndarray | None = None, *, length: int | None = None) -> np.ndarray:
+        """Attention by rows of the batch, (b, queries, tokens), as TransformerLens, nnsight and transformers have it.
+
+        Parameters
+        ----------
+        attention : ndarray, shape (n, T), optional
+            Default: the model's own.
+        length : int, optional
+            Rows of queries. Default: rows of tokens.
+
+        Examples
+        --------
+        >>> from attsvm import pretrained
+        >>> pretrained.example_head().pattern().shape
+        (4, 6, 6)
+        """
+        own = self.probabilities if attention is None else attention
+        width = self.mask.shape[1] - self.first_place
+        out = np.zeros((len(self.tokens), width if length is None else length, width))
+        out[self.sequence, self.position - self.self_attention * self.first_place] = own[:, self.first_place :]
+        return out
 
     def problem(self, selected: np.ndarray | None = None) -> SelectionProblem:
         """Pose the selection problem of a head that is not rotary, by default with the tokens it attends to most.

@@ -14,7 +14,12 @@ DTYPES = ("float32", "auto", "bfloat16", "float16", "float64")
 
 
 def load(
-    name: str, reads: MediaKind | None = None, *, dtype: str = "float32", device: str | None = None
+    name: str,
+    reads: MediaKind | None = None,
+    *,
+    dtype: str = "float32",
+    device: str | None = None,
+    tokenizes: bool = True,
 ) -> tuple[Any, Any]:
     """Load a model and its tokenizer from a folder or, where there is a network, from the hub.
 
@@ -28,6 +33,8 @@ def load(
         "auto" is the dtype of the stored weights.
     device : str, optional
         Such as "cuda". Default: the CPU.
+    tokenizes : bool
+        Whether a model of text needs its tokenizer; otherwise the tokenizer is None.
 
     Raises
     ------
@@ -52,7 +59,7 @@ def load(
     source = str(folder) if local else name
     try:
         _refuse_other_inputs(tf.AutoConfig.from_pretrained(source), name, reads)
-        tokenizer = tf.AutoTokenizer.from_pretrained(source) if reads is None else None
+        tokenizer = tf.AutoTokenizer.from_pretrained(source) if reads is None and tokenizes else None
         model = tf.AutoModel.from_pretrained(source, dtype=dtype)
     except _NoText:
         raise
@@ -69,6 +76,8 @@ def load(
     except (RuntimeError, AssertionError) as error:
         reason = " ".join(str(error).split()).split(". ")[0]
         raise ValueError(f"device is {device!r}, which does not work ({reason}); another was expected.") from error
+    if reads is None and not tokenizes:
+        return model, None
     if tokenizer is None:
         return (model if media_kind(model) == reads else model.vision_model), None
     if tokenizer.pad_token is None:

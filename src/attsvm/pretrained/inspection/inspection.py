@@ -96,7 +96,7 @@ class Inspection:
 
 
 @dataclass(frozen=True, eq=False)
-class _Calls:
+class Calls:
     """Attention calls of a forward pass: modules, layers, heads, tokens, and bytes per entry of a pattern."""
 
     paths: list[str]
@@ -163,11 +163,11 @@ def inspect_model(
     wall_start = time.perf_counter()
     tell = progress or (lambda sentence, share: False)
     tell("Reading the model", 0.0)
-    source = _Inputs(model, tokenizer, texts, media)
+    source = Inputs(model, tokenizer, texts, media)
     calls = source.calls()
     indices = chosen_calls(calls.paths, None if layers is None else list(layers), model)
     room = memory // calls.bytes_of(source.length(calls))
-    own, others = _partition(source.count, room, seed)
+    own, others = partition(source.count, room, seed)
     media = None if media is None else media.take(own)
     settings = (queries, seed, memory, *indices, *(() if rules is None else (digest(rules),)))
     resumption = ResumeFile(resume, fingerprint(model, source.names, settings))
@@ -189,7 +189,7 @@ def inspect_model(
                 pending = [
                     i for i in indices if any((calls.numbers[i], h) not in before for h in range(calls.heads[i]))
                 ]
-                heads = _heads(model, batch, calls, pending, together, tokenizer)
+                heads = kept_heads(model, batch, calls, pending, together, tokenizer)
                 reports = Reports(queries, seed, Roots(), media, rules)
                 fresh = (head for head in heads if (head.layer, head.head) not in before)
                 heads_in_time = takewhile(lambda head: not meter.stopped, fresh)
@@ -222,7 +222,7 @@ def inspect_model(
     )
 
 
-class _Inputs:
+class Inputs:
     """The inputs of a model: texts, images or sounds."""
 
     def __init__(self, model: Any, tokenizer: Any, texts: Sequence[str], media: Media | None) -> None:
@@ -242,7 +242,7 @@ class _Inputs:
             return model_inputs(self._model, [self._texts[i] for i in which], self._tokenizer)
         return on_device(self._media.read(which), self._model)
 
-    def calls(self) -> _Calls:
+    def calls(self) -> Calls:
         """Run the model on its shortest text and list the attention calls."""
         shortest = min(range(self.count), key=lambda i: len(self._texts[i])) if self._media is None else 0
         batch = self.inputs([shortest])
@@ -258,9 +258,9 @@ class _Inputs:
         recorder = record(self._model, batch, keep=keep)
         # Each layer of a short dtype is repeated in float64.
         entry = 4 if dtypes <= {torch.float32} else 8
-        return _Calls(recorder.paths, layer_numbers(recorder.paths), heads, max(lengths), entry)
+        return Calls(recorder.paths, layer_numbers(recorder.paths), heads, max(lengths), entry)
 
-    def length(self, calls: _Calls) -> int:
+    def length(self, calls: Calls) -> int:
         """Tokens of the longest text, or of each image or sound."""
         if self._media is not None:
             return calls.length
@@ -268,7 +268,7 @@ class _Inputs:
         return max(len(one) for one in ids)
 
 
-def _partition(count: int, most: int, seed: int) -> tuple[list[int], list[int]]:
+def partition(count: int, most: int, seed: int) -> tuple[list[int], list[int]]:
     """Divide texts into kept texts, whose attention is stored, and the others."""
     if count <= max(2, most):
         return list(range(count)), []
@@ -276,8 +276,8 @@ def _partition(count: int, most: int, seed: int) -> tuple[list[int], list[int]]:
     return sorted(order[: max(2, most)]), order[max(2, most) :]
 
 
-def _heads(
-    model: Any, batch: dict[str, Any], calls: _Calls, indices: Sequence[int], together: int, tokenizer: Any
+def kept_heads(
+    model: Any, batch: dict[str, Any], calls: Calls, indices: Sequence[int], together: int, tokenizer: Any
 ) -> Iterator[AttentionHead | RefusedHead]:
     """Extract the heads of some attention calls; memory limits the number of calls per forward pass."""
     for start in range(0, len(indices), together):

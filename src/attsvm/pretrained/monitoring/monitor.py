@@ -36,8 +36,9 @@ from typing import Any
 import torch
 
 from attsvm.platform.files import replacing_file
+from attsvm.pretrained.activations.interface import configurations, own_eager
 from attsvm.pretrained.activations.layers import layer_numbers
-from attsvm.pretrained.activations.recording import Recorder, configurations, own_eager
+from attsvm.pretrained.activations.recording import Recorder
 from attsvm.pretrained.heads.extract import extract_heads
 from attsvm.pretrained.monitoring.measures import Factors, asking, factors_of, measure, weights
 from attsvm.pretrained.selection.audit import margin_audit

@@ -224,13 +224,7 @@ def margin_audit(
             f"norms has {', '.join(map(repr, sorted(strangers)))}; names among {', '.join(AUDIT_NORMS)} were expected."
         )
     rng = np.random.default_rng(seed)
-    several = has_choice(head)
-    rows = np.sort(rng.choice(several, min(queries, len(several)), replace=False))
-    sample = head.take(rows)
-    among = choices(sample.mask, MOST_CONSTRAINTS, DRAWN_CONSTRAINTS)
-    few = None if among is None else drawn_tokens(sample.mask, among, rng)
-    if few is not None:
-        sample = thin(sample, few)
+    rows, few, sample = sampled(head, queries, rng)
     space = span(sample)
     directions = {"frobenius": space.svm(sample.selected, "frobenius", time_limit)}
     if not head.rotary:
@@ -251,7 +245,20 @@ def margin_audit(
     own = _numbers(space, directions["frobenius"])
     null = _null(space, own, draws, rng, time_limit)
     efficiency = None if directions["frobenius"].soft else own["efficiency"]
+    among = None if few is None else few.shape[1]
     return MarginAudit(len(rows), among, efficiency, directions, null, tuple(foreign), own["hebbian"])
+
+
+def sampled(
+    head: AttentionHead, queries: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray | None, AttentionHead]:
+    """Draw queries, and tokens among which each chooses if they see many: their rows, the tokens, and the head."""
+    several = has_choice(head)
+    rows = np.sort(rng.choice(several, min(queries, len(several)), replace=False))
+    sample = head.take(rows)
+    among = choices(sample.mask, MOST_CONSTRAINTS, DRAWN_CONSTRAINTS)
+    few = None if among is None else drawn_tokens(sample.mask, among, rng)
+    return rows, few, sample if few is None else thin(sample, few)
 
 
 def _numbers(space: Space, direction: Direction) -> dict[str, float]:

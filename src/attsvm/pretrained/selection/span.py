@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -24,7 +24,7 @@ from attsvm.core.types import FactorNorm
 from attsvm.pretrained.heads.head import AttentionHead
 from attsvm.pretrained.heads.rotary import rotate
 from attsvm.pretrained.selection.inner_products import TokenProducts
-from attsvm.pretrained.selection.kernel import solve_selection
+from attsvm.pretrained.selection.kernel import KernelSolution, solve_selection
 from attsvm.solvers.solving import solve
 from attsvm.study.controls import PRICE, hebbian
 
@@ -65,6 +65,11 @@ class Space(Protocol):
 
     head: AttentionHead
 
+    @property
+    def norm(self) -> float:
+        """Norm of the trained W inside the span."""
+        ...
+
     def redrawn(self, head: AttentionHead) -> Space:
         """Return the space of the same tokens under other weights."""
         ...
@@ -75,6 +80,10 @@ class Space(Protocol):
 
     def svm(self, selected: np.ndarray, norm: FactorNorm, time_limit: float | None) -> Direction:
         """Compare the trained W with the SVM of a selection, (n,) int, or (n, T) bool for the Gen-SVM."""
+        ...
+
+    def svm_scores(self, head: AttentionHead, time_limit: float | None) -> np.ndarray:
+        """Scores (n, T) of further queries of the head under the SVM of its selection, at the norm of the trained W."""
         ...
 
     def hebbian(self) -> float:
@@ -91,6 +100,11 @@ class ExplicitSpace:
         self._reduced = reduce(self._problem)
         self._trained = self._reduced.lift(self._reduced.lower(head.W))
 
+    @property
+    def norm(self) -> float:
+        """Norm of the trained W inside the span."""
+        return float(np.linalg.norm(self._trained))
+
     def redrawn(self, head: AttentionHead) -> ExplicitSpace:
         """Return the space of the same tokens under other weights."""
         return ExplicitSpace(head)
@@ -98,20 +112,31 @@ class ExplicitSpace:
     def trained_margin(self) -> float:
         """Smallest margin over the norm."""
         margins = self._problem.apply(self.head.W)[self._problem.rejected]
-        return float(margins.min()) / float(np.linalg.norm(self._trained))
+        return float(margins.min()) / self.norm
 
     def svm(self, selected: np.ndarray, norm: FactorNorm = "frobenius", time_limit: float | None = None) -> Direction:
         """Solve the SVM of a selection; a squared hinge replaces it if it does not exist."""
+        solution, soft = self._solve(selected, norm, time_limit)
+        objective, gap = (np.inf, soft.gap) if soft is not None else (solution.objective, solution.gap)
+        cosine = float(correlation(self._trained, (soft or solution).W))
+        return Direction(cosine, objective, gap, solution.status, soft=soft is not None)
+
+    def _solve(self, selected: np.ndarray, norm: FactorNorm, time_limit: float | None) -> tuple[Any, Any]:
+        """Return the SVM of a selection, and the soft one if there is no SVM."""
         problem = self.head.problem(selected)
         tol = SPAN_GAP if norm == "frobenius" else 1e-3
         solution = solve(problem, norm, tol=tol, time_limit=time_limit)
         if np.isfinite(solution.objective):
-            cosine = float(correlation(self._trained, solution.W))
-            return Direction(cosine, solution.objective, solution.gap, solution.status, soft=False)
+            return solution, None
         # Prices are relative to the size of the data, which real hidden states have in every layer another of.
         length = float(np.mean(self._reduced.lengths[self._reduced.rejected]) * self._reduced.scale)
-        soft = solve(problem, C=PRICE / length**2, loss="squared_hinge", tol=1e-3, time_limit=time_limit)
-        return Direction(float(correlation(self._trained, soft.W)), np.inf, soft.gap, solution.status, soft=True)
+        return solution, solve(problem, C=PRICE / length**2, loss="squared_hinge", tol=1e-3, time_limit=time_limit)
+
+    def svm_scores(self, head: AttentionHead, time_limit: float | None) -> np.ndarray:
+        """Score further queries by the SVM of the head's selection."""
+        solution, soft = self._solve(self.head.selected, "frobenius", time_limit)
+        W = (soft or solution).W
+        return self.norm / float(np.linalg.norm(W)) * head.problem().scores(W)
 
     def hebbian(self) -> float:
         """Cosine with the Hebbian direction."""
@@ -139,9 +164,13 @@ class KernelSpace:
     def _choices(self) -> _Choices:
         return _Choices(self.head)
 
+    @property
+    def norm(self) -> float:
+        """Norm of the trained W inside the span."""
+        return self._norm
+
     @cached_property
     def _norm(self) -> float:
-        """Norm of the trained W inside the span."""
         head, choices = self.head, self._choices
         assert head.turns is not None
         relative = head.turns.queries[:, None] * head.turns.tokens[head.sequence].conj()  # (n, T, P)
@@ -156,7 +185,7 @@ class KernelSpace:
 
     def trained_margin(self) -> float:
         """Smallest margin over the norm."""
-        return float(self._margins.min()) / self._norm
+        return float(self._margins.min()) / self.norm
 
     def svm(self, selected: np.ndarray, norm: FactorNorm = "frobenius", time_limit: float | None = None) -> Direction:
         """Solve the Frobenius SVM of a selection; a squared hinge replaces it if it does not exist.
@@ -168,17 +197,26 @@ class KernelSpace:
         """
         if norm != "frobenius" or selected.ndim != 1:
             raise ValueError(f"norm is {norm!r}; 'frobenius' with one token a query was expected for a rotary head.")
-        products = self._choices.products
-        solution = solve_selection(self.head, selected, products, None, SPAN_GAP, time_limit)
-        soft = not np.isfinite(solution.objective)
-        if soft:
-            queries = self.head.asking_vectors()
-            squared = self._choices.mean_square(selected) * np.mean(np.square(queries).sum(axis=1))
-            solution = solve_selection(self.head, selected, products, PRICE / squared, 1e-3, time_limit)
-        cosine = solution.product_with_trained() / (solution.norm * self._norm)
+        solution, soft = self._solve(selected, time_limit)
+        cosine = solution.product_with_trained() / (solution.norm * self.norm)
         objective = np.inf if soft else solution.objective
         status = Status.UNDECIDED if soft else solution.status
         return Direction(cosine, objective, solution.gap, status, soft)
+
+    def _solve(self, selected: np.ndarray, time_limit: float | None) -> tuple[KernelSolution, bool]:
+        """Return the SVM of a selection, or the soft one if there is no SVM, and whether it is soft."""
+        products = self._choices.products
+        solution = solve_selection(self.head, selected, products, None, SPAN_GAP, time_limit)
+        if np.isfinite(solution.objective):
+            return solution, False
+        queries = self.head.asking_vectors()
+        squared = self._choices.mean_square(selected) * np.mean(np.square(queries).sum(axis=1))
+        return solve_selection(self.head, selected, products, PRICE / squared, 1e-3, time_limit), True
+
+    def svm_scores(self, head: AttentionHead, time_limit: float | None) -> np.ndarray:
+        """Score further queries by the SVM of the head's selection."""
+        solution, _ = self._solve(self.head.selected, time_limit)
+        return self.norm / solution.norm * solution.scores(head)
 
     def hebbian(self) -> float:
         """Cosine with the Hebbian direction."""
@@ -186,7 +224,7 @@ class KernelSpace:
         means = self._choices.mean_products(self.head.selected)  # of selected token - mean of the others
         queries = self.head.asking_vectors()
         squared = (means * (queries @ queries.T)).sum()
-        return float(weights @ self._margins) / (float(np.sqrt(squared)) * self._norm)
+        return float(weights @ self._margins) / (float(np.sqrt(squared)) * self.norm)
 
 
 class _Choices:

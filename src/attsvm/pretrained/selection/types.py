@@ -216,6 +216,32 @@ def head_types(
     return HeadTypes(scores, offset, name, rows[_showing(sample, sets, name, offset)])
 
 
+def named_tokens(head: AttentionHead, types: HeadTypes, rules: Rules | None = None) -> np.ndarray | None:
+    """Return the tokens of the rule that names a head, for all of its queries, bool (n, T).
+
+    Parameters
+    ----------
+    head : AttentionHead
+    types : HeadTypes
+        Of this head, or of the same head on other texts.
+    rules : mapping of str to rule, optional
+        The rules of one's own with which it was named.
+
+    Returns
+    -------
+    ndarray or None
+        None for a head without a name, or that is named after content, which is no rule.
+    """
+    if types.name is None or types.name == "content":
+        return None
+    if types.name == "offset":
+        return head.mask & (head.text_place[head.sequence] == head.query_place[:, None] + types.offset)
+    if rules is not None and types.name in rules:
+        every = np.arange(len(head.mask))
+        return rule_sets({types.name: rules[types.name]}, head, every, ())[types.name] & head.mask
+    return _sets(head).get(types.name)
+
+
 def _sample(head: AttentionHead, several: np.ndarray, queries: int, rng: np.random.Generator) -> np.ndarray:
     """Draw sequences until they have enough queries, and thin the excess; ascending."""
     sequences = rng.permutation(np.unique(head.sequence[several]))

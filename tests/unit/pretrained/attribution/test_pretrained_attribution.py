@@ -227,7 +227,10 @@ def test_a_real_model_and_what_it_shows() -> None:
     assert table["keys"].sum() == pytest.approx(split.margin, abs=ROUNDING * _size(split))
     checks = split.check(most=12)
     assert checks.flipped["frozen"]["attribution"].all()
-    assert "with norms frozen attribution 100 %" in checks.sentence
+    live = 100 * checks.flipped["live"]["attribution"].mean()
+    assert checks.sentence.startswith("With norms live the top token flips within 10 % of the predicted change of ")
+    assert f"of the query: attribution {live:.0f} %" in checks.sentence
+    assert "With norms frozen, where the attribution is an identity: attribution 100 %" in checks.sentence
     assert len(checks.to_frame()) == 12 * 3 * 2
     axes = split.plot("keys", most=6)
     assert axes.get_yticklabels()[-1].get_text() == f"{len(split.components) - 5} others"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from attsvm.pretrained import extract_head, extract_heads
+from attsvm.pretrained import attribute, attribute_logit, extract_head, extract_heads
 from pretrained_models import batch, tiny
 
 B, T, D, HEADS, WIDTH = 3, 7, 12, 4, 6
@@ -108,3 +108,13 @@ def test_an_object_that_holds_a_model() -> None:
     model = tiny("gpt2")
     wrapper = SimpleNamespace(_model=model)
     assert extract_head(wrapper, 1, 2, batch("gpt2")).error == extract_head(model, 1, 2, batch("gpt2")).error
+    assert attribute(wrapper, 1, 2, batch("gpt2")).margin == attribute(model, 1, 2, batch("gpt2")).margin
+
+
+def test_attribution_of_tensors_by_head_is_refused() -> None:
+    """A HookedTransformer projects by einsum, which leaves no module between the residual stream and the queries."""
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match="a head whose projections are modules was expected"):
+        attribute(HookedModel(), 0, 1, {"input": torch.randint(0, 20, (B, T))})
+    with pytest.raises(ValueError, match="HookedModel has no output embedding"):
+        attribute_logit(HookedModel(), {"input": torch.randint(0, 20, (B, T))}, answer=1)

@@ -69,6 +69,38 @@ def test_an_untrained_model_is_not_better_than_its_null(kind: str) -> None:
 
 
 @pytest.mark.slow
+def test_of_two_hundred_untrained_heads_no_more_stand_out_than_the_level_says() -> None:
+    """Five architectures of five layers of eight heads: named and flagged are about as many as the levels say.
+
+    No rule pays an untrained head 30 % of the attention, so only "content" can name one. At a level of .6 %, more than
+    five names or flags of 200 are rarer than one time in 400.
+    """
+    sizes = {"num_hidden_layers": 5, "num_attention_heads": 8, "vocab_size": 90}
+    wide = {"hidden_size": 64, "intermediate_size": 64, **sizes}
+    configurations = [
+        tf.BertConfig(**wide), tf.LlamaConfig(**wide), tf.Qwen3Config(**wide, head_dim=8, num_key_value_heads=8),
+        tf.GPT2Config(n_embd=64, n_layer=5, n_head=8, vocab_size=90),
+        tf.T5Config(d_model=64, d_kv=8, d_ff=64, num_layers=5, num_heads=8, vocab_size=90),
+    ]  # fmt: skip
+    ids = torch.from_numpy(np.random.default_rng(0).integers(5, 90, size=(24, 12)))
+    flagged, names, by_chance = 0, [], np.zeros(2)
+    for number, configuration in enumerate(configurations):
+        torch.manual_seed(number)
+        kind = tf.T5EncoderModel if configuration.model_type == "t5" else tf.AutoModel.from_config
+        for head in extract_heads(kind(configuration), {"input_ids": ids}):
+            audit, types = margin_audit(head, queries=24, norms=(), draws=40), head_types(head)
+            flagged += audit.better_than_null
+            names.append(types.name)
+            by_chance += types.scores["content"].standing.level, audit.null["cosine"].level
+    named = [name for name in names if name is not None]
+    print(f"{len(named)} of {len(names)} named {named}, {flagged} flagged; by chance {by_chance.round(1)}")
+    assert len(names) == 200  # docs/pretrained.md quotes all of these
+    assert by_chance == pytest.approx([1.2, 0.9], abs=0.1)
+    assert set(named) <= {"content"}
+    assert max(len(named), flagged) <= 5
+
+
+@pytest.mark.slow
 def test_a_trained_head_can_be_better_than_its_null() -> None:
     """MiniLM's head 0.2 looks at the token before, and is much nearer its SVM than fresh weights are to theirs."""
     model, tokenizer = minilm()

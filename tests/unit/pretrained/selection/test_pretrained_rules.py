@@ -10,7 +10,7 @@ import pytest
 
 from attsvm.pretrained import AttentionHead, example_head, head_types
 from attsvm.pretrained.selection.rules import digest, read_rules
-from attsvm.pretrained.selection.types import HeadTypes
+from attsvm.pretrained.selection.types import HeadTypes, named_tokens
 
 FILE = """
 import numpy as np
@@ -58,6 +58,10 @@ def test_a_rule_names_a_head_that_follows_it(head: AttentionHead) -> None:
     types = head_types(built, draws=2, rules={"two back": back(2)})
     assert types.scores["two back"].score > 0.9
     assert types.scores["two back"].score >= types.scores["offset"].score
+    for name in ("two back", "offset"):  # the rule of one's own, and the offset -2 that it equals
+        tokens = named_tokens(built, replace(types, name=name, offset=-2), {"two back": back(2)})
+        np.testing.assert_array_equal(tokens, there)
+    assert named_tokens(built, replace(types, name="content")) is None
 
 
 def _softmax(scores: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,48 +10,15 @@ import torch
 import transformers as tf
 
 from attsvm.pretrained import AttentionHead, extract_head, extract_heads, head_types
+from attsvm.pretrained.selection.types import named_tokens
+from induction import induction_model
 from pretrained_models import SENTENCES, batch, minilm, tiny
-
-WORDS, LENGTH = 40, 32
-
-
-def _repeating(rng: np.random.Generator, count: int) -> torch.Tensor:
-    """Texts in which a random passage of 8 to 13 words, after a start of its own, repeats to the end."""
-    ids = rng.integers(0, WORDS, size=(count, LENGTH))
-    for row in ids:
-        start, period = rng.integers(0, 6), rng.integers(8, 14)
-        row[start + period :] = np.resize(row[start : start + period], LENGTH - start - period)
-    return torch.from_numpy(ids)
-
-
-@cache
-def _induction_model() -> tuple[Any, torch.Tensor]:
-    """Two layers of four rotary heads, trained until the repeated half is predicted; a few seconds."""
-    torch.manual_seed(0)
-    rng = np.random.default_rng(0)
-    config = tf.LlamaConfig(
-        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, intermediate_size=64,
-        vocab_size=WORDS, max_position_embeddings=64,
-    )  # fmt: skip
-    model = tf.AutoModelForCausalLM.from_config(config).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, betas=(0.9, 0.95), weight_decay=0.01)
-    for step in range(400):
-        optimizer.param_groups[0]["lr"] = 5e-3 * min(1.0, (step + 1) / 30)
-        ids = _repeating(rng, 48)
-        logits = model(input_ids=ids).logits[:, 15:-1]
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 16:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if loss.item() < 0.35:
-            return model.eval(), _repeating(rng, 24)
-    raise AssertionError(f"induction was not learnt in 400 steps: the loss is {loss.item():.2f}")
 
 
 @pytest.mark.slow
 def test_a_model_trained_to_induction_shows_its_heads() -> None:
     """A uniform guess among 40 words has loss 3.7; at 0.35 something copies, and it is the second layer."""
-    model, ids = _induction_model()
+    model, ids = induction_model()
     types = {(head.layer, head.head): head_types(head) for head in extract_heads(model, {"input_ids": ids})}
     names = {place: one.name for place, one in types.items()}
     assert "induction" in [names[1, head] for head in range(4)]
@@ -74,7 +39,7 @@ def test_a_model_trained_to_induction_shows_its_heads() -> None:
 
 @pytest.mark.slow
 def test_redrawing_the_weights_of_an_induction_head_ends_it() -> None:
-    model, ids = _induction_model()
+    model, ids = induction_model()
     fresh = tf.AutoModelForCausalLM.from_config(model.config)
     assert {head_types(head).name for head in extract_heads(fresh, {"input_ids": ids}, layers=[1])} == {None}
 
@@ -119,6 +84,8 @@ def test_each_type_is_named(name: str) -> None:
     types = head_types(example, queries=10_000, draws=8)
     assert types.name == name
     assert types.offset == 2 if name == "offset" else True
+    expected = tokens & head.mask & ((head.position > 0)[:, None] | (name != "first"))
+    np.testing.assert_array_equal(named_tokens(example, types), expected)
     own = types.scores[name]
     has = (tokens & head.mask & ((head.position > 0)[:, None] | (name != "first"))).any(axis=1)
     if name != "offset":

@@ -1,0 +1,155 @@
+"""Heads over the checkpoints of a training: a model of two layers learns induction on repeats, and when."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+import transformers as tf
+
+from attsvm.cli import main
+from attsvm.pretrained import extract_heads, head_types, over_checkpoints, selection_report
+from attsvm.pretrained.inspection.checkpoints import Checkpoints, saved_steps
+from induction import LARGER, SMALL, Repeats, train
+
+
+def _kept(sizes: Repeats, every: int) -> tuple[dict[int, Any], torch.Tensor]:
+    """The models of some steps, and of the last, with texts."""
+    models: dict[int, Any] = {}
+    last = 0
+
+    def keep(step: int, model: Any) -> None:
+        nonlocal last
+        last = step
+        if step % every == 0:
+            models[step] = copy.deepcopy(model).eval()
+
+    model, ids = train(sizes, keep)
+    return models | {last: model}, ids
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[dict[int, Any], torch.Tensor, Checkpoints]:
+    models, ids = _kept(SMALL, 60)
+    return models, ids, over_checkpoints(models, {"input_ids": ids}, draws=20)
+
+
+def test_induction_appears_between_two_checkpoints(small) -> None:
+    """At step 0 nothing has a name; at the end both heads of the second layer copy, and only these."""
+    _, _, series = small
+    assert series.steps.tolist() == [0, 60, 120]
+    heads = {(one.layer, one.head): one for one in series.heads}
+    assert {one.names[0] for one in series.heads} == {None}
+    assert [at for at, one in heads.items() if one.names[-1] == "induction"] == [(1, 0), (1, 1)]
+    assert all(heads[1, h].since in (60, 120) for h in range(2))
+    assert heads[1, 1].scores["induction"][-1] > 0.5 > heads[1, 1].scores["induction"][0]
+    assert heads[1, 1].scores["induction"][-1] > heads[1, 1].null["induction"][-1]
+    assert "2 are named induction (the first from step " in series.sentence
+
+
+def test_the_numbers_are_those_of_every_checkpoint_by_itself(small) -> None:
+    models, ids, series = small
+    for s, (step, model) in enumerate(models.items()):
+        for own, head in zip(series.heads, extract_heads(model, {"input_ids": ids}), strict=True):
+            assert (own.layer, own.head) == (head.layer, head.head)
+            types = head_types(head, draws=20)
+            assert own.names[s] == types.name
+            for name, one in types.scores.items():
+                assert own.scores[name][s] == one.score
+                assert own.null[name][s] == one.standing.draws.max()
+            assert own.top1[s] == selection_report(head).top1
+            scores = np.sort(np.where(head.mask, head.scores(), -np.inf)[head.mask.sum(axis=1) > 1], axis=1)
+            assert own.margin[s] == np.median(scores[:, -1] - scores[:, -2])
+        assert step == series.steps[s]
+
+
+def test_a_name_counts_from_its_last_beginning() -> None:
+    """A head that bore the name, lost it and bears it again has it since the second time."""
+    model, ids = train(Repeats(16, 2, 10, 16, 4, 6, 1e-3, 4, 1, loss=100.0))
+    (one, *_) = over_checkpoints({0: model, 5: model, 9: model, 12: model}, {"input_ids": ids}, draws=2).heads
+    since = [
+        type(one)(**{**one.__dict__, "names": names}).since
+        for names in (
+            ("induction", None, "induction", "induction"),
+            ("induction",) * 4,
+            (None, None, None, "first"),
+            ("first", "first", "first", None),
+        )
+    ]
+    assert since == [9, 0, 12, None]
+
+
+def _save(models: dict[int, Any], ids: torch.Tensor, folder: Path) -> Path:
+    """What a Trainer leaves, with a tokenizer of one word per id."""
+    words = {f"w{k}": k for k in range(SMALL.words)}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer = tf.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="w0", unk_token="w0")
+    for step, model in models.items():
+        model.save_pretrained(folder / f"checkpoint-{step}")
+        tokenizer.save_pretrained(folder / f"checkpoint-{step}")
+    (folder / "runs").mkdir()
+    (folder / "checkpoint-best").mkdir()
+    lines = [" ".join(f"w{k}" for k in row) for row in ids.tolist()]
+    (folder / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+def test_the_command_reads_the_folder_of_a_trainer(small, tmp_path: Path, capsys) -> None:
+    models, ids, series = small
+    folder = _save(models, ids, tmp_path)
+    assert list(saved_steps(folder)) == [0, 60, 120]
+    out = tmp_path / "out"
+    assert main(["inspect", str(folder), "--text", str(folder / "text.txt"), "--layers", "1", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    record = json.loads((out / "checkpoints.json").read_text())
+    assert printed.splitlines()[0] == record["headline"]
+    assert record["steps"] == [0, 60, 120]
+    heads = {(one["layer"], one["head"]): one for one in record["heads"]}
+    for one in series.heads[2:]:  # the texts give the ids of the fixture
+        assert heads[one.layer, one.head]["types"][-1] == one.names[-1] == "induction"
+        assert heads[one.layer, one.head]["scores"]["induction"] == pytest.approx(one.scores["induction"], abs=1e-6)
+    page = (out / "index.html").read_text()
+    assert record["headline"] in re.sub(r"\s+", " ", page)
+    assert page.count('data-name="from step"') == 2
+    assert main(["inspect", str(folder), "--images", str(folder), "--out", str(out)]) == 2
+    assert "holds checkpoints, which --images does not read; --text was expected" in capsys.readouterr().err
+
+
+def test_a_stopped_run_keeps_the_checkpoints_that_are_done(small) -> None:
+    models, ids, series = small
+    stopped = over_checkpoints(
+        models, {"input_ids": ids}, draws=2, layers=[1], progress=lambda sentence, share: share > 0.3
+    )
+    assert stopped.steps.tolist() == [0]
+    assert not stopped.complete
+    assert series.complete
+
+
+def test_a_folder_without_checkpoints_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no folder checkpoint-STEP with config"):
+        over_checkpoints(tmp_path, ["one text", "another"])
+
+
+@pytest.mark.slow
+def test_every_induction_head_is_named_with_its_step() -> None:
+    """All four heads of the second layer copy in the end, each from a step in the fall of the loss; none before."""
+    models, ids = _kept(LARGER, 25)
+    series = over_checkpoints(models, {"input_ids": ids}, draws=20)
+    print(series.sentence)
+    steps = {(one.layer, one.head): one.since for one in series.heads if one.names[-1] == "induction"}
+    print(steps)  # docs/pretrained.md quotes these
+    assert sorted(steps) == [(1, head) for head in range(4)]
+    assert all(100 <= step <= series.steps[-1] for step in steps.values())
+    for one in series.heads:
+        assert "induction" not in one.names[:4]
+        if one.layer == 1:
+            at = list(series.steps).index(one.since)
+            assert one.scores["induction"][at] >= 0.3 > one.scores["induction"][0]
