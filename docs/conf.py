@@ -25,6 +25,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "numpydoc",
     "mathml",
+    "notebook_pages",
     "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]
