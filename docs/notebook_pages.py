@@ -42,9 +42,12 @@ def page(notebook: Path) -> str:
 
 
 def write_pages(app: Sphinx, config: Config) -> None:
-    """Write one page per notebook where its text has changed."""
+    """Write one page per notebook where its text has changed, and leave no others."""
     PAGES.mkdir(exist_ok=True)
-    for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
+    notebooks = sorted(NOTEBOOKS.glob("*.ipynb"))
+    for page_of_none in set(PAGES.glob("*.md")) - {PAGES / f"{notebook.stem}.md" for notebook in notebooks}:
+        page_of_none.unlink()
+    for notebook in notebooks:
         target = PAGES / f"{notebook.stem}.md"
         text = page(notebook)
         if not target.exists() or target.read_text(encoding="utf-8") != text:
