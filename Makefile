@@ -7,8 +7,10 @@
 #   make quick   those of make test that run a line changed since the last make quick
 #   make lint    ruff and pyright
 #   make packaging  wheel and sdist, installed for every Python of this machine and tested outside the tree
+#   make release  what a release uploads, tested from its own files, into build/release; uploads nothing
 #   make bench   attsvm.solve beside every other solver, half an hour; writes benchmarks/RESULTS.md
 #   make docs    the pages, into docs/_build/html
+#   make site    pages, gallery, notebooks, playground and reports as one folder of static files, build/site
 #   make clean   remove what the targets above made, .venv included
 
 SHELL := /bin/sh
@@ -27,7 +29,7 @@ KEEP_BYTE_CODE := PYTHONDONTWRITEBYTECODE=
 # A file stays on one worker, so a fixture that a file shares is built once; e2e, the longest, comes first.
 PYTEST_FLAGS := -n logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test slow test-all quick lint packaging bench docs clean
+.PHONY: demo test slow test-all quick lint packaging release bench docs site clean
 
 demo: $(VENV)/.core
 	$(BIN)/attsvm study bags
@@ -51,6 +53,9 @@ lint: $(VENV)/.dev
 packaging: $(VENV)/.dev
 	$(BIN)/python tests/clean_install.py $(ARGS)
 
+release: $(VENV)/.release
+	PYTHONPATH=tests $(BIN)/python release/build_release.py $(ARGS)
+
 bench: $(VENV)/.bench
 	$(BIN)/attsvm bench $(ARGS)
 
@@ -58,8 +63,11 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+site: $(VENV)/.docs
+	$(BIN)/python release/build_site.py $(ARGS)
+
 clean:
-	rm -rf $(VENV) docs/_build docs/auto_examples docs/generated .pytest_cache .ruff_cache .hypothesis .testmondata*
+	rm -rf $(VENV) build docs/_build docs/auto_examples docs/generated docs/notebooks .pytest_cache .ruff_cache .hypothesis .testmondata*
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing attsvm into $(VENV) (a few minutes, once)"
@@ -79,6 +87,11 @@ $(VENV)/.kernels: $(VENV)/.dev $(shell grep -rl --include='*.py' '^@kernel' src)
 $(VENV)/.bench: $(VENV)/.core
 	@echo "Installing the solvers to compare with into $(VENV) (once)"
 	@$(PIP) --editable '.[bench]'
+	@touch $@
+
+$(VENV)/.release: $(VENV)/.dev
+	@echo "Installing the tools of a release into $(VENV) (once)"
+	@$(PIP) --editable '.[release]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.core paper/pyproject.toml

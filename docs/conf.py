@@ -27,6 +27,7 @@ extensions = [
     "defaults",
     "glossary_links",
     "mathml",
+    "notebook_pages",
     "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]

@@ -2,7 +2,8 @@
 
 ``python tests/clean_install.py`` visits every Python from 3.11 on that this machine has; ``--newest`` only the newest.
 Each gets the core with its reference solvers, and the tests that need no extra; then attsvm-paper, whose experiments
-must load. ``--demo VERSION`` also installs ``attsvm[cli]`` for that version and runs ``attsvm study digits``.
+must load. pip finds the built files, and what they need, on an index that this script serves from a folder, and
+nowhere else. ``--demo VERSION`` also installs ``attsvm[cli]`` for that version and runs ``attsvm study digits``.
 """
 
 from __future__ import annotations
@@ -15,8 +16,13 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import distributions
 from pathlib import Path
+from threading import Thread
 
 from readme_renderer import markdown
 
@@ -32,6 +38,8 @@ from attsvm_paper.report.errata import ERRATA
 print(*sorted(command.name for command in entry_points(group="attsvm.commands")))
 print(len(registry.names()), len(list(ledger())), len(ERRATA))
 """
+# pip's report of what `pip install attsvm` takes from the index.
+INSTALLED = "installed.json"
 TOOLS = ("pytest", "hypothesis", "mpmath", "cvxpy", "clarabel")
 CORE_TESTS = (
     "tests/property/test_batch_properties.py",
@@ -72,6 +80,8 @@ def interpreters() -> dict[str, str]:
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     """Run a command and return what it printed; end with its output if it fails."""
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
+    if "PIP_CONFIG_FILE" in environment:
+        clean = {name: value for name, value in clean.items() if not name.startswith("PIP_")}
     process = subprocess.run(
         [*map(str, command)],
         cwd=cwd,
@@ -106,12 +116,55 @@ def check_description(package: Path) -> None:
         sys.exit(f"the description of {package.name} has links that lead nowhere: {', '.join(links)}")
 
 
-def environment(interpreter: str, folder: Path, *packages: str) -> Path:
-    """Return the folder of commands of a new environment that holds the packages."""
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+class Index:
+    """A package index: one folder per project, and a server whose listings pip reads."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.folder, self.address = folder, address
+
+    def add(self, *files: Path) -> None:
+        """Link files into the folders of their projects."""
+        for file in files:
+            project = file.name.split("-")[0] if file.suffix == ".whl" else file.name.rpartition("-")[0]
+            target = self.folder / re.sub(r"[-_.]+", "-", project).lower() / file.name
+            target.parent.mkdir(exist_ok=True)
+            if not target.exists():
+                os.link(file, target)
+
+    def install(self, commands: Path, *arguments: str | Path) -> str:
+        """Install from this index alone, whatever the settings of the machine are."""
+        pip = (commands / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q")
+        return run(*pip, "--index-url", self.address, *arguments, cwd=self.folder, PIP_CONFIG_FILE=os.devnull)
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Index]:
+    """Serve an empty index from a folder until the block ends."""
+    folder.mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield Index(folder, f"http://127.0.0.1:{server.server_port}/")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def environment(interpreter: str, folder: Path, index: Index, package: Path, *tools: str, extra: str = "") -> Path:
+    """Return the folder of commands of a new environment that holds a built package and tools, all from the index."""
     run(interpreter, "-m", "venv", folder, cwd=folder.parent)
-    pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q", "-c", CONSTRAINTS)
-    run(*pip, *packages, cwd=folder.parent)
-    return folder / "bin"
+    commands, downloads = folder / "bin", folder / "downloads"
+    pip = (commands / "python", "-m", "pip", "--disable-pip-version-check", "download", "-q", "-c", CONSTRAINTS)
+    run(*pip, "--dest", downloads, f"attsvm{extra} @ {package.as_uri()}", *tools, cwd=folder.parent)
+    index.add(*downloads.iterdir())
+    index.install(commands, "-c", CONSTRAINTS, f"attsvm{extra}", *tools)
+    return commands
 
 
 def main() -> None:
@@ -119,6 +172,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--newest", action="store_true", help="only the newest Python of this machine")
     parser.add_argument("--demo", metavar="VERSION", help="also run the demo, with the extra cli, on this version")
+    parser.add_argument("--out", type=Path, help="keep what was built, and the list of what it installs")
     options = parser.parse_args()
 
     paths = interpreters()
@@ -126,30 +180,40 @@ def main() -> None:
         paths = dict([max(paths.items(), key=lambda item: VERSIONS.index(item[0]))])
     elif absent := [version for version in VERSIONS if version not in paths]:
         print(f"no Python {', '.join(absent)} on this machine")
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, served(Path(name) / "index") as index:
         folder = Path(name)
         package, paper = wheel(folder / "attsvm", ROOT), wheel(folder / "attsvm-paper", ROOT / "paper")
         check_description(package)
         check_description(paper)
+        built = [*(folder / "attsvm").iterdir(), *(folder / "attsvm-paper").iterdir()]
+        index.add(*built)
         for part in ("tests", "CONTRIBUTING.md", "pyproject.toml"):
             target = folder / "outside" / part
             target.parent.mkdir(parents=True, exist_ok=True)
             (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, target)
         for version, interpreter in paths.items():
-            commands = environment(interpreter, folder / f"core-{version}", str(package), *TOOLS)
+            commands = environment(interpreter, folder / f"core-{version}", index, package, *TOOLS)
             # The methods one by one and mutants of certificates take minutes and depend on no version of Python.
             selected = "not (forced_method or false_claim or families_are_many)"
             selection = (*CORE_TESTS, "-k", selected, "-q", "-p", "no:cacheprovider")
             output = run(commands / "python", "-m", "pytest", *selection, cwd=folder / "outside", OMP_NUM_THREADS="1")
             print(f"Python {version}, {package.name}: {output.splitlines()[-1].strip('= ')}", flush=True)
-            run(commands / "python", "-m", "pip", "install", "-q", "--no-deps", paper, cwd=folder)
+            index.install(commands, "--no-deps", "attsvm-paper")
             brought = run(commands / "python", "-c", PAPER, cwd=folder).split("\n")
             print(f"Python {version}, {paper.name}: {' and '.join(brought[0].split())}; {brought[1]}", flush=True)
         if options.demo:
             target = folder / f"demo-{options.demo}"
-            commands = environment(paths[options.demo], target, f"attsvm[cli] @ {package.as_uri()}")
+            commands = environment(paths[options.demo], target, index, package, extra="[cli]")
             output = run(commands / "attsvm", "study", "digits", cwd=folder, COLUMNS="120")
             print(f"Python {options.demo}, demo: {output.strip().splitlines()[-1]}")
+        if options.out:
+            report = index.install(
+                folder / f"core-{list(paths)[-1]}" / "bin", "-c", CONSTRAINTS, "--dry-run", "--ignore-installed",
+                "--report", "-", "attsvm",
+            )  # fmt: skip
+            for file in built:
+                shutil.copy(file, options.out)
+            (options.out / INSTALLED).write_text(report, encoding="utf-8")
 
 
 if __name__ == "__main__":

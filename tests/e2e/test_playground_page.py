@@ -142,6 +142,17 @@ def test_w_turns_in_the_first_picture_and_no_tokens_cover_each_other(visit) -> N
         assert all((x - a) ** 2 + (y - b) ** 2 > (2 * r) ** 2 for a, b, _ in rings[:i])
 
 
+@pytest.mark.parametrize("width", [400, 1280])
+def test_tokens_that_nearly_coincide_are_drawn_apart(visit, width: int) -> None:
+    """Fig. 1 has a token of each sequence 0.04 from the other."""
+    here = visit("preset=five-tokens", width=width)
+    shapes = here.page.evaluate(CENTRES, ".token .shape")
+    (a, b, r), (c, d, s) = shapes[3], shapes[9]
+    assert ((a - c) ** 2 + (b - d) ** 2) ** 0.5 > 0.9 * (r + s)
+    numbers = here.page.evaluate(CENTRES, ".token .name")
+    assert abs(numbers[3][1] - numbers[9][1]) > 12
+
+
 @pytest.mark.parametrize("name", [name for name, one in PRESETS.items() if one["state"]["scene"] == "plane"])
 def test_the_score_direction_can_be_taken_hold_of(visit, name: str) -> None:
     """Tokens lie above it, each under a finger of radius 17."""

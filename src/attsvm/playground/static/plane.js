@@ -137,7 +137,7 @@ function makePlane(parent, moved, kept) {
     entered.append("circle").attr("class", "ring").attr("r", 13);
     entered.append("path").attr("class", "ground");
     entered.append("path").attr("class", "shape");
-    entered.append("text").attr("class", "name").attr("x", 11).attr("y", -9);
+    entered.append("text").attr("class", "name");
     entered.append("circle").attr("class", "touch").attr("r", 17);
     movable(entered, (d) => d.at, (d, at, live, key) => {
       const next = structuredClone(current.tokens);
@@ -162,10 +162,15 @@ function makePlane(parent, moved, kept) {
       .attr("class", (d) => ["token", `sequence-${d.i}`, ...marks(d)].join(" "))
       .attr("transform", (d) => `translate(${x(d.at[0])},${y(d.at[1])})`)
       .attr("aria-label", (d) => [`Sequence ${d.i + 1}, token ${d.t + 1}`, ...marks(d).map((mark) => spoken[mark]), `score ${said(picture.scores[d.i][d.t])}`, `at ${d.at.join(", ")}`].join(", "));
-    const shape = (d) => d3.symbol(SHAPES[d.i], 150)();
+    // Tokens that nearly coincide are drawn small enough to stand apart, and the lower one has its number below.
+    const nearest = new Map(tokens.map((d) => [d, tokens.filter((other) => other !== d)
+      .map((other) => [x(other.at[0]) - x(d.at[0]), y(other.at[1]) - y(d.at[1])])
+      .reduce((a, b) => (Math.hypot(...b) < Math.hypot(...a) ? b : a), [Infinity, Infinity])]));
+    const shape = (d) => d3.symbol(SHAPES[d.i], Math.min(150, Math.max(20, 0.6 * Math.hypot(...nearest.get(d)) ** 2)))();
+    const below = (d) => Math.hypot(...nearest.get(d)) < 15 && nearest.get(d)[1] < 0;
     merged.select(".ground").attr("d", shape);
     merged.select(".shape").attr("d", shape).attr("fill-opacity", (d) => 0.06 + 0.94 * shares[d.i][d.t]);
-    merged.select(".name").text((d) => d.t + 1);
+    merged.select(".name").text((d) => d.t + 1).attr("x", 11).attr("y", (d) => (below(d) ? 19 : -9));
   }
 
   function drawGrid() {

@@ -1,0 +1,98 @@
+"""Check a folder of pages: every link and anchor leads somewhere, and nothing leaves the folder.
+
+``python release/check_links.py FOLDER`` prints what is wrong, one line each. A link that one follows may lead to the
+web. Everything that a page loads lies in the folder, under a relative path that names a file.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+# Attributes that make a browser load a file. The address of a link is followed, that of a canonical page only read.
+LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("object", "data")}
+READ = {"canonical", "author", "license"}
+SCHEMES = {"data", "mailto", "javascript"}  # they lead to no file
+
+
+@dataclass
+class Page(HTMLParser):
+    """Anchors and links of a page; `loads` are what a browser asks for without being told to."""
+
+    anchors: set[str] = field(default_factory=set)
+    links: list[str] = field(default_factory=list)
+    loads: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Collect the attributes of one element."""
+        attributes = {name: value or "" for name, value in attrs}
+        self.anchors |= {attributes[name] for name in ("id", "name") if name in attributes}
+        if tag == "link" and attributes.get("rel", "").lower() not in READ:
+            self.loads.append(attributes.get("href", ""))
+        elif tag in ("a", "area") and "href" in attributes:
+            self.links.append(attributes["href"])
+        self.loads += [value for name, value in attributes.items() if (tag, name) in LOADED]
+        # A data address has a comma of its own, without white space after it.
+        self.loads += [part.split()[0] for part in re.split(r",\s+", attributes.get("srcset", "")) if part.strip()]
+
+
+def read(path: Path) -> Page:
+    """Return the links and anchors of a file."""
+    page = Page()
+    page.feed(path.read_text(encoding="utf-8"))
+    return page
+
+
+def problems(folder: Path) -> list[str]:
+    """Return one sentence per link that is broken, leaves the folder, or asks the network."""
+    folder = folder.resolve()
+    pages = {path: read(path) for path in sorted(folder.rglob("*.html"))}
+    found = []
+    for path, page in pages.items():
+        name = path.relative_to(folder).as_posix()
+        found += [f"{name} loads {url} from the web" for url in page.loads if urlsplit(url).scheme.startswith("http")]
+        for url in page.loads + page.links:
+            if reason := _broken(url, path, folder, pages):
+                found.append(f"{name} has {url!r}, {reason}")
+    for path in sorted(folder.rglob("*.css")):
+        for url in re.findall(r"url\(\s*[\"']?([^\"')]+)", path.read_text(encoding="utf-8")):
+            if reason := _broken(url, path, folder, pages):
+                found.append(f"{path.relative_to(folder).as_posix()} has {url!r}, {reason}")
+    return found
+
+
+def _broken(url: str, path: Path, folder: Path, pages: dict[Path, Page]) -> str:
+    """Return why a link of a file leads nowhere, or nothing."""
+    parts = urlsplit(url)
+    if parts.scheme in SCHEMES or parts.scheme.startswith("http"):
+        return ""
+    if parts.scheme or parts.netloc or parts.path.startswith("/"):
+        return "which is not relative"
+    target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+    if not target.is_relative_to(folder):
+        return "which leaves the folder"
+    if not target.is_file():
+        return "which is no file"
+    # What follows # in a link to the playground is a state, not an anchor.
+    anchor = unquote(parts.fragment)
+    if anchor and target in pages and "=" not in anchor and anchor not in pages[target].anchors:
+        return "an anchor that is not there"
+    return ""
+
+
+def main() -> None:
+    """Check the folder that the command names."""
+    found = problems(Path(sys.argv[1]))
+    if found:
+        sys.exit("\n".join(found))
+
+
+if __name__ == "__main__":
+    main()
