@@ -208,7 +208,7 @@ def test_the_minutes_of_the_page_are_those_of_the_list() -> None:
 
 
 def test_the_atlas_counts_its_predictions_and_the_baseline_first() -> None:
-    page, rows = text(DOCS / "atlas.md"), table(DOCS / "tables" / "atlas.inc", "| model | prediction | hits")
+    page, rows = text(DOCS / "findings.md"), table(DOCS / "tables" / "atlas.inc", "| model | prediction | hits")
     reaching, never, every = ([int(part) for part in row[2:]] for row in rows[:3])
     assert [row[:2] for row in rows[:2]] == [["all", "a share tends to 1"], ["all", 'the baseline "never 1"']]
     first = (
@@ -232,7 +232,7 @@ def test_the_atlas_counts_its_predictions_and_the_baseline_first() -> None:
 
 
 def test_what_was_read_of_a_later_paper_is_said() -> None:
-    for row in table(DOCS / "known.md", "| paper | statement"):
+    for row in table(DOCS / "findings.md", "| paper | statement"):
         assert re.search(r"abstract|Theorem", row[5]), row[0]
 
 
@@ -250,7 +250,7 @@ def test_the_readme_counts_where_real_data_are_behind() -> None:
     assert list(counts) == [row[1], row[3]]
 
 
-# Where docs/grokking.md quotes the table below it: the sentence with its numbers left open, then each number's cell,
+# Where docs/findings.md quotes the table below it: the sentence with its numbers left open, then each number's cell,
 # (optimiser, loss, precision), and column: accuracy, margin or share of zero gradients (in per cent).
 FAST, ADAM, ORTHOGONAL = "normalised, 0.01", "Adam, 0.01", "perpendicular, 0.005"
 QUOTATIONS = [
@@ -302,7 +302,7 @@ QUOTATIONS = [
 def test_the_page_on_grokking_quotes_its_table(sentence: str, places: list[tuple[str, str, str, str]]) -> None:
     rows = {tuple(row[1:4]): row for row in table(DOCS / "tables" / "grokking.inc", "| p |") if row[0] == "23"}
     column = {"accuracy": 6, "margin": 7, "zero": 8}
-    (numbers,) = re.findall(re.escape(sentence).replace(r"\#", "([\\d.,]*\\d)"), text(DOCS / "grokking.md"))
+    (numbers,) = re.findall(re.escape(sentence).replace(r"\#", "([\\d.,]*\\d)"), text(DOCS / "findings.md"))
     assert len(numbers) == len(places)
     for number, (*cell, name) in zip(numbers, places, strict=True):
         source = rows[tuple(cell)][column[name]].split()[0]
