@@ -1,4 +1,4 @@
-"""Draw counterexample.svg beside this file: where descent from each W(0) = w e_1^T goes."""
+"""Draw counterexample.svg into this folder: where descent from each W(0) = w e_1^T goes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Draw equivalence.svg beside this file: training with a concave head against its SVM equivalent."""
+"""Draw equivalence.svg into this folder: training with a concave head against its SVM equivalent."""
 
 from pathlib import Path
 

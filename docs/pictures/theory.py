@@ -1,4 +1,4 @@
-"""Draw theory.svg beside this file: how often each hypothesis holds as the dimension grows."""
+"""Draw theory.svg into this folder: how often each hypothesis holds as the dimension grows."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Measure the numbers of theory.md and write them to theory.inc beside this file; about three minutes.
+"""Measure the numbers of theory.md and write them to theory.inc in this folder; about three minutes.
 
 python docs/tables/theory.py
 """

@@ -240,7 +240,7 @@ class AttentionSVM(BaseEstimator):
         X, y, queries, mask
             As for :meth:`fit`.
         sample_weight : array_like, shape (n,), optional
-            What each query counts; all count alike by default.
+            What each query counts; by default all count the same.
 
         Raises
         ------

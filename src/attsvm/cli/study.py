@@ -56,7 +56,7 @@ def study(
     Parameters
     ----------
     data
-        "bags" (sequences of scikit-learn's digits of which one decides); "patches", also "digits" (the same 8x8 images,
+        "bags" (sequences of scikit-learn's digits in which one decides); "patches", also "digits" (the same 8x8 images,
         cut into 2x2-pixel patches); a .npz file with tokens (n, T, d), queries
         (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T) and head (d,); or a .csv or .tsv file of labelled
         texts, or of instances in labelled bags.

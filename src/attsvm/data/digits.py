@@ -131,7 +131,7 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
 
 
 def bags_of_digits(count: int = 400, size: int = 9, *, classes: str = "3-8", seed: int = 0) -> Dataset:
-    """Draw sequences of digits of which one decides: it is of one of two classes, and the others are of neither.
+    """Draw sequences of digits in which one decides: it is of one of two classes, and the others are of neither.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ Words are lower-cased runs of letters or digits. Their vectors are fitted on the
 downloaded. Let :math:`n_{ij}` be the number of times words i and j occur within a window. The positive pointwise mutual
 information :math:`\max(0, \log n_{ij} n / (n_i n_j))` is factored by a truncated SVD, and rows of :math:`U\sqrt{S}` are
 scaled to length one. Levy and Goldberg (NIPS 2014) show that word2vec factors this matrix. Labels are not used. A text
-is the sequence of its distinct words: a repeated word would be two equal tokens, neither of which attention can select.
+is the sequence of its distinct words: a repeated word would be two equal tokens, and attention can select neither.
 
 Other vectors, such as the hidden states of a model, enter by :func:`from_vectors`.
 """

@@ -11,7 +11,7 @@ from torch.autograd import Function
 
 from attsvm.functional.softmax import centred_product, describe, exact_softmax
 
-# Number of scores in one chunk of queries, at most. The backward pass holds about eight arrays of so many entries, on a
+# Number of scores in one chunk of queries, at most. The backward pass holds about eight arrays of this size, on a
 # processor 64 MB in float64. Small chunks leave an accelerator idle: on an H200 chunks of 2^25 scores take a ninth of
 # the time of 2^20 and a gigabyte in float32, and longer chunks a tenth less.
 CHUNK_ENTRIES, ACCELERATOR_ENTRIES = 1 << 20, 1 << 25

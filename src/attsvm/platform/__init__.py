@@ -1,1 +1,1 @@
-"""What the package stands on besides mathematics: kernels, files, clusters, memory, extras, summaries."""
+"""The floor of the package below its mathematics: kernels, files, clusters, memory, extras, summaries."""

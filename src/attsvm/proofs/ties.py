@@ -27,7 +27,7 @@ from attsvm.proofs.tie_moves import TieEquations, exact_move, margins_of
 # Number of ties above which the Gram matrix is not formed.
 GRAM_TIES = 2000
 # Bound on the square of the smallest singular value above which it is not improved: the square is at most one, and the
-# move at most twice as long.
+# move at most doubles.
 OWN_SHARE = 0.25
 # Number of ties, and numbers per equation, up to which the exact solution takes milliseconds.
 FEW_TIES, FEW_NUMBERS = 24, 4000

@@ -99,7 +99,7 @@ def with_roles(html: str) -> Markup:
 
 @cache
 def environment(package: str = "attsvm.report") -> Environment:
-    """Return the templates of a package beside those of all pages; an undefined name is an error, not a blank."""
+    """Return the templates of a package and of all pages; an undefined name is an error, not a blank."""
     pages = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("attsvm.report")]),
         autoescape=select_autoescape(["html.j2", "html"]),

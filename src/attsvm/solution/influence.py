@@ -296,7 +296,7 @@ def _independent(rows: np.ndarray) -> bool:
     if count > rows.shape[1]:
         return False
     try:
-        # If this succeeds, the smallest singular value is at least 1e-6; a decomposition takes ten times as long.
+        # If this succeeds, the smallest singular value is at least 1e-6; a decomposition takes ten times longer.
         np.linalg.cholesky(rows @ rows.T - SURELY_INDEPENDENT * np.eye(count))
         return True
     except np.linalg.LinAlgError:

@@ -1,4 +1,4 @@
-"""What is guaranteed about the instances that a classifier of bags selects, in sentences."""
+"""Sentences on what is guaranteed about the instances that a classifier of bags selects."""
 
 from __future__ import annotations
 

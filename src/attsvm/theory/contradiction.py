@@ -75,7 +75,7 @@ def separable_part(problem: SelectionProblem) -> SelectionProblem | None:
         return None
     terms, rejected = _unit_rows(reduced, rows, columns)[0], reduced.rejected[rows, columns]
     count, size = int(rejected.sum()), terms.shape[1]
-    # The sum of margins, each cut at one: W may be as long as needed, so that every possible margin is one.
+    # The sum of margins, each cut at one: W may have any length, so that every possible margin is one.
     outcome = linprog(
         np.r_[np.zeros(size), -np.ones(count)],
         A_ub=sparse.hstack([-terms[rejected], sparse.eye_array(count)]),

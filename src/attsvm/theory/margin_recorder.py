@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from transformers import TrainerCallback
 
-# Number of records per decade of steps, twice as many as an interval needs.
+# Number of records per decade of steps, twice what an interval needs.
 _PER_DECADE = 4
 
 

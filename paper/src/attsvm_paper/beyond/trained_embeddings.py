@@ -8,9 +8,9 @@ ours).
 
 Sequences of T words have labels Y; each holds one to three words of its class and otherwise neutral words. The first
 step is taken with :func:`attsvm.train` on the table alone. Then p is trained by normalised steps, whose limit direction
-is the flow's, and compared with the certified SVM of the top tokens. From E = 0 all rows are multiples of v: p can then
-rank the words of only one class above the neutral ones. From other starts the time that p takes depends on the random
-rows.
+is the flow's, and compared with the certified SVM of the top tokens. After a start at E = 0 all rows are multiples of
+v: p can then rank the words of only one class above the neutral ones. After other starts the time that p takes depends
+on the random rows.
 """
 
 from __future__ import annotations

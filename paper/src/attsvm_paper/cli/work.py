@@ -1,4 +1,4 @@
-"""What `attsvm reproduce` does once its arguments are accepted: compute, search readings, write the report."""
+"""The work of `attsvm reproduce` after its arguments are accepted: compute, search readings, write the report."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What runs an experiment: its cells, seeds, batches, stored rows and workers."""
+"""The parts that run an experiment: its cells, seeds, batches, stored rows and workers."""

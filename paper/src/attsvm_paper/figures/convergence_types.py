@@ -40,7 +40,7 @@ FIGURE = "Figs 2 and 5"
 MARGIN = 0.1
 DIMENSIONS = (2, 3, 4, 5, 10, 20, 40)
 TRIALS = 500
-# From names in the figure to ours; "local" includes the global ones.
+# Names in the figure, and ours; "local" includes the global ones.
 CURVES = {
     "not local": "not local",
     "global": "global",

@@ -162,7 +162,7 @@ def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
 
 
 def _empty(certified: Verdict, restoration: Verdict) -> Verdict:
-    """Judge a printed mean of instances of which at most one has a solution."""
+    """Judge a printed mean of instances where at most one has a solution."""
     note = (
         f"{INFEASIBLE_ARTEFACT} {certified.note} With that put back {restoration.measured:.4g}: {restoration.verdict}."
     )

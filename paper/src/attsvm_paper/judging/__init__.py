@@ -1,1 +1,1 @@
-"""What rows say: estimates, verdicts on single numbers, tests of whole figures, readings of a protocol."""
+"""Judging rows: estimates, verdicts on single numbers, tests of whole figures, readings of a protocol."""

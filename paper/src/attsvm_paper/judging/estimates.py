@@ -1,4 +1,4 @@
-"""Measures of an experiment: each is stated once and estimated once per cell, for verdicts and figure alike.
+"""Measures of an experiment: each is stated once and estimated once per cell, for verdicts and for the figure.
 
 An experiment lists its measures by name. :class:`Estimates` groups the rows into cells and estimates a measure in a
 cell when it is first asked for; verdicts state what it returns, and the figure draws it.

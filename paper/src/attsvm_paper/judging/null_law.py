@@ -8,18 +8,19 @@ estimated from ours over the seeds that points share. Then
 where :math:`m_i` of our trials count at point i, :math:`m_{ij}` at both points, N is their number of trials and r the
 reading error. The statistic is the mean of :math:`\delta_i^2/\Sigma_{ii}` over the k points. Under the null it is
 approximately F (Box, *Ann. Math. Stat.* 25, 1954) with :math:`\nu = k^2/\sum_{ij} R_{ij}^2` degrees of freedom, R the
-correlations, and the degrees of freedom of the estimated variances. Many points that move together thus count as few.
-Hotelling's statistic would lose power in the many directions in which a curve of correlated points hardly varies.
+correlations, and the degrees of freedom of the estimated variances. Many points that move together thus count as a
+handful. Hotelling's statistic would lose power in the many directions in which a curve of correlated points hardly
+varies.
 
 Points have different numbers of trials. Each adds a squared t with :math:`f_i = m_i - 1` degrees of freedom, whose mean
 is :math:`f_i/(f_i-2)`. The second degrees of freedom f of F are chosen to give the mean of these: one point of ten
 trials among many of a hundred changes little, and a figure of ten trials at every point is judged by ten.
 
 An estimated variance of 0 is not certainty: for shares and counts, half a trial is added that differs by one. Counts
-vary at least as much as integers with the printed mean must. Values on a logarithmic axis are compared as logarithms.
-If one run in a hundred is twenty times the mean, the statistic has a longer tail than F. It is then divided by the
-ratio of the tail in two bootstrap samples of ours to the nominal one (quantile at :data:`TAIL`). A few dozen trials may
-lack such a run: if the printed scatter shows their trials, the variance is estimated from both.
+have at least the variance that integers with the printed mean must have. Values on a logarithmic axis are compared as
+logarithms. If one run in a hundred is twenty times the mean, the statistic has a longer tail than F. It is then divided
+by the ratio of the tail in two bootstrap samples of ours to the nominal one (quantile at :data:`TAIL`). A few dozen
+trials may lack such a run: if the printed scatter shows their trials, the variance is estimated from both.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ def over_checkpoints(
         Number of queries of each head's SVM.
     seed : int
     memory : int
-        Bytes for attention patterns of texts; as many texts as fit, at least two, are read.
+        Bytes for attention patterns. The texts that fit are read, and at least two.
     dtype, device : str
         As `attsvm inspect` has them, for folders.
     progress : callable, optional
@@ -324,7 +324,7 @@ def _heads(
     model: Any, tokenizer: Any, inputs: Mapping[str, Any] | Sequence[str], layers: Sequence[int] | None, memory: int,
     seed: int,
 ) -> Iterator[AttentionHead | RefusedHead]:  # fmt: skip
-    """Extract heads; of texts, as many as the memory for patterns holds are read."""
+    """Extract heads from the texts whose patterns fit into the memory."""
     if isinstance(inputs, Mapping):
         yield from examine_heads(model, inputs, layers=layers, tokenizer=tokenizer)
         return

@@ -17,7 +17,7 @@ def choices(mask: np.ndarray, most: int, sample: int) -> int | None:
     ----------
     mask : ndarray of bool, shape (n, T)
     most : int
-        Largest number of constraints that count as few.
+        Largest number of constraints that count as a small problem.
     sample : int
         Approximate number of constraints to draw if there are more.
     """

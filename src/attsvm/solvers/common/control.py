@@ -18,7 +18,7 @@ from attsvm.platform.summary import Listed
 LONGEST_CALL, POLL = 1.0, 0.1
 # Share of the available memory that one step may take.
 MEMORY_SHARE = 0.5
-# Bytes of a step up to which the available memory is not looked up, which takes as long as a step of a small problem.
+# Bytes of a step up to which the available memory is not looked up, which costs the time of a step of a small problem.
 UNCHECKED_BYTES = 1e6
 
 

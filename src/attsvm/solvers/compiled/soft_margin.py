@@ -1,7 +1,7 @@
 r"""Small soft margins in the Frobenius norm: the interior point in one compiled call.
 
 At a few hundred constraints the steps of :mod:`attsvm.solvers.interior_point.engine` cost the interpreter more than the
-processor, and tests of coordinate passes likewise. The steps here are the same, in loops: each factors
+processor, and so do tests of coordinate passes. The steps here are the same, in loops: each factors
 :math:`I + A^\top \Theta A`, takes a predictor and a corrector, and moves V and the multipliers by one length.
 """
 

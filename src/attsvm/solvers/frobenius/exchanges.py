@@ -2,7 +2,7 @@ r"""Hard margins in the Frobenius norm by active-set updates (:mod:`attsvm.solve
 
 Coordinate descent, or the solution of a similar problem, supplies the first passive set; only a few constraints then
 enter one at a time. LAPACK factors the whole set once; each update changes the factor at the cost of the square of its
-size. The method therefore also ends problems with nearly as many active constraints as W has entries, which Newton's
+size. The method therefore also ends problems with nearly one active constraint per entry of W, which Newton's
 method hardly does: second derivatives :math:`A_J A_J^\top` of the multipliers in doubt are nearly singular, so its
 steps are long, soon meet a bound, and remove only a few multipliers per factor.
 """

@@ -2,8 +2,8 @@ r"""Products, singular vectors and linear systems of small matrices, as loops; N
 
 Every kernel here has a plain counterpart of a line or two. A method written with these kernels is its own compiled
 version: it is compiled if instances are small and many, and if one is large the interpreter runs the same lines on BLAS
-and LAPACK. Loops compile in a fraction of the time of array expressions. At these sizes LAPACK takes several times as
-long, and its calls wait for each other inside threads.
+and LAPACK. Loops compile in a fraction of the time of array expressions. At these sizes LAPACK takes several times
+longer, and its calls wait for each other inside threads.
 
 Singular values come from rotations. The rows of a matrix are rotated in pairs until they are orthogonal (Hestenes, J.
 SIAM 6, 1958). Their lengths are the singular values, small ones to high relative accuracy (Demmel and Veselic, SIAM J.

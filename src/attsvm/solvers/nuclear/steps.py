@@ -13,7 +13,7 @@ The primal weight :math:`\omega` is then set to the ratio of the distances that 
 et al., NeurIPS 2021, for linear programs). Only constraints of a working set take part. Fewer constraints make
 :math:`\|A\|` smaller, hence the number of steps, and each step cheaper.
 
-Alternatives were tried on the benchmark instances. Steps without over-relaxation take 1.6 to 1.8 times as many;
+Alternatives were tried on the benchmark instances. Steps without over-relaxation need 1.6 to 1.8 times more;
 restarted Halpern steps (Lu and Yang, arXiv 2407.16144) one to two times; all constraints instead of a working set
 mostly 1.5 to 2 times.
 """

@@ -110,7 +110,7 @@ class Extrapolation:
 def _shrink(M: np.ndarray, shrinkage: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Map the singular values of M (T, G), through its smaller Gram matrix.
 
-    Singular values below the root of the rounding are off by as much, which no bound depends on.
+    Singular values below the root of the rounding are off by this root, which no bound depends on.
     """
     wide = M.shape[0] < M.shape[1]
     gram = M @ M.T if wide else M.T @ M

@@ -35,8 +35,8 @@ from attsvm.core.norms import FROBENIUS, MAX, NUCLEAR, SPECTRAL, Entrywise, Norm
 
 # Relative move back into the ball where a path is continued, so that a bound that no longer holds can be left.
 _RELEASE = 0.05
-# Size of the start relative to the ball: angles start below the quarter turn, as a step may be as long as the
-# variables.
+# Size of the start relative to the ball: angles start below the quarter turn, as a step may have the length
+# of the variables.
 _INSIDE = 0.9
 
 
