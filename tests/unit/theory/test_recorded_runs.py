@@ -117,11 +117,12 @@ def test_checkpoints_of_a_trainer_give_the_path_of_their_weights(run: Any) -> No
 
 @pytest.mark.parametrize("form", ["pt", "nested", "safetensors", "prefixed"])
 def test_state_dicts_of_any_loop_are_read(form: str, tmp_path: Path) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3, bias=False))
+    last = torch.nn.Linear(4, 3, bias=False)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), last)
     X, y = torch.randn(6, 5), torch.arange(6) % 3
     matrices = []
     for step in (0, 5, 50, 500):
-        torch.nn.init.normal_(model[2].weight)
+        torch.nn.init.normal_(last.weight)
         state = {name: weight.clone() for name, weight in model.state_dict().items()}
         if form == "prefixed":
             state = {f"module.{name}": weight for name, weight in state.items()}
@@ -130,15 +131,15 @@ def test_state_dicts_of_any_loop_are_read(form: str, tmp_path: Path) -> None:
         else:
             whole = {"state_dict": state, "optimizer": {}} if form == "nested" else state
             torch.save(whole, tmp_path / f"step_{step}.pt")
-        matrices.append(model[2].weight.detach().clone())
+        matrices.append(last.weight.detach().clone())
     (tmp_path / "notes.txt").write_text("of another kind")
-    torch.nn.init.zeros_(model[2].weight)
+    torch.nn.init.zeros_(last.weight)
     recorder = MarginRecorder.from_checkpoints(tmp_path, model, X, y)
     state = recorder.state_dict()
     assert state["marks"] == [5, 50, 500]
     for ours, theirs in zip(state["matrices"], matrices[1:], strict=True):
         torch.testing.assert_close(ours, theirs)
-    torch.testing.assert_close(model[2].weight.detach(), matrices[-1])
+    torch.testing.assert_close(last.weight.detach(), matrices[-1])
     for _ in range(63):
         recorder.step()
     assert recorder.state_dict()["marks"] == [5, 50, 500, 562]
@@ -154,8 +155,9 @@ def test_what_a_folder_lacks_is_said(tmp_path: Path) -> None:
 
 
 def test_weights_that_share_memory_are_saved_once(tmp_path: Path) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
-    model[0].weight = model[1].weight
+    first, last = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+    model = torch.nn.Sequential(first, last)
+    first.weight = last.weight
     save_file(
         {name: weight for name, weight in model.state_dict().items() if name != "0.weight"}, tmp_path / "7.safetensors"
     )
@@ -172,8 +174,8 @@ def test_inputs_of_another_shape_than_the_labels_are_refused() -> None:
 
 
 def test_the_layer_may_be_named() -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(2, 3, bias=False), torch.nn.Linear(3, 4))
-    recorder = MarginRecorder(model, torch.eye(2), [0, 1], layer=model[0])
+    first = torch.nn.Linear(2, 3, bias=False)
+    recorder = MarginRecorder(torch.nn.Sequential(first, torch.nn.Linear(3, 4)), torch.eye(2), [0, 1], layer=first)
     recorder.step()
     assert recorder.state_dict()["matrices"][0].shape == (3, 2)
 

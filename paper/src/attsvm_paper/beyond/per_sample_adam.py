@@ -75,12 +75,13 @@ def fixed_point(Z: np.ndarray, batch: int = 1) -> tuple[Mahalanobis, np.ndarray,
     if not 1 <= batch < len(Z):
         raise ValueError(f"batch is {batch}; 1 <= batch < n = {len(Z)} was expected.")
     problem, weights = binary_problem(Z), np.full(len(Z), 1 / len(Z))
+    norm, residual = Mahalanobis(A=np.diag(scales(Z, weights, batch))), np.inf
     for _ in range(_STEPS):
-        norm = Mahalanobis(A=np.diag(scales(Z, weights, batch)))
         multipliers = np.asarray(solve(problem, norm, tol=_TOL).dual).sum(axis=1)
         following = multipliers / multipliers.sum()
         residual = float(np.abs(following - weights).sum())
         if residual < _TOL:
             break
         weights = (1 - _DAMPING) * weights + _DAMPING * following
+        norm = Mahalanobis(A=np.diag(scales(Z, weights, batch)))
     return norm, weights, residual
