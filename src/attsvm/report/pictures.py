@@ -24,7 +24,7 @@ def pictures(study: Study) -> dict[str, Picture]:
                 "margins",
                 lambda width: margins_figure(runs, study.setup.trial.gamma, width, words),
                 f"Margin of every rejected {words.token} against how far it scores below the selected one.",
-                f"Every dot is a {words.token} that was not selected. Those at margin 1 hold the SVM in place; the "
+                f"Each dot is one {words.token} that was not selected. Those at margin 1 hold the SVM in place; the "
                 "selection is locally optimal when all of them lie above the line. What lies further right may score "
                 "as it likes.",
             )
@@ -73,8 +73,9 @@ def _on_images(study: Study) -> list[Picture]:
         Picture(
             "selection",
             lambda width: selection_figure(setup.train, runs, width),
-            "Average training image of each class with the number of images in which each patch is selected.",
-            "The number of training images whose selected patch lies in each place, on the average image of the class.",
+            f"The number of training {words.rows} of each class in which the {words.token} at each place is selected.",
+            f"The number of training {words.rows} whose selected {words.token} is at each place"
+            + (", on the average image of the class." if study.bags is None else "."),
             own_colours=True,
         )
     ]

@@ -16,7 +16,7 @@ from attsvm.report.pictures import pictures
 from attsvm.report.prose import accuracy_sentence, lede, method, tiles
 from attsvm.study.excerpts import excerpts, frequent
 from attsvm.study.files import FIGURE_SUFFIXES, FIGURES, NUMBERS, PAGE, listed_files
-from attsvm.study.headline import cautions, headline, headline_parts, outcomes
+from attsvm.study.headline import cautions, deciding_keys, headline, headline_parts, outcomes
 from attsvm.study.numbers import accuracy_lines, quantities, series
 from attsvm.study.results import BagReport, Study
 from attsvm.study.verdict import TRAINED, TheoryClaim
@@ -84,6 +84,7 @@ def render(study: Study, assertions: Sequence[TheoryClaim], command: str, charts
             cautions=cautions(study),
             tiles=tiles(study),
             claims=assertions,
+            deciding_keys=deciding_keys(study),
             pictures=charts,
             bags=study.bags,
             nearest=NEAREST_BAGS,

@@ -73,6 +73,13 @@ def outcomes(study: Study, assertions: Sequence[TheoryClaim]) -> dict[str, str]:
     return {name: run_state(run, by_key) for name, run in study.runs.items()}
 
 
+def deciding_keys(study: Study) -> set[str]:
+    """Return the keys of the claims that the headline follows from; none if the study was stopped."""
+    if not study.complete:
+        return set()
+    return {f"{kind}_{name}" for kind in ("selects", "direction", "local") for name in study.runs} | {"predicts_W"}
+
+
 def headline(study: Study, assertions: Sequence[TheoryClaim]) -> str:
     """Summarise the verdict: outcome of training, prediction compared with its controls, and failed claims."""
     return " ".join(filter(None, headline_parts(study, assertions)))
