@@ -173,8 +173,7 @@ def test_the_readings_that_were_searched_are_counted() -> None:
     assert len(searched) == 10
     counts = {figure.removeprefix("Figs ").removeprefix("Fig. "): number for figure, number in searched.items()}
     page = {
-        row[0].removesuffix(", curves"): row[3]
-        for row in table(DOCS / "paper.md", "| figure | `attsvm reproduce`")
+        row[0].removesuffix(", curves"): row[3] for row in table(DOCS / "paper.md", "| figure | `attsvm reproduce`")
     }
     assert {figure: int(cell.split(",")[0]) for figure, cell in page.items() if cell} == counts
 
@@ -200,9 +199,7 @@ def test_the_counts_of_verdicts_add_up() -> None:
 def test_the_minutes_of_the_page_are_those_of_the_list() -> None:
     published = [registry.get(name).minutes for name in registry.FIGURES]
     quick, full = (sum(one[effort] for one in published) for effort in ("quick", "full"))
-    minutes = re.findall(
-        r"take (\w+) minutes quick and (\d+) full, (\d+) of them Fig. 6", text(DOCS / "paper.md")
-    )
+    minutes = re.findall(r"take (\w+) minutes quick and (\d+) full, (\d+) of them Fig. 6", text(DOCS / "paper.md"))
     assert minutes == [("six", f"{full:.0f}", f"{registry.get('global-probability').minutes['full']:.0f}")]
     assert 5 < quick <= 6
 

@@ -32,7 +32,7 @@ NO_WORDS = re.compile(r"`[^`]*`|\$[^$]*\$|:\w+:")
 
 
 def paragraphs(path: Path) -> Iterator[str]:
-    """Yield the paragraphs of a page, or of the docstrings and comments of a module, without code, tables and pictures."""
+    """Yield the paragraphs of a page, or of a module: its docstrings and comments."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         text = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
