@@ -118,7 +118,8 @@ def test_the_command_reads_the_folder_of_a_trainer(small, tmp_path: Path, capsys
         assert heads[one.layer, one.head]["scores"]["induction"] == pytest.approx(one.scores["induction"], abs=1e-6)
     page = (out / "index.html").read_text()
     assert record["headline"] in re.sub(r"\s+", " ", page)
-    assert page.count('data-name="from step"') == 2
+    (table,) = re.findall(r'<table[^>]*id="series".*?</table>', page, re.DOTALL)
+    assert table.count("<tr") == 3
     assert main(["inspect", str(folder), "--images", str(folder), "--out", str(out)]) == 2
     assert "holds checkpoints, which --images does not read; --text was expected" in capsys.readouterr().err
 
