@@ -120,12 +120,11 @@ def study(
         assertions = claims(result)
         _say(result, assertions)
         with refusing(values=False), one_thread():
-            numbers = write_numbers(result, assertions, directory, command)
             try:
                 tell("Drawing the report. Ctrl-C leaves it at the numbers.", sys.stderr)
                 page = write_study(result, assertions, directory, command)
             except KeyboardInterrupt:
-                print(f"Numbers: {numbers}")
+                print(f"Numbers: {write_numbers(result, assertions, directory, command)}")
                 return Exit.INTERRUPTED
     print(f"Report: {page}")
     return Exit.INTERRUPTED if progress.interrupted else Exit.DONE
