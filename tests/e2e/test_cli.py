@@ -27,7 +27,7 @@ import attsvm
 from attsvm.cli import main
 from attsvm.cli.inspect import read_lines
 from attsvm.platform.files import locked
-from attsvm.study.files import FIGURE_NAMES
+from attsvm.study.files import FIGURE_NAMES, file_in_the_way
 
 SCRIPT = [sys.executable, "-c", "import sys; from attsvm.cli import main; sys.exit(main())"]
 # Studies whose report has the picture "margins" only: drawing six takes most of the seconds of a short study.
@@ -465,6 +465,20 @@ def test_a_second_ctrl_c_keeps_the_training_that_is_done(
     output = capsys.readouterr()
     assert content["headline"] in output.out
     assert "nothing was written" not in output.err
+
+
+@pytest.mark.slow
+def test_a_study_that_dies_while_it_draws_leaves_nothing_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(study: object) -> None:
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr("attsvm.report.study.pictures", die)
+    out = tmp_path / "out"
+    with pytest.raises(RuntimeError, match="killed"):
+        main(["study", str(write(tmp_path / "mine.npz", data_set())), "--out", str(out), *STUDY])
+    assert file_in_the_way(out) is None
 
 
 def test_a_reproduction_says_what_a_second_ctrl_c_leaves(
