@@ -119,6 +119,8 @@ def controls(
     if directions:
         result.append(against("shuffled", "SVM of shuffled selections", directions, note))
     result.append(against("hebbian", "Hebbian mean difference", [hebbian(setup.trial.problem(selected))]))
+    if watch.stopped:
+        return tuple(result)
     direction, reason = direction_of(setup.trial.problem(setup.optimal), norm, time_limit, watch)
     if watch.stopped:
         return tuple(result)

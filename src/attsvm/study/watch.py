@@ -25,6 +25,7 @@ class Watch:
         self._shares = stages
         self._total = sum(stages.values())
         self._stage = next(iter(stages))
+        self._fraction = 0.0
 
     def enter(self, stage: str) -> bool:
         """Begin a stage; return whether it should run."""
@@ -33,6 +34,7 @@ class Watch:
 
     def inside(self, fraction: float) -> bool:
         """Report the completed fraction of the stage; return whether to stop."""
+        self._fraction = fraction
         if self._progress is not None:
             before = 0.0
             for stage, share in self._shares.items():
@@ -51,5 +53,5 @@ class Watch:
         self.stopped_in = self.stopped_in or self._stage
 
     def poll(self, _state: object) -> bool:
-        """Answer a solver, whose progress within a stage is unknown."""
-        return self.stopped
+        """Answer a solver, whose progress within a stage is unknown, whether to stop."""
+        return self.stopped or self.inside(self._fraction)

@@ -254,3 +254,12 @@ def test_texts_of_one_word_are_a_sentence() -> None:
     texts = LabelledTexts("f.csv", ("aa", "bb", "cc") * 4, np.array([1.0, -1.0] * 6), ("p", "q"))
     with pytest.raises(ValueError, match="texts of several words were expected"):
         word_dataset(texts)
+
+
+def test_a_solver_hears_of_an_interruption_within_its_stage() -> None:
+    presses = iter((False, False, True))
+    watch = Watch(lambda stage, share: next(presses), {"solving": 1.0, "later": 1.0})
+    assert watch.enter("solving")
+    assert not watch.poll(None)
+    assert watch.poll(None)
+    assert (watch.stopped, watch.stopped_in) == (True, "solving")
