@@ -83,7 +83,7 @@ def _stretched(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one optimiser on one set."""
+    """The outcome of one optimiser on one set."""
 
     name: str
     optimiser: str

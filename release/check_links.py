@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# Attributes that make a browser load a file. The address of a link is followed, that of a canonical page only read.
+# Attributes that make a browser load a file. The address of a link is followed, and the address of a canonical page only read.
 LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("object", "data")}
 READ = {"canonical", "author", "license"}
 SCHEMES = {"data", "mailto", "javascript"}  # they lead to no file
@@ -39,7 +39,7 @@ class Page(HTMLParser):
         elif tag in ("a", "area") and "href" in attributes:
             self.links.append(attributes["href"])
         self.loads += [value for name, value in attributes.items() if (tag, name) in LOADED]
-        # A data address has a comma of its own, without white space after it.
+        # A data address has a comma without white space after it.
         self.loads += [part.split()[0] for part in re.split(r",\s+", attributes.get("srcset", "")) if part.strip()]
 
 
