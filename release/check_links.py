@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# Attributes that make a browser load a file. The address of a link is followed, and the address of a canonical page only read.
+# Attributes that make a browser load a file. Links are followed; the address of a canonical page is only read.
 LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("object", "data")}
 READ = {"canonical", "author", "license"}
 SCHEMES = {"data", "mailto", "javascript"}  # they lead to no file
