@@ -61,6 +61,7 @@ def run_cell(source: str, names: dict[str, Any], count: int) -> list[dict[str, A
 
 def run(notebook: dict[str, Any]) -> dict[str, Any]:
     """Run every cell but the first of code, put the outputs in, and return the names."""
+    plt.close("all")  # what the caller left open is not a figure of the first cell
     names: dict[str, Any] = {}
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for count, cell in enumerate(cells[1:], start=2):

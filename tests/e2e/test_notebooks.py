@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pytest
 
 from attsvm import correlation
@@ -49,6 +50,7 @@ def test_each_has_an_extra_that_its_first_cell_installs() -> None:
 def test_it_runs_and_shows_what_it_holds(name: str) -> None:
     notebook = read(name)
     shown = words(copy.deepcopy(notebook))
+    plt.figure()  # left open by somebody else
     run(notebook)
     assert words(notebook) == shown
     assert shown
