@@ -38,6 +38,14 @@ SHORTER: dict[str, dict[str, Any]] = {
     "overparameterisation": {"starts": 2},
     "factor-flow": {"horizon": 4.0},
     "parameter-margin": {"trials": 1, "steps": 30},
+    "global-probability": {"trials": 1, "steps": 60},
+    "svm-rank": {"trials": 1},
+    "rank-budget": {"steps": 60},
+    "prompt-attention": {"steps": 60},
+    "token-similarity": {"steps": 40},
+    "optimiser-geometry": {"trials": 1, "steps": 30},
+    "rank-law": {"trials": 1, "steps": 30},
+    "lambda-head": {"trials": 2, "steps": 40},
     "grokking": {"trials": 2, "steps": 8, "p": 7, "width": 8, "records": 4},
 }
 # Sizes that nobody has published, and cells that leave most of a sweep out.
@@ -74,13 +82,6 @@ OTHER: dict[str, list[dict[str, Any]]] = {
     "grokking": [{"optimiser": "normalised", "p": 5}, {"share": 0.5, "loss": "power"}],
     "weight-decay": [{"setting": "descent", "strength": 0.1}, {"d": 3, "setting": "margin", "strength": 1.0}],
 }
-# Their rows take more than two processor seconds.
-SLOW = {
-    "atlas", "convergence-types", "global-probability", "lambda-head", "layers", "local-convergence", "multi-token",
-    "optimiser-geometry", "parameter-margin", "phase-diagram", "prompt-attention", "rank-budget", "rank-law",
-    "regularisation", "svm-rank", "token-similarity",
-}  # fmt: skip
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in OTHER]
 # CSS pixels that a figure has at windows of 400 and 1280.
 PAGE_WIDTHS = {NARROW: 368.0, WIDE: 735.0}
 SMALLEST = 8.0
@@ -143,7 +144,7 @@ def test_every_experiment_is_tried() -> None:
     assert set(OTHER) == set(registry.names())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OTHER)
 @pytest.mark.slow
 def test_any_cells_have_verdicts_and_a_figure(name: str) -> None:
     experiment, rows = registry.get(name), finished_run(name).rows
@@ -195,7 +196,7 @@ def test_every_printed_number_is_compared_once_and_comes_from_the_ledger() -> No
     for name in printing:
         # Beside the marks of Fig. 7; accepted draws of Figs 8 and 11 and numbers of tokens of 9c need real training.
         steps = {"local-convergence": 600}.get(name, 60)
-        rows = tiny(name, "full", trials=2, steps=steps)
+        rows = tiny(name, "full", trials=1 if name == "svm-rank" else 2, steps=steps)
         for verdict in registry.get(name).verdicts(rows):
             if verdict.key:
                 assert verdict.published == ledger().numbers[verdict.key].value, verdict
@@ -211,7 +212,7 @@ def test_every_printed_number_is_compared_once_and_comes_from_the_ledger() -> No
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OTHER)
 @pytest.mark.slow
 def test_a_figure_can_be_read(name: str, width: float) -> None:
     figure = drawing(name, width)
