@@ -40,7 +40,7 @@ print(len(registry.names()), len(list(ledger())), len(ERRATA))
 """
 # pip's report of what `pip install attsvm` takes from the index.
 INSTALLED = "installed.json"
-TOOLS = ("pytest", "hypothesis", "mpmath", "cvxpy", "clarabel")
+TOOLS = ("pytest", "pytest-xdist", "hypothesis", "mpmath", "cvxpy", "clarabel")
 CORE_TESTS = (
     "tests/property/test_batch_properties.py",
     "tests/reference/test_separability_verdicts.py",
@@ -195,7 +195,7 @@ def main() -> None:
             commands = environment(interpreter, folder / f"core-{version}", index, package, *TOOLS)
             # The methods one by one and mutants of certificates take minutes and depend on no version of Python.
             selected = "not (forced_method or false_claim or families_are_many)"
-            selection = (*CORE_TESTS, "-k", selected, "-q", "-p", "no:cacheprovider")
+            selection = (*CORE_TESTS, "-k", selected, "-q", "-n", "2", "-p", "no:cacheprovider")
             output = run(commands / "python", "-m", "pytest", *selection, cwd=folder / "outside", OMP_NUM_THREADS="1")
             print(f"Python {version}, {package.name}: {output.splitlines()[-1].strip('= ')}", flush=True)
             index.install(commands, "--no-deps", "attsvm-paper")
