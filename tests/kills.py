@@ -38,7 +38,7 @@ def study(folder: Path) -> list[str]:
 
 def reproduce(folder: Path) -> list[str]:
     """Return the command of a short reproduction."""
-    return ["reproduce", "svm-rank", "gd-paths", "--set", "T=5", "--set", "trials=1", "--out", "out"]
+    return ["reproduce", "gd-paths", "mirror-descent", "--set", "trials=1", "--set", "steps=200", "--out", "out"]
 
 
 def inspect(folder: Path) -> list[str]:
