@@ -33,7 +33,7 @@ def test_the_figure_agrees_and_notices_what_is_changed(rows):
 
 
 def test_mutants_differ(rows):
-    """The protocol with d off by a notch, with W and (K, Q) exchanged, and without a score gap."""
+    """The protocol with d at the next grid value, with W and (K, Q) exchanged, and without a score gap."""
 
     def mutant(change):
         mutants = points([row | change(row) for row in rows])
@@ -43,7 +43,7 @@ def test_mutants_differ(rows):
 
     following = dict(pairwise(DIMENSIONS))
     assert mutant(lambda row: {"d": following.get(row["d"], 20)}).verdict == "differs"
-    # With few trials the exchange is noticed less surely than the notch: the power says so, and is not zero.
+    # With few trials the exchange is noticed less surely than the shift: the power says so, and is not zero.
     (test,) = global_probability.joint(rows)
     assert {one.alternative: one.power for one in test.powers}["W and (K, Q) swapped"] > 0.05
     without = run("global-probability", Config(20, 5, 15, gap=0.0, steps=400, trials=60))

@@ -55,7 +55,7 @@ def test_the_score_gap_is_likelier_than_none(rows):
 
 
 def test_mutants_differ(rows):
-    """The protocol with iterations off by a notch, and with W and (K, Q) exchanged."""
+    """The protocol with iterations at the next grid value, and with W and (K, Q) exchanged."""
     with_gap = [row for row in rows if row["gap"]]
     marks = (100, 200, 300, 400, 500)
     # What is read at iteration k is what training gives 100 later.

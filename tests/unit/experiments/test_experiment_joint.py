@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from attsvm_paper.judging.joint import LEVEL, SHRINKAGE, joint_test, log_likelihood
-from attsvm_paper.judging.points import FEWEST, Point, by_key, curve_points, notches, swap
+from attsvm_paper.judging.points import FEWEST, Point, by_key, curve_points, next_values, swap
 from attsvm_paper.published.ledger import LedgerNumber, curve
 
 
@@ -77,8 +77,8 @@ def test_what_differs_is_called_so_and_the_power_says_how_surely() -> None:
     rng = np.random.default_rng(2)
     ours = walks(rng, 100)
     right = points_of(ours, walks(rng, 100).mean(0))
-    ahead = notches(right)
-    test = joint_test("e", "f", right, {"a notch ahead": ahead})
+    ahead = next_values(right)
+    test = joint_test("e", "f", right, {"the next value": ahead})
     assert test is not None
     assert test.verdict == "agrees"
     (power,) = test.powers
@@ -206,7 +206,7 @@ def test_a_number_that_two_panels_show_counts_once() -> None:
 
 def test_alternatives_move_and_exchange_curves() -> None:
     a = points_of(np.tile([0.0, 1.0, 2.0], (3, 1)), np.zeros(3))
-    assert [one.mean for one in notches(a).values()] == [1, 2, 2]
+    assert [one.mean for one in next_values(a).values()] == [1, 2, 2]
     b = [Point(LedgerNumber(f"b @ {i}", 0.0, 9, 0.0), {0: 7.0, 1: 7.0}, 1.0, place=("b", i)) for i in range(3)]
     assert [one.mean for one in swap([*a, *b], {"p": "b"}).values()] == [7] * 6
 

@@ -27,7 +27,7 @@ from attsvm_paper.judging.comparison import correction, estimate_verdict
 from attsvm_paper.judging.estimates import Measure, estimates_by
 from attsvm_paper.judging.grouping import by, having
 from attsvm_paper.judging.joint import JointTest, joint_test
-from attsvm_paper.judging.points import Point, by_key, curve_points, notches, swap
+from attsvm_paper.judging.points import Point, by_key, curve_points, next_values, swap
 from attsvm_paper.judging.readings import Reading
 from attsvm_paper.judging.verdict import Row, Verdict, listed
 from attsvm_paper.plots.experiments import curve_of, draw_curve, grid, legend, percent, value_axis
@@ -235,7 +235,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     exact = points(having(rows, numerics="exact"), lambda row: True)
     partner = {one.place[0]: _swap(one.place[0]) for one in main}
     alternatives = {
-        "d at the next grid value": notches(main),
+        "d at the next grid value": next_values(main),
         "W and (K, Q) swapped": swap(main, partner),
         "training to its end": by_key(exact),
     }
@@ -246,11 +246,12 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
             reading=f"reconstructed: published arithmetic, mean top probability {STOP_ATTENTION} by step {STOP_STEP}",
         ),
         joint_test(
-            NAME, FIGURE, exact, {"d at the next grid value": notches(exact)},
+            NAME, FIGURE, exact, {"d at the next grid value": next_values(exact)},
             reading="exact arithmetic, trained until attention is one-hot",
         ),
         joint_test(
-            NAME, FIGURE, slack, {"d at the next grid value": notches(slack)}, reading="B.1 as an average margin of 1.1"
+            NAME, FIGURE, slack, {"d at the next grid value": next_values(slack)},
+            reading="B.1 as an average margin of 1.1",
         ),
     ]  # fmt: skip
     return [test for test in tests if test is not None]

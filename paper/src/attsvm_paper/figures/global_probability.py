@@ -21,7 +21,7 @@ from attsvm_paper.judging.comparison import estimate_verdict
 from attsvm_paper.judging.estimates import Measure, estimates_by
 from attsvm_paper.judging.grouping import by, having, panels_of
 from attsvm_paper.judging.joint import JointTest, joint_test
-from attsvm_paper.judging.points import Point, by_key, curve_points, notches, swap
+from attsvm_paper.judging.points import Point, by_key, curve_points, next_values, swap
 from attsvm_paper.judging.readings import Reading
 from attsvm_paper.judging.verdict import Row, Verdict, listed
 from attsvm_paper.plots.experiments import SERIES, curve_of, draw_curve, grid, legend, value_axis
@@ -157,7 +157,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     main = points(gap_rows)
     partner = {one.place[0]: _swap(one.place[0]) for one in main}
     alternatives = {
-        "d at the next grid value (5 further)": notches(main),
+        "d at the next grid value (5 further)": next_values(main),
         "d off by one": by_key(points(gap_rows, beside=1)),
         "W and (K, Q) swapped": swap(main, partner),
     }

@@ -21,7 +21,7 @@ from attsvm_paper.figures.lambda_head import (
 from attsvm_paper.judging.comparison import SHARE_MARGIN, correction, count_deviation, mean_verdict, share_verdict
 from attsvm_paper.judging.grouping import by, column, having
 from attsvm_paper.judging.joint import JointTest, joint_test
-from attsvm_paper.judging.points import Point, by_key, curve_points, notches
+from attsvm_paper.judging.points import Point, by_key, curve_points, next_values
 from attsvm_paper.judging.readings import Reading
 from attsvm_paper.judging.verdict import Row, Verdict, listed
 from attsvm_paper.published.ledger import PrintedCurve, curve
@@ -277,26 +277,26 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     tests = [
         joint_test(
             NAME, "Fig. 9a", within,
-            {"lambda at the next grid value": notches(within), "no filter": by_key(whole)},
+            {"lambda at the next grid value": next_values(within), "no filter": by_key(whole)},
             reading=FILTER_NAME,
         ),
-        joint_test(NAME, "Fig. 9a", whole, {"lambda at the next grid value": notches(whole)}, reading="no filter"),
+        joint_test(NAME, "Fig. 9a", whole, {"lambda at the next grid value": next_values(whole)}, reading="no filter"),
         *(
             joint_test(
-                NAME, "Fig. 9b", points, {"iteration at the next grid value": notches(points)},
+                NAME, "Fig. 9b", points, {"iteration at the next grid value": next_values(points)},
                 reading=f"{numerics} arithmetic, no filter",
             )
             for numerics, points in errors.items()
         ),
         *(
             joint_test(
-                NAME, "Fig. 9c", points, {"iteration at the next grid value": notches(points)},
+                NAME, "Fig. 9c", points, {"iteration at the next grid value": next_values(points)},
                 reading=f"runs of every lambda, {FILTER_NAME if edge else 'no filter'}", note=POOLED_NOTE,
             )
             for edge, points in numbers.items()
         ),
         joint_test(
-            NAME, "Fig. 12", bounded, {"tau, and number of tokens, off by one": notches(bounded)},
+            NAME, "Fig. 12", bounded, {"tau, and number of tokens, off by one": next_values(bounded)},
             reading="lambda uniform on (0, 2.5), sparsemax", note=TAU_NOTE,
         ),
     ]  # fmt: skip

@@ -31,7 +31,7 @@ from attsvm_paper.judging.comparison import correction, mean_verdict
 from attsvm_paper.judging.estimates import at_records
 from attsvm_paper.judging.grouping import by, having
 from attsvm_paper.judging.joint import JointTest, joint_test
-from attsvm_paper.judging.points import Point, by_key, curve_points, notches, swap
+from attsvm_paper.judging.points import Point, by_key, curve_points, next_values, swap
 from attsvm_paper.judging.readings import Reading
 from attsvm_paper.judging.verdict import Row, Verdict, listed
 from attsvm_paper.plots.experiments import Curve, curve_of, draw_curve, grid, legend
@@ -218,7 +218,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     main, without = points(gap_rows), points(open_)
     caption, late = points(gap_rows, notebook=False), "iteration at the next grid value (100 further)"
     alternatives = {
-        late: notches(main),
+        late: next_values(main),
         "W and (K, Q) swapped": swap(main, {one.place[0]: _swap(one.place[0]) for one in main}),
         "d off by one": by_key(points(having(plain, gap=GAP, d=SIZE[2] + 1))),
         NO_GAP: by_key(without),
@@ -229,8 +229,8 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
             NAME, FIGURE, main, alternatives,
             reading=f"reconstructed: {WITH_GAP}, curves {NOTEBOOK}",
         ),
-        joint_test(NAME, FIGURE, without, {late: notches(without)}, reading=f"{NO_GAP}, curves {NOTEBOOK}"),
-        joint_test(NAME, FIGURE, caption, {late: notches(caption)}, reading=f"{WITH_GAP}, curves {CAPTION}"),
+        joint_test(NAME, FIGURE, without, {late: next_values(without)}, reading=f"{NO_GAP}, curves {NOTEBOOK}"),
+        joint_test(NAME, FIGURE, caption, {late: next_values(caption)}, reading=f"{WITH_GAP}, curves {CAPTION}"),
     ]  # fmt: skip
     return [test for test in tests if test is not None]
 

@@ -24,7 +24,7 @@ from attsvm_paper.figures.multi_token import (
 from attsvm_paper.judging.comparison import SHARE_MARGIN, mean_verdict, share_verdict
 from attsvm_paper.judging.grouping import by, having
 from attsvm_paper.judging.joint import JointTest, joint_test
-from attsvm_paper.judging.points import Point, curve_points, notches, swap
+from attsvm_paper.judging.points import Point, curve_points, next_values, swap
 from attsvm_paper.judging.readings import Reading
 from attsvm_paper.judging.verdict import Row, Verdict, listed
 from attsvm_paper.published.ledger import curve
@@ -181,13 +181,13 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
             NAME, FIGURE, main,
             {
                 "d at the next grid value (2 further)": swap(main, next_d),
-                "iteration at the next grid value": notches(main),
+                "iteration at the next grid value": next_values(main),
                 "W^SVMeq and W^mm exchanged": swap(main, other),
             },
             reading="published arithmetic and filter",
         ),
         joint_test(
-            NAME, "Fig. 11b", by_threshold, {"threshold at the next grid value": notches(by_threshold)},
+            NAME, "Fig. 11b", by_threshold, {"threshold at the next grid value": next_values(by_threshold)},
             reading="published arithmetic and filter",
             note="The trials below a threshold are those of the scatter of Fig. 8.",
         ),
@@ -195,7 +195,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
             NAME, "Fig. 8, lower", masked,
             {
                 "d at the next grid value (2 further)": swap(masked, dense),
-                "threshold at the next grid value": notches(masked),
+                "threshold at the next grid value": next_values(masked),
             },
             reading="published arithmetic and filter",
         ),

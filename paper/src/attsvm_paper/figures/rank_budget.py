@@ -21,7 +21,7 @@ from attsvm_paper.judging.comparison import estimate_verdict, value_verdict
 from attsvm_paper.judging.estimates import Measure, estimates_by
 from attsvm_paper.judging.grouping import by, column, having, panels_of
 from attsvm_paper.judging.joint import JointTest, joint_test
-from attsvm_paper.judging.points import Point, by_key, curve_points, notches, swap
+from attsvm_paper.judging.points import Point, by_key, curve_points, next_values, swap
 from attsvm_paper.judging.readings import Reading
 from attsvm_paper.judging.statistics import bootstrap_interval
 from attsvm_paper.judging.verdict import Row, Verdict, listed
@@ -163,7 +163,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     other = {"Fig. 10 lower: n=10": "Fig. 10 lower: n=15", "Fig. 10 lower: n=15": "Fig. 10 lower: n=10"}
     exact = points(having(rows, numerics="exact", gap=GAP))
     alternatives = {
-        "m off by one": notches(main),
+        "m off by one": next_values(main),
         "n = 10 and 15 exchanged": swap(main, other),
         "exact arithmetic, K and Q normalised together": by_key(exact),
     }

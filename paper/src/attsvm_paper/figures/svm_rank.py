@@ -31,7 +31,7 @@ from attsvm_paper.judging.comparison import correction, count_deviation, estimat
 from attsvm_paper.judging.estimates import Measure, estimates_by
 from attsvm_paper.judging.grouping import by, having, panels_of
 from attsvm_paper.judging.joint import JointTest, joint_test
-from attsvm_paper.judging.points import Point, by_key, curve_points, notches
+from attsvm_paper.judging.points import Point, by_key, curve_points, next_values
 from attsvm_paper.judging.readings import Reading
 from attsvm_paper.judging.verdict import Row, Verdict, listed
 from attsvm_paper.plots.experiments import SERIES, curve_of, draw_curve, grid, legend, percent, value_axis
@@ -198,11 +198,11 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     certified = points(gap_rows, "{}_rank")
     without = [one for one in points(open_) if one.values]
 
-    def notch(points: list[Point]) -> dict[str, dict[str, Point]]:
-        return {"d at the next grid value": notches(points)}
+    def at_next(points: list[Point]) -> dict[str, dict[str, Point]]:
+        return {"d at the next grid value": next_values(points)}
 
     alternatives = {
-        **notch(main),
+        **at_next(main),
         "d off by one": by_key(points(gap_rows, beside=1)),
         "certified ranks": by_key(certified),
         "no score gap": by_key(without),
@@ -212,15 +212,15 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     tests = [
         joint_test(NAME, FIGURE, main, alternatives, reading="ranks counted as published, score gap 0.1"),
         joint_test(
-            NAME, FIGURE, certified, notch(certified),
+            NAME, FIGURE, certified, at_next(certified),
             reading="certified ranks of feasible instances, score gap 0.1",
         ),
         joint_test(
-            NAME, FIGURE, stated_too, notch(stated_too),
+            NAME, FIGURE, stated_too, at_next(stated_too),
             reading="as published, score gap 0.1, n = 10 and 15, d = 2 to 5, Frobenius",
         ),
         joint_test(
-            NAME, FIGURE, without, notch(without),
+            NAME, FIGURE, without, at_next(without),
             reading="as published, no score gap, n = 10 and 15, d = 2 to 5, Frobenius",
         ),
     ]  # fmt: skip

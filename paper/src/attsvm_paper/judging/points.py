@@ -149,7 +149,7 @@ def by_key(points: Iterable[Point]) -> dict[str, Point]:
     return {one.published.key: one for one in points}
 
 
-def notches(points: Iterable[Point], by: int = 1) -> dict[str, Point]:
+def next_values(points: Iterable[Point], by: int = 1) -> dict[str, Point]:
     """Return, keyed by point, the point `by` grid values further on its curve; points at the end stay."""
     by_place = {one.place: one for one in points}
     return {one.published.key: by_place.get((curve, at + by), one) for (curve, at), one in by_place.items()}
