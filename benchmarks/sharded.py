@@ -2,7 +2,7 @@
 
 python benchmarks/sharded.py [--full] [--out FILE]
 python benchmarks/sharded.py --mapped N FOLDER
-python benchmarks/sharded.py --planted N T D
+python benchmarks/sharded.py --random-matrix N T D
 python benchmarks/sharded.py --words N V D
 python benchmarks/sharded.py --passes
 
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--mapped", nargs=2)
-    parser.add_argument("--planted", nargs=3, type=int)
+    parser.add_argument("--random-matrix", nargs=3, type=int)
     parser.add_argument("--words", nargs=3, type=int)
     parser.add_argument("--passes", action="store_true")
     options = parser.parse_args()
@@ -145,8 +145,8 @@ def main() -> None:
             folder = writer.submit(write, instance, Path(options.mapped[1]), mapped=True).result()
         follow(ShardedProblem.from_folder(folder))
         return
-    if options.planted is not None:
-        follow(ShardedProblem.from_arrays(**planted(*options.planted), chunk=max(100, options.planted[0] // SHARDS)))
+    if options.random_matrix is not None:
+        follow(ShardedProblem.from_arrays(**planted(*options.random_matrix), chunk=max(100, options.random_matrix[0] // SHARDS)))
         return
     if options.passes:
         passes()
