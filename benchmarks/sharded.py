@@ -6,13 +6,12 @@ python benchmarks/sharded.py --random-matrix N T D
 python benchmarks/sharded.py --words N V D
 python benchmarks/sharded.py --passes
 
-The second writes planted (N, 64, 64) into the folder and reads it from there, the third makes planted (N, T, D), the
-fourth asks N contexts for their next of V words; these print rounds as they end, with processor seconds and peak
-memory. The last prints what a pass over all constraints costs.
+The second writes an instance of size (N, 64, 64) into the folder and reads it from there, the third makes one of size
+(N, T, D), the fourth asks N contexts for their next of V words; these print rounds as they end, with processor seconds
+and peak memory. The last prints what a pass over all constraints costs.
 
-Every instance is planted (a Gaussian matrix selects, so that a W exists) and cut into shards of a hundred queries at
-least. Processor seconds are those of this process and of the worker processes that it started, so that they say the
-same on a busy machine. Exponents are slopes of least squares in logarithms along one size, the others fixed.
+In every instance a Gaussian matrix selects, so that a W exists. Shards hold at least a hundred queries. Processor
+seconds count this process and the worker processes that it started, so that they are the same on a busy machine. Exponents are slopes of least squares in logarithms along one size, the others fixed.
 """
 
 from __future__ import annotations
