@@ -15,8 +15,8 @@ on the length of W or the units of tokens and queries.
 
 One matrix on the way to a limit may have its largest share in a norm whose margin is not maximised. The solution of one
 norm has shares near one in others, so shares differ little between norms while each is far from one. A norm is
-therefore named only if every other norm lacks more than double of its largest margin. :func:`margin_path`
-decides the other cases from several steps.
+therefore named only if every other norm's share falls short of one by more than double. :func:`margin_path` decides the
+other cases from several steps.
 """
 
 from __future__ import annotations
