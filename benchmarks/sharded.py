@@ -11,7 +11,8 @@ The second writes an instance of size (N, 64, 64) into the folder and reads it f
 and peak memory. The last prints what a pass over all constraints costs.
 
 In every instance a Gaussian matrix selects, so that a W exists. Shards hold at least a hundred queries. Processor
-seconds count this process and the worker processes that it started, so that they are the same on a busy machine. Exponents are slopes of least squares in logarithms along one size, the others fixed.
+seconds count this process and the worker processes that it started, so that they are the same on a busy machine.
+Exponents are slopes of least squares in logarithms along one size, the others fixed.
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ def main() -> None:
         follow(ShardedProblem.from_folder(folder))
         return
     if options.random_matrix is not None:
-        follow(ShardedProblem.from_arrays(**planted(*options.random_matrix), chunk=max(100, options.random_matrix[0] // SHARDS)))
+        chunk = max(100, options.random_matrix[0] // SHARDS)
+        follow(ShardedProblem.from_arrays(**planted(*options.random_matrix), chunk=chunk))
         return
     if options.passes:
         passes()

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
 from attsvm_paper.judging.comparison import (
@@ -18,8 +19,10 @@ from attsvm_paper.judging.comparison import (
     share_verdict,
     value_verdict,
 )
+from attsvm_paper.judging.estimates import Measure, Statistic, along
 from attsvm_paper.judging.statistics import bootstrap_interval, mean_interval, wilson_interval
 from attsvm_paper.judging.verdict import Verdict
+from attsvm_paper.plots.experiments import curve_of, draw_curve
 from attsvm_paper.published.ledger import LedgerNumber
 
 
@@ -221,3 +224,16 @@ def test_measured_and_empty() -> None:
 def test_bad_numbers_are_named(call, word: str) -> None:
     with pytest.raises(ValueError, match=word):
         call()
+
+
+@pytest.mark.parametrize("statistic", ["mean", "bootstrap", "median"])
+def test_one_trial_is_a_point_without_an_interval(statistic: Statistic) -> None:
+    cells = {1.0: [{"error": 0.25}], 2.0: [{"error": None}], 3.0: [{"error": 0.5}, {"error": 0.75}]}
+    ax = Figure().subplots()
+    draw_curve(ax, curve_of(along(cells, Measure("error", "error", statistic)), "", 0))
+    points, *_ = ax.lines
+    np.testing.assert_array_equal(points.get_xydata(), [[1.0, 0.25], [3.0, 0.625]])
+    (bars,) = ax.collections
+    (bar,) = (segment for segment in map(np.asarray, bars.get_segments()) if segment.size)
+    assert bar[0].tolist() <= [3.0, 0.5 + 1e-12]
+    assert bar[1].tolist() >= [3.0, 0.75 - 1e-12]

@@ -102,7 +102,7 @@ class Measure:
 def along(cells: Mapping[Any, Sequence[Row]], measure: Measure) -> dict[Any, Estimate]:
     """Estimate a measure in each of some cells, keyed by x or (x,).
 
-    A share needs one trial that counts, other estimates two; other cells are left out.
+    Cells in which no trial counts are left out.
     """
     return _drawable(
         {
@@ -113,7 +113,7 @@ def along(cells: Mapping[Any, Sequence[Row]], measure: Measure) -> dict[Any, Est
 
 
 def _drawable(series: Mapping[Any, Estimate]) -> dict[Any, Estimate]:
-    return {x: one for x, one in series.items() if one.count >= (2 if one.hits is None else 1)}
+    return {x: one for x, one in series.items() if one.count}
 
 
 class Estimates:

@@ -102,6 +102,7 @@ def draw_curve(
     x = np.asarray(curve.x, dtype=float) * (1 + shift)
     y, low, high = (np.asarray(part, dtype=float) for part in (curve.y, curve.low, curve.high))
     bars = np.maximum(np.stack([y - low, high - y]), 0.0)
+    bars[~np.isfinite(bars)] = np.nan  # one trial has no interval
     faint = curve.style != "-"
     ax.errorbar(
         x, y, bars, fmt=curve.style, marker=marker, color=color, ms=3 if faint else 4, lw=1.0 if faint else 1.5,
