@@ -99,6 +99,11 @@ $(VENV)/.docs: $(VENV)/.core paper/pyproject.toml
 	@$(PIP) --editable '.[docs]' $(PAPER)
 	@touch $@
 
+# What a whole check needs, in one run of pip instead of three.
+$(VENV)/.all: pyproject.toml paper/pyproject.toml constraints.txt | $(BIN)/python
+	@$(PIP) --editable '.[cli,test,lint,docs]' $(PAPER)
+	@touch $(VENV)/.core $(VENV)/.dev $(VENV)/.docs $@
+
 # A name on PATH may be a shim that runs nothing, so each candidate has to answer for itself.
 $(BIN)/python:
 	@for python in $(PYTHONS); do \
