@@ -17,6 +17,7 @@ from attsvm.pretrained.heads.extract import RefusedHead
 from attsvm.pretrained.inspection.finding import HeadFinding
 from attsvm.pretrained.inspection.inspection import Inspection
 from attsvm.pretrained.selection.null import Standing
+from attsvm.pretrained.selection.types import LEVEL
 from attsvm.report.media import draw, write_pictures
 from attsvm.report.page import environment, versions
 
@@ -291,7 +292,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
         index = pages.get_template("inspection.html.j2").render(
             found=inspection, record=record, measures=table, page_name=page_name, percent=percent,
             version=record["attsvm"], grid=grid, refusals=refusals(inspection), short=short, hues=hues,
-            noun=noun, terms=TERMS, cell=cell, distinction=distinction,
+            noun=noun, terms=TERMS, cell=cell, distinction=distinction, level=LEVEL,
             many=any(len(heads) > MOST_NUMBERS for heads in grid.values()),
         )  # fmt: skip
         (beside / "index.html").write_text(index, encoding="utf-8")

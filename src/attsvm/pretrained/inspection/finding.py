@@ -65,6 +65,10 @@ class HeadFinding:
     examples: tuple[Example, ...]
     parts: Parts | None = None
 
+    def named(self, types: HeadTypes) -> HeadFinding:
+        """Return the finding with types judged anew; a head that bears another name shows no queries."""
+        return replace(self, types=types, shows=self.shows if types.name == self.types.name else ())
+
 
 @dataclass(frozen=True)
 class Reports:

@@ -46,6 +46,7 @@ from attsvm.pretrained.inspection.survey import Survey
 from attsvm.pretrained.inspection.unfinished import ResumeFile, fingerprint
 from attsvm.pretrained.selection.rank import Roots
 from attsvm.pretrained.selection.rules import Rules, digest
+from attsvm.pretrained.selection.types import judge_heads
 
 Progress = Callable[[str, float], object]
 # Default number of bytes of attention patterns, including their copies while they are computed.
@@ -206,12 +207,14 @@ def inspect_model(
     results.sort(key=lambda one: (one.layer, one.head))
     absent = absent_layers(model, calls.paths) if layers is None and complete else ()
     kind = type(model).__name__
+    inspected = [one for one in results if isinstance(one, HeadFinding)]
+    judged = judge_heads([one.types for one in inspected])
     return Inspection(
         model=name or kind,
         kind=kind,
         texts=source.count,
         kept=len(own),
-        heads=tuple(one for one in results if isinstance(one, HeadFinding)),
+        heads=tuple(one.named(types) for one, types in zip(inspected, judged, strict=True)),
         refused=tuple(one for one in results if isinstance(one, RefusedHead)),
         absent=absent,
         queries=queries,
