@@ -102,7 +102,7 @@ def inspect(
             if saved and reads is not None:
                 raise BadInput(f"{model} holds checkpoints, which --{reads} does not read; --text was expected.")
             if saved and effects:
-                raise BadInput(f"{model} holds checkpoints; --effects expects one model, such as one checkpoint-STEP.")
+                raise BadInput(f"{model} holds checkpoints; with --effects one of its folders was expected.")
             if saved:
                 options = {"layers": numbers, "rules": own, "queries": queries, "seed": seed}
                 options |= {"memory": int(memory * 2**30), "dtype": dtype, "device": device}

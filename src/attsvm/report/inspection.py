@@ -16,7 +16,7 @@ from attsvm.pretrained.heads.extract import RefusedHead
 from attsvm.pretrained.inspection.finding import HeadFinding, NextTokens
 from attsvm.pretrained.inspection.inspection import Inspection
 from attsvm.pretrained.selection.null import Standing
-from attsvm.pretrained.selection.types import LEVEL
+from attsvm.pretrained.selection.types import NAME_LEVEL
 from attsvm.report.media import draw, write_pictures
 from attsvm.report.page import environment, versions
 from attsvm.report.tokens import TokenText
@@ -314,7 +314,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
         index = pages.get_template("inspection.html.j2").render(
             found=inspection, record=record, measures=table, page_name=page_name, percent=percent,
             version=record["attsvm"], grid=grid, refusals=refusals(inspection), short=short, hues=hues,
-            noun=noun, terms=TERMS, cell=cell, distinction=distinction, level=LEVEL,
+            noun=noun, terms=TERMS, cell=cell, distinction=distinction, level=NAME_LEVEL,
             many=any(len(heads) > MOST_NUMBERS for heads in grid.values()),
         )  # fmt: skip
         (beside / "index.html").write_text(index, encoding="utf-8")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 # Marks of tokens that begin a word: byte-level BPE, and SentencePiece.
 _BYTE_SPACE, _SPACE = "Ġ", "▁"
-# What stands for a token that ends within a character.
+# Text of a token that ends within a character.
 _PART = "·"
 
 

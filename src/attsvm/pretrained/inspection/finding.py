@@ -47,7 +47,7 @@ class Example:
 
 @dataclass(frozen=True, eq=False)
 class NextTokens:
-    """What a head does to the next tokens of a few texts, measured in the model.
+    """The effects of a head on the next tokens of a few texts, measured in the model.
 
     Attributes
     ----------
@@ -59,9 +59,9 @@ class NextTokens:
         head does not add to the state that the logits are made of.
     losses : dict of str to Standing
         Mean loss of log-probability with the head's attention replaced, next to heads with re-drawn weights in its
-        place; the keys are those of `HeadEffects.changes`.
+        place, by the keys of `HeadEffects.changes`.
     rule : str
-        The rule whose tokens the replacement "rule" attends to.
+        Name of the rule that the replacement "rule" follows.
     """
 
     tokens: int

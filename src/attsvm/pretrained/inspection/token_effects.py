@@ -1,4 +1,4 @@
-"""What each head of an inspected model does to the next tokens of a few texts, measured in the model."""
+"""Effects of each head of an inspected model on the next tokens of a few texts, measured in the model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TokenEffects:
             logits = getattr(model(**self._inputs), "logits", None)
             if logits is None or logits.shape[:2] != ids.shape:
                 raise ValueError(
-                    f"{type(model).__name__} returns no logits by place; --effects expects a causal language model."
+                    f"{type(model).__name__} returns no logits by place; a causal language model was expected."
                 )
             _refuse_foresight(model, self._inputs, logits)
         self._direct = self._direct_effects(logits)
@@ -102,4 +102,6 @@ def _refuse_foresight(model: Any, inputs: dict[str, Any], logits: torch.Tensor) 
     ids[:, -1] = (ids[:, -1] + 1) % logits.shape[-1]
     change = (model(**{**inputs, "input_ids": ids}).logits - logits).abs()
     if change[:, :-1].max() > FORESIGHT * change[:, -1].max():
-        raise ValueError(f"{type(model).__name__} sees the tokens that it predicts; --effects expects a causal model.")
+        raise ValueError(
+            f"{type(model).__name__} sees the tokens that it predicts; a causal language model was expected."
+        )

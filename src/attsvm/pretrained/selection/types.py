@@ -16,7 +16,7 @@ scored with the same null and can name a head.
 
 More rules and more heads bring more names by chance. Chances are therefore corrected by Benjamini and Hochberg's
 procedure, over the rules of one head (:func:`head_types`) or over all rules of all heads (:func:`judge_heads`). If all
-of these heads are untrained, the probability that any is named is at most :data:`LEVEL`.
+of these heads are untrained, the probability that any is named is at most :data:`NAME_LEVEL`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from attsvm.pretrained.selection.selectivity import has_choice
 # Share of attention below which a set does not name a head.
 NAME_SHARE = 0.3
 # Probability that any of the heads that are judged together is named if all are untrained.
-LEVEL = 0.05
+NAME_LEVEL = 0.05
 # Largest offset tried for the type "offset".
 MOST_OFFSET = 8
 MOST_TYPES = 6
@@ -372,7 +372,7 @@ def _content(head: AttentionHead, attention: np.ndarray) -> float:
 def _largest_chance(scores: Iterable[TypeScore]) -> float:
     """Return the largest chance that may name a head, by Benjamini and Hochberg's procedure."""
     chances = np.sort([score.standing.chance for score in scores])
-    least = chances[chances <= LEVEL * np.arange(1, len(chances) + 1) / len(chances)]
+    least = chances[chances <= NAME_LEVEL * np.arange(1, len(chances) + 1) / len(chances)]
     return float(least[-1]) if len(least) else -1.0
 
 
