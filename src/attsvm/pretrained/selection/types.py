@@ -135,8 +135,8 @@ class HeadTypes(Worded):
         """Say it in one sentence."""
         if self.name is None:
             return (
-                "No named type: no rule has a large share of the attention that exceeds the share of heads with rotated "
-                "weights by more than chance."
+                "No named type: no rule has a large share of the attention that exceeds the share of heads with rotated"
+                " weights by more than chance."
             )
         own = self.scores[self.name]
         draws = counted(len(own.standing.draws), "head")
