@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from attsvm.pretrained.selection.types import HeadTypes as HeadTypes
     from attsvm.pretrained.selection.types import TypeScore as TypeScore
     from attsvm.pretrained.selection.types import head_types as head_types
+    from attsvm.pretrained.selection.types import judge_heads as judge_heads
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
@@ -64,7 +65,7 @@ else:
             "attsvm.pretrained.selection.rank": ("HeadRank", "rank_profile"),
             "attsvm.pretrained.selection.rope": ("Lifted", "rope_lift"),
             "attsvm.pretrained.selection.selectivity": ("SelectionReport", "selection_report"),
-            "attsvm.pretrained.selection.types": ("HeadTypes", "TypeScore", "head_types"),
+            "attsvm.pretrained.selection.types": ("HeadTypes", "TypeScore", "head_types", "judge_heads"),
         },
         extra="pretrained",
     )

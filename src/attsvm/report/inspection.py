@@ -8,17 +8,18 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from attsvm.platform.files import replacing_files_in
 from attsvm.pretrained.heads.extract import RefusedHead
-from attsvm.pretrained.inspection.finding import HeadFinding
+from attsvm.pretrained.inspection.finding import HeadFinding, NextTokens
 from attsvm.pretrained.inspection.inspection import Inspection
 from attsvm.pretrained.selection.null import Standing
+from attsvm.pretrained.selection.types import NAME_LEVEL
 from attsvm.report.media import draw, write_pictures
 from attsvm.report.page import environment, versions
+from attsvm.report.tokens import TokenText
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,6 @@ class Measure:
 
 # Shade from which white has a contrast of 4.5 with the ground; black has 4.6 there.
 WHITE_FROM = 0.81
-# Marks of tokens that begin a word.
-_MARKS = ("Ġ", "▁")
 # Kinds of input of a model: the noun for one input, its name, and the noun for a token.
 NOUNS = {
     None: ("a text", "text", "token"), "images": ("an image", "image", "patch"),
@@ -78,6 +77,8 @@ HUES = {
     "previous": "#9ecae1", "offset": "#c6dbef", "duplicate": "#c7e9c0", "induction": "#74c476", "first": "#fdd0a2",
     "delimiter": "#fdae6b", "null": "#d9d9d9", "content": "#dadaeb",
 }  # fmt: skip
+# What stands in a head's place when its effect on the next tokens is measured.
+REPLACEMENTS = {"uniform": "uniform attention", "svm": "its own SVM", "rule": "its rule", "removed": "no output"}
 # Background of heads that a rule of the reader's own names.
 OWN_HUE = "#fcc5c0"
 
@@ -85,7 +86,18 @@ OWN_HUE = "#fcc5c0"
 def measures(inspection: Inspection) -> tuple[Measure, ...]:
     """List the maps; the scale of ranks ends at the width of a head."""
     width = max((head.rank.width for head in inspection.heads), default=1)
+    losses = [head.effects.losses["removed"].trained for head in inspection.heads if head.effects is not None]
+    removed = Measure(
+        "removed",
+        "Loss without the head",
+        "Mean loss of log-probability of the next tokens if the head has no output, in the model.",
+        lambda head: None if head.effects is None else head.effects.losses["removed"].trained,
+        lambda value: change(-value, 2),
+        0.0,
+        max([0.1, *losses]),
+    )
     return (
+        *([removed] if losses else ()),
         Measure(
             "top1",
             "Hardness",
@@ -247,6 +259,17 @@ def _numbers(head: HeadFinding) -> dict[str, Any]:
         "rank_weights": head.rank.weights,
         "rank_scores": head.rank.scores,
         "width": head.rank.width,
+        "effects": None if head.effects is None else _effects(head.effects),
+    }
+
+
+def _effects(effects: NextTokens) -> dict[str, Any]:
+    return {
+        "tokens": effects.tokens,
+        "log_probability": effects.before,
+        "direct": effects.direct,
+        "rule": effects.rule if "rule" in effects.losses else None,
+        "losses": {name: _standing(standing) for name, standing in effects.losses.items()},
     }
 
 
@@ -291,7 +314,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
         index = pages.get_template("inspection.html.j2").render(
             found=inspection, record=record, measures=table, page_name=page_name, percent=percent,
             version=record["attsvm"], grid=grid, refusals=refusals(inspection), short=short, hues=hues,
-            noun=noun, terms=TERMS, cell=cell, distinction=distinction,
+            noun=noun, terms=TERMS, cell=cell, distinction=distinction, level=NAME_LEVEL,
             many=any(len(heads) > MOST_NUMBERS for heads in grid.values()),
         )  # fmt: skip
         (beside / "index.html").write_text(index, encoding="utf-8")
@@ -299,9 +322,11 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
         for place, head in enumerate(inspection.heads):
             before = page_name(inspection.heads[place - 1]) if place else None
             after = page_name(inspection.heads[place + 1]) if place + 1 < len(inspection.heads) else None
+            shown = [one.tokens for one in (*head.shows, *head.examples)]
             page = template.render(
                 found=inspection, head=head, before=before, after=after, percent=percent, version=record["attsvm"],
-                offsets=_offsets(head), word=partial(_word, marked=_has_marks(head)), drawn=draw, noun=noun, chip=chip,
+                offsets=_offsets(head), words=TokenText(shown), drawn=draw, noun=noun, chip=chip,
+                change=change, replacements=REPLACEMENTS,
             )  # fmt: skip
             (beside / "heads" / page_name(head)).write_text(page, encoding="utf-8")
         (beside / "inspect.json").write_text(
@@ -332,19 +357,9 @@ def _offsets(head: HeadFinding, reach: int = 10) -> list[tuple[str, float]]:
         else:
             near[offset] = share
     ends = [(f"< −{reach}", below)], [(f"> {reach}", above)]
-    return ends[0] + [(f"{k}".replace("-", "−"), share) for k, share in near.items()] + ends[1]
-
-
-def _has_marks(head: HeadFinding) -> bool:
-    """Tell whether tokens that begin a word are marked (byte-level BPE, SentencePiece), and not those that go on."""
-    return any(token.startswith(_MARKS) for one in (*head.shows, *head.examples) for token in one.tokens)
-
-
-def _word(token: str, marked: bool) -> tuple[str, bool]:
-    """Text of a token, and whether a space precedes it."""
-    if token.startswith("##"):
-        return token[2:], False
-    return token.lstrip("".join(_MARKS)) or " ", token.startswith(_MARKS) or not marked
+    rows = ends[0] + [(f"{k}".replace("-", "−"), share) for k, share in near.items()] + ends[1]
+    reached = [number for number, (_, share) in enumerate(rows) if share]
+    return rows[reached[0] : reached[-1] + 1]
 
 
 def distinction(head: HeadFinding) -> str:
@@ -360,6 +375,12 @@ def cell(shade: float) -> str:
     red, green, blue = (int(255 - span * shade) for span in (224, 165, 102))
     ink = "#fff" if shade > WHITE_FROM else "#000"
     return f"background: rgb({red},{green},{blue}); color: {ink}"
+
+
+def change(value: float, digits: int = 3) -> str:
+    """Write a change with its sign, which zero has none of."""
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text if text.strip("+−0.") else text[1:]
 
 
 def chip(p: float) -> tuple[float, bool]:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 from attsvm.pretrained.inspection.finding import Example
 from attsvm.pretrained.selection.null import Standing
 from attsvm.pretrained.selection.types import HeadTypes, TypeScore
-from attsvm.report.inspection import WHITE_FROM, _has_marks, _word, cell, chip, distinction, headline
+from attsvm.report.inspection import WHITE_FROM, cell, change, chip, distinction, headline
+from attsvm.report.tokens import TokenText
 
 FAR = Standing(0.1, np.linspace(0.0, 0.3, 15), np.linspace(0.6, 0.9, 15))
 
@@ -45,9 +47,27 @@ def test_the_counts_of_the_headline_add_up() -> None:
     ],
 )
 def test_words_of_several_tokens_stay_whole(tokens: tuple[str, ...], text: str) -> None:
-    marked = _has_marks(head(words=tokens))
-    words = [_word(token, marked) for token in tokens]
-    assert "".join(f"{' ' * (spaced and k > 0)}{shown}" for k, (shown, spaced) in enumerate(words)) == text
+    assert _joined(TokenText([tokens])(tokens)) == text
+
+
+def _joined(words: list[tuple[str, bool]]) -> str:
+    return "".join(f"{' ' * (spaced and k > 0)}{shown}" for k, (shown, spaced) in enumerate(words))
+
+
+def test_bytes_become_characters() -> None:
+    """A tokenizer of bytes, trained here: every text reads as it was; parts of a character are marked."""
+    texts = ["It’s naïve – “café” costs 5 €; 東京 is in 日本 🙂", "one line\nand another one"]
+    bpe = tokenizers.ByteLevelBPETokenizer()
+    bpe.train_from_iterator(["It is one line and another one, in a café"] * 9, vocab_size=300)
+    tokens = [bpe.encode(text).tokens for text in texts]
+    words = [TokenText(tokens)(one) for one in tokens]
+    assert [_joined(one).replace("·", "").replace("↵", "\n") for one in words] == texts
+    assert [shown for shown, _ in TokenText(tokens)(bpe.encode(" 東 a").tokens)] == [" ", "·", "·", "東", "a"]
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0123, "+0.012"), (-0.5, "−0.500"), (-1e-5, "0.000"), (0.0, "0.000")])
+def test_a_change_that_is_nothing_has_no_sign(value: float, text: str) -> None:
+    assert change(value) == text
 
 
 def test_the_last_column_tells_heads_apart() -> None:

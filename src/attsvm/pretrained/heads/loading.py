@@ -20,6 +20,7 @@ def load(
     dtype: str = "float32",
     device: str | None = None,
     tokenizes: bool = True,
+    causal: bool = False,
 ) -> tuple[Any, Any]:
     """Load a model and its tokenizer from a folder or, where there is a network, from the hub.
 
@@ -35,6 +36,8 @@ def load(
         Such as "cuda". Default: the CPU.
     tokenizes : bool
         Whether a model of text needs its tokenizer; otherwise the tokenizer is None.
+    causal : bool
+        Whether to load the model with its language-model head.
 
     Raises
     ------
@@ -60,7 +63,8 @@ def load(
     try:
         _refuse_other_inputs(tf.AutoConfig.from_pretrained(source), name, reads)
         tokenizer = tf.AutoTokenizer.from_pretrained(source) if reads is None and tokenizes else None
-        model = tf.AutoModel.from_pretrained(source, dtype=dtype)
+        kind = tf.AutoModelForCausalLM if causal else tf.AutoModel
+        model = kind.from_pretrained(source, dtype=dtype)
     except _NoText:
         raise
     except (*_LOAD_ERRORS, SafetensorError) as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from attsvm.pretrained.inspection.inspection import PATTERN_BYTES, Inputs, Progr
 from attsvm.pretrained.selection.audit import margin_audit
 from attsvm.pretrained.selection.rules import Rules
 from attsvm.pretrained.selection.selectivity import has_choice, selection_report
-from attsvm.pretrained.selection.types import HeadTypes, head_types
+from attsvm.pretrained.selection.types import HeadTypes, head_types, judge_heads
 
 # Folders in which a Trainer of transformers saves.
 _SAVED = re.compile(r"checkpoint-(\d+)")
@@ -301,7 +301,10 @@ def over_checkpoints(
                 else:
                     lacking.append(head)
             else:
-                rows[step] = found
+                together = judge_heads([row.types for row in found.values()])
+                rows[step] = {
+                    at: replace(row, types=types) for (at, row), types in zip(found.items(), together, strict=True)
+                }
                 refused |= {step: tuple(lacking)} if lacking else {}
                 meter.add(1)
     steps = np.array(list(rows), dtype=int)

@@ -11,6 +11,7 @@ from attsvm.pretrained.heads.extract import RefusedHead
 from attsvm.pretrained.heads.head import AttentionHead, text_of
 from attsvm.pretrained.heads.media import Media, Parts
 from attsvm.pretrained.selection.audit import MarginAudit, margin_audit
+from attsvm.pretrained.selection.null import Standing
 from attsvm.pretrained.selection.probe import SelectionProbe, fit_selection
 from attsvm.pretrained.selection.rank import HeadRank, Roots
 from attsvm.pretrained.selection.rules import Rules
@@ -45,11 +46,37 @@ class Example:
 
 
 @dataclass(frozen=True, eq=False)
+class NextTokens:
+    """The effects of a head on the next tokens of a few texts, measured in the model.
+
+    Attributes
+    ----------
+    tokens : int
+    before : float
+        Mean log-probability of the next tokens in the model as it is.
+    direct : float or None
+        Direct effect of the head on the logit of the last token minus its best rival's, mean over texts; None if the
+        head does not add to the state that the logits are made of.
+    losses : dict of str to Standing
+        Mean loss of log-probability with the head's attention replaced, next to heads with re-drawn weights in its
+        place, by the keys of `HeadEffects.changes`.
+    rule : str
+        Name of the rule that the replacement "rule" follows.
+    """
+
+    tokens: int
+    before: float
+    direct: float | None
+    losses: dict[str, Standing]
+    rule: str
+
+
+@dataclass(frozen=True, eq=False)
 class HeadFinding:
     """The findings about one head.
 
     `shows` are queries that show the type that names the head; `examples` are drawn at random; `parts` locates its
-    tokens in an image or a sound.
+    tokens in an image or a sound; `effects` are measured on request.
     """
 
     layer: int
@@ -64,6 +91,11 @@ class HeadFinding:
     shows: tuple[Example, ...]
     examples: tuple[Example, ...]
     parts: Parts | None = None
+    effects: NextTokens | None = None
+
+    def named(self, types: HeadTypes) -> HeadFinding:
+        """Return the finding with types judged anew; a head that bears another name shows no queries."""
+        return replace(self, types=types, shows=self.shows if types.name == self.types.name else ())
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,11 @@ from attsvm.pretrained.heads.inputs import longest, model_inputs, on_device
 from attsvm.pretrained.heads.media import Media
 from attsvm.pretrained.inspection.finding import HeadFinding, Reports
 from attsvm.pretrained.inspection.survey import Survey
+from attsvm.pretrained.inspection.token_effects import TokenEffects
 from attsvm.pretrained.inspection.unfinished import ResumeFile, fingerprint
 from attsvm.pretrained.selection.rank import Roots
 from attsvm.pretrained.selection.rules import Rules, digest
+from attsvm.pretrained.selection.types import judge_heads
 
 Progress = Callable[[str, float], object]
 # Default number of bytes of attention patterns, including their copies while they are computed.
@@ -126,6 +128,7 @@ def inspect_model(
     interval: float = 1.0,
     media: Media | None = None,
     rules: Rules | None = None,
+    effects: bool = False,
 ) -> Inspection:
     """Report on every head of a model.
 
@@ -155,6 +158,9 @@ def inspect_model(
         Images or sounds, for a model that reads them.
     rules : mapping of str to rule, optional
         Further types of heads, as for :func:`attsvm.pretrained.head_types`.
+    effects : bool
+        Whether to measure what each head does to the next tokens of a few texts. The model is then a causal language
+        model.
 
     Returns
     -------
@@ -169,7 +175,7 @@ def inspect_model(
     room = memory // calls.bytes_of(source.length(calls))
     own, others = partition(source.count, room, seed)
     media = None if media is None else media.take(own)
-    settings = (queries, seed, memory, *indices, *(() if rules is None else (digest(rules),)))
+    settings = (queries, seed, memory, *indices, *(() if rules is None else (digest(rules),)), *["effects"] * effects)
     resumption = ResumeFile(resume, fingerprint(model, source.names, settings))
     survey = Survey(model, tokenizer, calls.numbers, source.inputs, media, seed=seed)
     results = resumption.heads()
@@ -191,11 +197,17 @@ def inspect_model(
                 ]
                 heads = kept_heads(model, batch, calls, pending, together, tokenizer)
                 reports = Reports(queries, seed, Roots(), media, rules)
+                measured = None
+                if effects:
+                    kept = [texts[i] for i in own]
+                    measured = TokenEffects(model, kept, tokenizer, rules, queries=queries, seed=seed)
                 fresh = (head for head in heads if (head.layer, head.head) not in before)
                 heads_in_time = takewhile(lambda head: not meter.stopped, fresh)
                 # BLAS threads of several heads would compete for the cores; each head gets one thread.
                 with threadpool_limits(1, user_api="blas"):
                     for result in _inspect(pool, heads_in_time, reports, survey):
+                        if measured is not None and isinstance(result, HeadFinding):
+                            result = measured.of(result)
                         results.append(result)
                         resumption.add(result)
                         meter.add(1)
@@ -206,12 +218,14 @@ def inspect_model(
     results.sort(key=lambda one: (one.layer, one.head))
     absent = absent_layers(model, calls.paths) if layers is None and complete else ()
     kind = type(model).__name__
+    inspected = [one for one in results if isinstance(one, HeadFinding)]
+    judged = judge_heads([one.types for one in inspected])
     return Inspection(
         model=name or kind,
         kind=kind,
         texts=source.count,
         kept=len(own),
-        heads=tuple(one for one in results if isinstance(one, HeadFinding)),
+        heads=tuple(one.named(types) for one, types in zip(inspected, judged, strict=True)),
         refused=tuple(one for one in results if isinstance(one, RefusedHead)),
         absent=absent,
         queries=queries,

@@ -22,7 +22,7 @@ from attsvm.core.status import Status
 from attsvm.platform.files import replacing_file, take_up
 from attsvm.pretrained.heads.extract import RefusedHead
 from attsvm.pretrained.heads.media import Parts
-from attsvm.pretrained.inspection.finding import Example, HeadFinding
+from attsvm.pretrained.inspection.finding import Example, HeadFinding, NextTokens
 from attsvm.pretrained.selection.audit import MarginAudit
 from attsvm.pretrained.selection.null import Standing
 from attsvm.pretrained.selection.probe import SelectionProbe
@@ -35,7 +35,7 @@ from attsvm.pretrained.selection.types import HeadTypes, TypeScore
 HEADS_FILE, SURVEY_FILE = "heads.jsonl", "survey.npz"
 # Classes whose instances a line may hold.
 _SELECTION = (SelectionReport, MarginAudit, Direction, SelectionProbe, SupportToken, HeadRank)
-_HELD = (HeadFinding, RefusedHead, Example, Parts, HeadTypes, TypeScore, Standing, *_SELECTION)
+_HELD = (HeadFinding, NextTokens, RefusedHead, Example, Parts, HeadTypes, TypeScore, Standing, *_SELECTION)
 _CLASSES = {one.__name__: one for one in _HELD}
 
 

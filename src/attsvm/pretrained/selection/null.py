@@ -91,6 +91,20 @@ class Standing(Listed):
         return bool(self.trained > max(draws.max(), draws.mean() + OUTSTANDING * draws.std(ddof=1)))
 
     @property
+    def chance(self) -> float:
+        """Probability that an untrained head reaches the trained number, if draws are normal; 1 with fewer than two.
+
+        Whatever the distribution, it is at least the share of the draws that reach the number.
+        """
+        draws = self.draws
+        n = len(draws)
+        if n < 2:
+            return 1.0
+        reached, spread = float((draws >= self.trained).mean()), float(draws.std(ddof=1))
+        distance = (self.trained - draws.mean()) / math.sqrt(1.0 + 1.0 / n)
+        return max(reached, float(stdtr(n - 1, -distance / spread)) if spread else 0.0)
+
+    @property
     def level(self) -> float:
         """Probability that an untrained head is outstanding by chance; 0 if it cannot be.
 

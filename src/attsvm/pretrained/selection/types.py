@@ -13,12 +13,17 @@ Uniform attention also gives every set a share, and heads with re-drawn weights
 both, if its score stands out among the re-drawn heads and is at least :data:`NAME_SHARE`. Otherwise it is named
 "content" if content stands out, and else has no name. Rules of one's own (:mod:`attsvm.pretrained.selection.rules`) are
 scored with the same null and can name a head.
+
+More rules and more heads bring more names by chance. Chances are therefore corrected by Benjamini and Hochberg's
+procedure, over the rules of one head (:func:`head_types`) or over all rules of all heads (:func:`judge_heads`). If all
+of these heads are untrained, the probability that any is named is at most :data:`NAME_LEVEL`.
 """
 
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +36,8 @@ from attsvm.pretrained.selection.selectivity import has_choice
 
 # Share of attention below which a set does not name a head.
 NAME_SHARE = 0.3
+# Probability that any of the heads that are judged together is named if all are untrained.
+NAME_LEVEL = 0.05
 # Largest offset tried for the type "offset".
 MOST_OFFSET = 8
 MOST_TYPES = 6
@@ -128,8 +135,8 @@ class HeadTypes(Worded):
         """Say it in one sentence."""
         if self.name is None:
             return (
-                "No named type: no rule has a large share of the attention "
-                "and more than a head with rotated weights pays."
+                "No named type: no rule has a large share of the attention that exceeds the share of heads with rotated"
+                " weights by more than chance."
             )
         own = self.scores[self.name]
         draws = counted(len(own.standing.draws), "head")
@@ -212,8 +219,40 @@ def head_types(
             uniform, count = float((sets[name].sum(axis=1) / visible)[has].mean()), int(has.sum())
         standing = Standing(score, *(np.array(null[name][kind]) for kind in ("rotated", "permuted")))
         scores[name] = TypeScore(count, float(uniform), standing)
-    name = _name(scores)
+    name = _name(scores, _largest_chance(scores.values()))
     return HeadTypes(scores, offset, name, rows[_showing(sample, sets, name, offset)])
+
+
+def judge_heads(types: Sequence[HeadTypes]) -> list[HeadTypes]:
+    """Name heads together: names that more heads would bring by chance are left out.
+
+    The chances of all rules of all heads (:attr:`Standing.chance`) are corrected by Benjamini and Hochberg's procedure.
+    If all heads are untrained, the probability that any is named is at most 5 %.
+
+    Parameters
+    ----------
+    types : sequence of HeadTypes
+        Of the heads of one report.
+
+    Returns
+    -------
+    list of HeadTypes
+        In the same order. A head whose name changes shows no queries.
+
+    Examples
+    --------
+    >>> from attsvm import pretrained
+    >>> model, inputs = pretrained.example_model("gpt2")
+    >>> heads = pretrained.extract_heads(model, inputs)
+    >>> [one.name for one in pretrained.judge_heads([pretrained.head_types(head) for head in heads])]
+    [None, None, None, None]
+    """
+    largest = _largest_chance(score for one in types for score in one.scores.values())
+    names = [_name(one.scores, largest) for one in types]
+    return [
+        one if name == one.name else replace(one, name=name, shows=one.shows[:0])
+        for one, name in zip(types, names, strict=True)
+    ]
 
 
 def named_tokens(head: AttentionHead, types: HeadTypes, rules: Rules | None = None) -> np.ndarray | None:
@@ -330,9 +369,20 @@ def _content(head: AttentionHead, attention: np.ndarray) -> float:
     return float(min(distances))
 
 
-def _name(scores: dict[str, TypeScore]) -> str | None:
-    """Name the type with the most beyond its null, among those that stand out."""
-    standing_out = {name: one for name, one in scores.items() if one.standing.outstanding and one.score >= NAME_SHARE}
+def _largest_chance(scores: Iterable[TypeScore]) -> float:
+    """Return the largest chance that may name a head, by Benjamini and Hochberg's procedure."""
+    chances = np.sort([score.standing.chance for score in scores])
+    least = chances[chances <= NAME_LEVEL * np.arange(1, len(chances) + 1) / len(chances)]
+    return float(least[-1]) if len(least) else -1.0
+
+
+def _name(scores: dict[str, TypeScore], largest: float) -> str | None:
+    """Name the type with the most beyond its null, among those that stand out and whose chance is small enough."""
+    standing_out = {
+        name: one
+        for name, one in scores.items()
+        if one.standing.outstanding and one.standing.chance <= largest and one.score >= NAME_SHARE
+    }
     rules = {name: one.excess for name, one in standing_out.items() if name != "content" and one.excess > 0}
     if rules:
         return max(rules, key=lambda name: rules[name])
