@@ -5,11 +5,16 @@ const MARGIN = 14;
 const STEP = 0.05; // of an arrow key; with Shift five times that
 // Steps at which paths and curves are drawn: denser at the start, and the present one.
 function recordsOf(steps, step) {
-  const marks = Array.from({ length: 80 }, (_, k) => Math.round(steps ** (k / 79)));
-  return [...new Set([0, step, ...marks])].filter((one) => one <= steps).sort((a, b) => a - b);
+  if (records.steps !== steps || records.step !== step) {
+    const marks = Array.from({ length: 80 }, (_, k) => Math.round(steps ** (k / 79)));
+    records = { steps, step, all: [...new Set([0, step, ...marks])].filter((one) => one <= steps).sort((a, b) => a - b) };
+  }
+  return records.all;
 }
+let records = {};
 // Paths grow without end: their distance from the origin is drawn on a logarithmic scale from here on.
 const LOG_FROM = 0.3;
+const pathLine = d3.line().digits(2); // of a pixel: longer numbers are only longer to read
 const subscript = (i) => "₁₂₃"[i];
 const place = (point) => point.map((value) => Math.round(value * 1000) / 1000);
 const gapText = (value) => (value === null ? "none" : value === 0 ? "0" : d3.format(".1e")(value).replace("−", "-"));
@@ -223,7 +228,7 @@ function makePlane(parent, moved, kept) {
     const parts = paths.flatMap((path) => [{ ...path, ahead: true }, path]);
     layers.paths.selectAll("path").data(parts).join("path")
       .attr("class", (d) => `path ${d.name} sequence-${d.i} ${d.ahead ? "ahead" : "gone"}`)
-      .attr("d", (d) => d3.line()(d.ahead ? d.points.slice(d.here) : d.points.slice(0, d.here + 1)));
+      .attr("d", (d) => pathLine(d.ahead ? d.points.slice(d.here) : d.points.slice(0, d.here + 1)));
     const inside = ([a, b]) => a >= 0 && a <= size && b >= 0 && b <= size;
     const ends = paths.filter((d) => d.name === "W").map((d) => ({ i: d.i, at: d.points.slice(0, d.here + 1).findLast(inside) ?? d.points[0], out: !inside(d.points[d.here]) }));
     layers.paths.selectAll("circle").data(ends.filter((d) => !d.out)).join("circle").attr("class", (d) => `end sequence-${d.i}`).attr("r", 4)
