@@ -47,21 +47,37 @@ def release_notes(changelog: str, version: str) -> str:
     return found[1].strip() + "\n"
 
 
+def licenses(metadata: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the licence that a package states: an expression, else a name of one line, else those of its classifiers.
+
+    Raises
+    ------
+    ValueError
+        If it states none of these.
+    """
+    if expression := metadata.get("license_expression"):
+        return [{"expression": expression}]
+    name = metadata.get("license", "")
+    classifiers = [one for one in metadata.get("classifier", ()) if one.startswith("License :: ")]
+    names = [name] if name and "\n" not in name else [one.rpartition(" :: ")[2] for one in classifiers]
+    if not names:
+        raise ValueError(f"{metadata['name']} {metadata['version']} names no licence.")
+    return [{"license": {"name": one}} for one in names]
+
+
 def bill_of_materials(report: dict[str, Any], version: str) -> dict[str, Any]:
     """Return the packages of pip's report, and what the wheel holds of others, in the form of CycloneDX 1.6."""
     components = []
     for item in report["install"]:
         metadata, archive = item["metadata"], item["download_info"]["archive_info"]
-        license_name = metadata.get("license_expression") or metadata.get("license", "")
         component = {
             "type": "library",
             "name": metadata["name"],
             "version": metadata["version"],
             "purl": f"pkg:pypi/{re.sub(r'[-_.]+', '-', metadata['name']).lower()}@{metadata['version']}",
             "hashes": [{"alg": "SHA-256", "content": archive["hashes"]["sha256"]}],
+            "licenses": licenses(metadata),
         }
-        if license_name and "\n" not in license_name:
-            component["licenses"] = [{"license": {"name": license_name}}]
         components.append(component)
     for name, (file, pattern, license_id) in VENDORED.items():
         found = re.search(pattern, (ROOT / file).read_text(encoding="utf-8"))
@@ -70,7 +86,7 @@ def bill_of_materials(report: dict[str, Any], version: str) -> dict[str, Any]:
             "type": "library",
             "name": name,
             "version": found[1],
-            "licenses": [{"license": {"id": license_id}}],
+            "licenses": [{"expression": license_id}],
         })  # fmt: skip
     components.sort(key=lambda one: one["name"].lower())
     (package,) = (one for one in components if one["name"] == "attsvm")

@@ -9,6 +9,7 @@ nowhere else. ``--demo VERSION`` also installs ``attsvm[cli]`` for that version 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -18,11 +19,13 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email import message_from_bytes
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import distributions
 from pathlib import Path
 from threading import Thread
+from urllib.parse import unquote, urlsplit
 
 from readme_renderer import markdown
 
@@ -135,6 +138,10 @@ class Index:
             if not target.exists():
                 os.link(file, target)
 
+    def file(self, url: str) -> Path:
+        """Return the file behind an address of this index."""
+        return self.folder / unquote(urlsplit(url).path).lstrip("/")
+
     def install(self, commands: Path, *arguments: str | Path) -> str:
         """Install from this index alone, whatever the settings of the machine are."""
         pip = (commands / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q")
@@ -154,6 +161,14 @@ def served(folder: Path) -> Iterator[Index]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def license_expression(package: Path) -> dict[str, str]:
+    """Return the licence expression of a wheel, if it has one; the reports of older pips leave it out."""
+    with zipfile.ZipFile(package) as archive:
+        (name,) = (one for one in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", one))
+        found = message_from_bytes(archive.read(name))["License-Expression"]
+    return {"license_expression": found} if found else {}
 
 
 def environment(interpreter: str, folder: Path, index: Index, package: Path, *tools: str, extra: str = "") -> Path:
@@ -213,7 +228,10 @@ def main() -> None:
             )  # fmt: skip
             for file in built:
                 shutil.copy(file, options.out)
-            (options.out / INSTALLED).write_text(report, encoding="utf-8")
+            content = json.loads(report)
+            for item in content["install"]:
+                item["metadata"] |= license_expression(index.file(item["download_info"]["url"]))
+            (options.out / INSTALLED).write_text(json.dumps(content), encoding="utf-8")
 
 
 if __name__ == "__main__":

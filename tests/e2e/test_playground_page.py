@@ -117,6 +117,31 @@ def test_verdict_and_numbers_follow_a_drag_in_every_frame(visit) -> None:
     assert float(seen[-1]["facts"][1]) == pytest.approx(here.picture["runs"]["W"]["objective"], abs=1e-6)
 
 
+@pytest.mark.parametrize("preset", ["turn", "composition"])
+def test_a_frame_of_a_drag_writes_only_what_changes(visit, preset: str) -> None:
+    here = visit(f"preset={preset}")
+    here.page.evaluate("""() => {
+        window.again = [];
+        const root = document.querySelector(".attsvm-play");
+        const texts = (nodes) => [...nodes].map((node) => node.data ?? "a node").join();
+        new MutationObserver((records) => records.forEach((one) => {
+            const written = one.type === "attributes"
+                ? one.oldValue === one.target.getAttribute(one.attributeName)
+                : one.addedNodes.length === 1 && texts(one.removedNodes) === texts(one.addedNodes);
+            if (written && one.target !== root) window.again.push(`${one.target.outerHTML} ${one.attributeName}`);
+        })).observe(root, { subtree: true, attributes: true, attributeOldValue: true, childList: true });
+    }""")
+    x, y = here.centre("Sequence 1, token 1")
+    here.page.mouse.move(x, y)
+    here.page.mouse.down()
+    drawn = int(here.root.get_attribute("data-drawn"))
+    for step in range(1, 6):
+        here.page.mouse.move(x + 5 * step, y + 3 * step)
+    here.wait(f"document.querySelector('.attsvm-play').dataset.drawn > {drawn}")
+    assert here.page.evaluate("window.again") == []
+    here.page.mouse.up()
+
+
 # Centres of the elements that match a selector, and half their widths.
 CENTRES = """selector => [...document.querySelectorAll(selector)].map((one) => {
     const box = one.getBoundingClientRect();

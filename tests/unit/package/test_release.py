@@ -6,18 +6,21 @@ import io
 import re
 import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 
 import attsvm
-from build_release import VENDORED, bill_of_materials, checksum, recipe, release_notes
+from build_release import VENDORED, bill_of_materials, checksum, licenses, recipe, release_notes
 from build_site import published_address
+from clean_install import license_expression
 
 ROOT = Path(__file__).parents[3]
 CHANGELOG = (
     "# Changelog\n\n## [Unreleased]\n\n- c\n\n## [0.2.0] - 2026-11-22\n\n### Added\n\n- b\n\n## [0.1.0]\n\n- a\n"
 )
+BSD = "License :: OSI Approved :: BSD License"
 REPORT = {
     "install": [
         {
@@ -30,7 +33,7 @@ REPORT = {
         for name, version, digest, rest in (
             ("attsvm", attsvm.__version__, "a", {"license_expression": "MIT"}),
             ("Scikit_learn", "1.9", "b", {"license": "BSD-3-Clause"}),
-            ("numpy", "2.5", "c", {"license": "Copyright\nand so on"}),
+            ("numpy", "2.5", "c", {"license": "Copyright\nand so on", "classifier": ["Typing :: Typed", BSD]}),
         )
     ]
 }
@@ -54,10 +57,25 @@ def test_the_bill_lists_what_is_installed_and_what_the_wheel_holds() -> None:
     assert set(parts) == {"Scikit_learn", "numpy", *VENDORED}
     assert parts["Scikit_learn"]["purl"] == "pkg:pypi/scikit-learn@1.9"
     assert parts["Scikit_learn"]["hashes"][0]["content"] == "b" * 64
-    assert "licenses" not in parts["numpy"]  # a text is no name
+    assert parts["Scikit_learn"]["licenses"] == [{"license": {"name": "BSD-3-Clause"}}]
+    assert parts["numpy"]["licenses"] == [{"license": {"name": "BSD License"}}]  # a text is no name
+    assert bill["metadata"]["component"]["licenses"] == [{"expression": "MIT"}]
     assert parts["d3"]["version"].startswith("7.")
     assert "127.0.0.1" not in str(bill)
     assert bill == bill_of_materials(REPORT, attsvm.__version__)
+
+
+def test_a_package_without_a_licence_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"a 1 names no licence"):
+        licenses({"name": "a", "version": "1", "license": "Copyright\nand so on", "classifier": ["Typing :: Typed"]})
+
+
+def test_an_expression_is_read_from_the_wheel(tmp_path: Path) -> None:
+    for expression in ("MIT AND 0BSD", ""):
+        with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
+            line = f"License-Expression: {expression}\n" if expression else ""
+            archive.writestr("a-1.dist-info/METADATA", f"Metadata-Version: 2.4\nName: a\n{line}\nA text.\n")
+        assert license_expression(tmp_path / "a.whl") == ({"license_expression": expression} if expression else {})
 
 
 def test_the_recipe_has_checksum_and_requirements_of_the_source(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ function drawCurve(parent, title, curves, domain, step) {
   svg.attr("width", width).attr("height", height);
   const frame = [width, last, ...y.domain()].join();
   if (svg.attr("data-frame") !== frame) drawAxes(svg.attr("data-frame", frame), x, y, last, left, height - bottom);
-  const path = d3.line().defined(([step, value]) => step >= 1 && value !== null).x(([step]) => x(step)).y(([, value]) => y(value));
+  const path = d3.line().digits(2).defined(([step, value]) => step >= 1 && value !== null).x(([step]) => x(step)).y(([, value]) => y(value));
   svg.select(".lines").selectAll("path").data(curves, (d) => d.name).join("path")
     .attr("class", (d) => `curve ${d.name}`)
     .attr("d", (d) => path(d.steps.map((step, k) => [step, d.values[k]])));

@@ -116,7 +116,8 @@ const CLASSES_LEGEND = [
 ];
 
 function classesLegend(parent) {
-  parent.dataset.entries = "";
+  if (parent.dataset.entries === "classes") return;
+  parent.dataset.entries = "classes";
   parent.replaceChildren();
   for (const [kind, text] of CLASSES_LEGEND) {
     const item = element(parent, "li");

@@ -38,6 +38,26 @@ function element(parent, tag, attributes = {}, text = "") {
   return node;
 }
 
+// D3 writes what is there already: the browser then lays it out again, sixty times a second.
+const writes = Object.getPrototypeOf(d3.select(null));
+const { attr: readAttribute, text: readText } = writes;
+const valueOf = (value, node, args) => (typeof value === "function" ? value.apply(node, args) : value);
+writes.attr = function attr(name, value) {
+  if (arguments.length < 2) return readAttribute.call(this, name);
+  return this.each(function write(...args) {
+    const next = valueOf(value, this, args);
+    if (next === null || next === undefined) this.removeAttribute(name);
+    else if (this.getAttribute(name) !== String(next)) this.setAttribute(name, next);
+  });
+};
+writes.text = function text(value) {
+  if (!arguments.length) return readText.call(this);
+  return this.each(function write(...args) {
+    const next = String(valueOf(value, this, args) ?? "");
+    if (this.textContent !== next) this.textContent = next;
+  });
+};
+
 // Widths are read once and forgotten on a resize: to read one in the middle of drawing lays the whole page out.
 let widths = new WeakMap();
 

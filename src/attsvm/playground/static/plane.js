@@ -5,11 +5,16 @@ const MARGIN = 14;
 const STEP = 0.05; // of an arrow key; with Shift five times that
 // Steps at which paths and curves are drawn: denser at the start, and the present one.
 function recordsOf(steps, step) {
-  const marks = Array.from({ length: 80 }, (_, k) => Math.round(steps ** (k / 79)));
-  return [...new Set([0, step, ...marks])].filter((one) => one <= steps).sort((a, b) => a - b);
+  if (records.steps !== steps || records.step !== step) {
+    const marks = Array.from({ length: 80 }, (_, k) => Math.round(steps ** (k / 79)));
+    records = { steps, step, all: [...new Set([0, step, ...marks])].filter((one) => one <= steps).sort((a, b) => a - b) };
+  }
+  return records.all;
 }
+let records = {};
 // Paths grow without end: their distance from the origin is drawn on a logarithmic scale from here on.
 const LOG_FROM = 0.3;
+const pathLine = d3.line().digits(2); // of a pixel: longer numbers are only longer to read
 const subscript = (i) => "₁₂₃"[i];
 const place = (point) => point.map((value) => Math.round(value * 1000) / 1000);
 const gapText = (value) => (value === null ? "none" : value === 0 ? "0" : d3.format(".1e")(value).replace("−", "-"));
@@ -60,18 +65,12 @@ function makePlane(parent, moved, kept) {
     let last = null; // the datum of a drag is that of its start
     selection.call(d3.drag().container(() => svg.node())
       .subject((event, datum) => ({ x: x(position(datum)[0]), y: y(position(datum)[1]) }))
-      .on("start", function () {
-        last = null;
-        d3.select(this).classed("dragged", true);
-      })
+      .on("start", () => { last = null; })
       .on("drag", (event, datum) => {
         last = place([scale.invert(event.x - size / 2), scale.invert(size / 2 - event.y)].map(within));
         move(datum, last, true);
       })
-      .on("end", function (event, datum) {
-        d3.select(this).classed("dragged", false);
-        if (last) move(datum, last, false);
-      }));
+      .on("end", (event, datum) => { if (last) move(datum, last, false); }));
     selection.on("keydown", (event, datum) => {
       const by = STEP * (event.shiftKey ? 5 : 1);
       const along = { ArrowLeft: [-by, 0], ArrowRight: [by, 0], ArrowUp: [0, by], ArrowDown: [0, -by] }[event.key];
@@ -94,7 +93,7 @@ function makePlane(parent, moved, kept) {
     movable(entered, position, move);
     groups.exit().remove();
     return entered.merge(groups)
-      .attr("aria-label", (d) => `${title} at ${position(d).join(", ")}; arrow keys move it`)
+      .attr("aria-label", (d) => `${title(d)} at ${position(d).join(", ")}; arrow keys move it`)
       .attr("transform", (d) => `translate(${x(position(d)[0])},${y(position(d)[1])})`);
   }
 
@@ -103,23 +102,22 @@ function makePlane(parent, moved, kept) {
     group.select("line").attr("x1", dx).attr("y1", dy).attr("x2", 0).attr("y2", 0);
     group.select(".shape").attr("d", "M5,0L-7,-5.5L-4,0L-7,5.5Z").attr("transform", `rotate(${(Math.atan2(-dy, -dx) * 180) / Math.PI})`);
     group.select("text").attr("x", a < 0 ? -20 : 10).attr("y", b > 0 ? -6 : 18).text(name);
-    return group;
   }
 
   function drawHandles(state) {
-    const arrow = handle("direction", state.head === "relu" ? "Output weights v" : "Score direction v", [state], (s) => s.v,
+    const arrow = handle("direction", () => (state.head === "relu" ? "Output weights v" : "Score direction v"), [state], (s) => s.v,
       (s, v, live, key) => moved({ v }, live, key));
     drawArrow(arrow, state.v, "v");
     const queries = drawableQueries(state);
-    const arrows = handle("query", "Query", queries, (d) => d.z, (d, z, live, key) => {
+    const named = ({ i }) => (queries.length > 1 ? `z${subscript(i)}` : "z");
+    const arrows = handle("query", (d) => `Query ${named(d)}`, queries, (d) => d.z, (d, z, live, key) => {
       const old = current.queries[d.i];
       if (z.some((entry) => entry !== 0)) moved({ queries: current.queries.map((one) => (one.every((entry, k) => entry === old[k]) ? z : one)) }, live, key);
     });
-    arrows.attr("class", (d) => `handle query sequence-${d.i}`).each(function ({ z, i }) {
-      const name = queries.length > 1 ? `z${subscript(i)}` : "z";
-      drawArrow(d3.select(this), z, name).attr("aria-label", `Query ${name} at ${z.join(", ")}; arrow keys move it`);
+    arrows.attr("class", (d) => `handle query sequence-${d.i}`).each(function (d) {
+      drawArrow(d3.select(this), d.z, named(d));
     });
-    const start = handle("start", "Start of training, W(0) z", state.start ? [state] : [], (s) => s.start,
+    const start = handle("start", () => "Start of training, W(0) z", state.start ? [state] : [], (s) => s.start,
       (s, place, live, key) => moved({ start: place }, live, key));
     start.select(".shape").attr("d", "M0,-8L8,0L0,8L-8,0Z");
     start.select("text").attr("x", 12).attr("y", -9).text("start");
@@ -181,7 +179,7 @@ function makePlane(parent, moved, kept) {
     entered.append("line").attr("class", "down");
     entered.append("text").attr("class", "along-x");
     entered.append("text").attr("class", "along-y");
-    const merged = entered.merge(lines).classed("zero", (d) => d === 0);
+    const merged = entered.merge(lines).attr("class", (d) => (d === 0 ? "tick zero" : "tick"));
     merged.select(".across").attr("x1", 0).attr("x2", size).attr("y1", (d) => y(d)).attr("y2", (d) => y(d));
     merged.select(".down").attr("y1", 0).attr("y2", size).attr("x1", (d) => x(d)).attr("x2", (d) => x(d));
     const label = (d) => (Math.abs(d) < reach * 0.93 ? d3.format("~g")(d) : "");
@@ -223,7 +221,7 @@ function makePlane(parent, moved, kept) {
     const parts = paths.flatMap((path) => [{ ...path, ahead: true }, path]);
     layers.paths.selectAll("path").data(parts).join("path")
       .attr("class", (d) => `path ${d.name} sequence-${d.i} ${d.ahead ? "ahead" : "gone"}`)
-      .attr("d", (d) => d3.line()(d.ahead ? d.points.slice(d.here) : d.points.slice(0, d.here + 1)));
+      .attr("d", (d) => pathLine(d.ahead ? d.points.slice(d.here) : d.points.slice(0, d.here + 1)));
     const inside = ([a, b]) => a >= 0 && a <= size && b >= 0 && b <= size;
     const ends = paths.filter((d) => d.name === "W").map((d) => ({ i: d.i, at: d.points.slice(0, d.here + 1).findLast(inside) ?? d.points[0], out: !inside(d.points[d.here]) }));
     layers.paths.selectAll("circle").data(ends.filter((d) => !d.out)).join("circle").attr("class", (d) => `end sequence-${d.i}`).attr("r", 4)

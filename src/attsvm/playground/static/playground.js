@@ -229,9 +229,8 @@ function render({ model, el }) {
   }
 
   function say({ tone, word, sentence }) {
-    verdict.className = `verdict ${tone}`;
     // A screen reader hears the verdict when the hand rests, not sixty times a second.
-    verdict.setAttribute("aria-live", playing || resting ? "off" : "polite");
+    d3.select(verdict).attr("class", `verdict ${tone}`).attr("aria-live", playing || resting ? "off" : "polite");
     if (verdict.dataset.said === word + sentence) return;
     verdict.dataset.said = word + sentence;
     verdict.replaceChildren();
@@ -242,8 +241,9 @@ function render({ model, el }) {
   function draw() {
     const step = stepOf(state);
     slider.value = sliderOf(step);
-    count.textContent = `step ${step.toLocaleString("en")} of ${state.steps.toLocaleString("en")}`;
-    slider.setAttribute("aria-valuetext", count.textContent);
+    const counted = `step ${step.toLocaleString("en")} of ${state.steps.toLocaleString("en")}`;
+    d3.select(count).text(counted);
+    d3.select(slider).attr("aria-valuetext", counted);
     scene.draw(state, picture, basins);
     say(picture.verdict);
     if (picture.scene === "plane") {
@@ -322,7 +322,8 @@ function render({ model, el }) {
   function tell(amiss) {
     misread = amiss;
     const text = misread ? MISREAD : "";
-    if (notice.textContent !== text) notice.textContent = text; // an alert that is written again is read out again
+    if (notice.textContent === text && notice.hidden === !text) return; // an alert written again is read out again
+    notice.textContent = text;
     notice.hidden = !text;
   }
 

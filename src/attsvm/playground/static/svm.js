@@ -9,12 +9,20 @@ const REQUESTED_GAP = 5e-11; // ends the barrier's path; rounding ends it before
 const MOST_ROUNDS = 24;
 const CENTRED = 1e-3; // Newton decrement at which a point is central
 const SHRINK = 8; // of the barrier's weight
+const FAST_SHRINK = 32; // where the central path is nearly straight: after a weight of few Newton steps
+const FEW_STEPS = 4;
+const STALLED = 1e-6; // gap below which one that does not fall is rounding
 
 const dot = (a, b) => { let total = 0; for (let k = 0; k < a.length; k++) total += a[k] * b[k]; return total; };
 const combine = (rows, weights, size) => {
   const total = new Float64Array(size);
-  rows.forEach((row, r) => { for (let k = 0; k < size; k++) total[k] += weights[r] * row[k]; });
+  for (let r = 0; r < rows.length; r++) for (let k = 0; k < size; k++) total[k] += weights[r] * rows[r][k];
   return total;
+};
+const stepped = (y, length, step) => {
+  const next = new Float64Array(y.length);
+  for (let r = 0; r < next.length; r++) next[r] = y[r] + length * step[r];
+  return next;
 };
 
 // Solves the symmetric positive definite M y = b; a pivot that is only rounding counts as infinite.
@@ -225,48 +233,49 @@ function cubicBall(M) {
 // Solves R^T R y = b, where R is the triangle of the rows: long rows first and pivoted columns, so that short ones count.
 function solveRows(rows, b) {
   const size = b.length;
+  const height = rows.length;
   const norms = rows.map((row) => dot(row, row));
   const sorted = rows.map((_, r) => r).sort((p, q) => norms[q] - norms[p]);
-  const height = sorted.length;
-  const columns = Array.from(b, (_, k) => Float64Array.from(sorted, (r) => rows[r][k]));
+  const table = new Float64Array(size * height); // one column after the other
+  for (let r = 0; r < height; r++) for (let k = 0; k < size; k++) table[k * height + r] = rows[sorted[r]][k];
   const order = Array.from(b, (_, k) => k);
   const rank = Math.min(size, height);
   const v = new Float64Array(height);
   for (let j = 0; j < rank; j++) {
-    let [longest, most] = [j, -1];
+    let longest = j;
+    let most = -1;
     for (let k = j; k < size; k++) {
-      const column = columns[k];
       let square = 0;
-      for (let r = j; r < height; r++) square += column[r] * column[r];
+      for (let r = j; r < height; r++) square += table[order[k] * height + r] ** 2;
       if (square > most) [longest, most] = [k, square];
     }
-    [columns[j], columns[longest]] = [columns[longest], columns[j]];
     [order[j], order[longest]] = [order[longest], order[j]];
-    const pivot = columns[j];
+    const pivot = order[j] * height;
     const length = Math.sqrt(most);
     if (!length) break;
-    const alpha = pivot[j] > 0 ? -length : length;
-    for (let r = j; r < height; r++) v[r] = pivot[r];
+    const alpha = table[pivot + j] > 0 ? -length : length;
+    for (let r = j; r < height; r++) v[r] = table[pivot + r];
     v[j] -= alpha;
-    const square = most - pivot[j] ** 2 + v[j] ** 2;
+    const square = most - table[pivot + j] ** 2 + v[j] ** 2;
     for (let other = j; other < size; other++) {
-      const column = columns[other];
+      const column = order[other] * height;
       let share = 0;
-      for (let r = j; r < height; r++) share += v[r] * column[r];
+      for (let r = j; r < height; r++) share += v[r] * table[column + r];
       share *= 2 / square;
-      for (let r = j; r < height; r++) column[r] -= share * v[r];
+      for (let r = j; r < height; r++) table[column + r] -= share * v[r];
     }
   }
   const y = new Float64Array(size);
-  const least = rank ? Math.abs(columns[0][0]) * 1e-18 : 0;
+  const at = (row, j) => table[order[j] * height + row];
+  const least = rank ? Math.abs(at(0, 0)) * 1e-18 : 0;
   for (let j = 0; j < rank; j++) {
     let rest = b[order[j]];
-    for (let k = 0; k < j; k++) rest -= columns[j][k] * y[k];
-    y[j] = Math.abs(columns[j][j]) > least ? rest / columns[j][j] : 0;
+    for (let k = 0; k < j; k++) rest -= at(k, j) * y[k];
+    y[j] = Math.abs(at(j, j)) > least ? rest / at(j, j) : 0;
   }
   for (let j = rank - 1; j >= 0; j--) {
-    for (let k = j + 1; k < rank; k++) y[j] -= columns[k][j] * y[k];
-    y[j] = Math.abs(columns[j][j]) > least ? y[j] / columns[j][j] : 0;
+    for (let k = j + 1; k < rank; k++) y[j] -= at(j, k) * y[k];
+    y[j] = Math.abs(at(j, j)) > least ? y[j] / at(j, j) : 0;
   }
   const solution = new Float64Array(size);
   for (let j = 0; j < rank; j++) solution[order[j]] = y[j];
@@ -274,11 +283,13 @@ function solveRows(rows, b) {
 }
 
 // Maximises <cost, y> + mu (sum of log slacks - barrier of sum_r y_r M_r) for a falling mu. `slacks` are the rows S of
-// slacks S y; `read` takes y and the barrier's gradient times mu, and says whether its proof is good enough.
+// slacks S y; `read` takes y, the barrier's gradient times mu and the multipliers, and returns the gap that they prove.
 function followBarrier(cost, matrices, slacks, ball, d, start, read) {
   const size = matrices[0].length;
   let y = Float64Array.from(start);
   let mu = 1;
+  let ratio = 1; // of this weight to the last one
+  let gap = Infinity;
   const at = (point) => {
     const rooms = slacks.map((row) => dot(row, point));
     if (!rooms.every((room) => room > 0)) return null;
@@ -286,7 +297,11 @@ function followBarrier(cost, matrices, slacks, ball, d, start, read) {
     return barrier && { rooms, barrier, value: dot(cost, point) / mu + sum(rooms.map(Math.log)) - barrier.value };
   };
   const newton = ({ rooms, barrier }) => {
-    const pushes = slacks.map((row, s) => row.map((entry) => entry / rooms[s]));
+    const pushes = slacks.map((row, s) => {
+      const push = new Float64Array(row.length);
+      for (let r = 0; r < push.length; r++) push[r] = row[r] / rooms[s];
+      return push;
+    });
     const roots = barrier.roots();
     const images = roots.map((root) => {
       const image = new Float64Array(matrices.length);
@@ -302,18 +317,21 @@ function followBarrier(cost, matrices, slacks, ball, d, start, read) {
   let here = at(y);
   for (let round = 0; round < MOST_ROUNDS; round++) {
     let direction = newton(here);
-    for (let k = 0; k < 20 && direction.decrement > CENTRED; k++) {
+    let steps = 0;
+    for (; steps < 20 && direction.decrement > CENTRED; steps++) {
       const { step, decrement } = direction;
       let next = null;
-      // A self-concordant barrier allows the damped step; far from the centre longer ones are tried first.
+      // A self-concordant barrier allows the damped step; far from the centre longer ones are tried first. The first
+      // step of a weight follows the tangent of the central path, which is a share of the step to the new centre.
       let length = decrement > 0.5 ? 4 / (1 + decrement) : 1;
+      if (!steps && round) length = ratio;
       for (; length > 1e-9; length /= 2) {
-        next = at(y.map((entry, r) => entry + length * step[r]));
+        next = at(stepped(y, length, step));
         if (next && (decrement <= 0.5 || next.value >= here.value + 0.05 * length * decrement ** 2)) break;
         next = null;
       }
       if (!next) break;
-      y = y.map((entry, r) => entry + length * step[r]);
+      y = stepped(y, length, step);
       here = next;
       direction = newton(here);
     }
@@ -321,9 +339,13 @@ function followBarrier(cost, matrices, slacks, ball, d, start, read) {
     const moved = combine(matrices, direction.step, size);
     const gradient = combine([here.barrier.gradient, ...direction.roots], [mu, ...direction.roots.map((root) => mu * dot(root, moved))], size);
     const multipliers = here.rooms.map((room, s) => Math.max(0, (mu / room) * (1 - dot(slacks[s], direction.step) / room)));
-    if (read(y, gradient, multipliers)) return;
+    const now = read(y, gradient, multipliers);
+    if (now < REQUESTED_GAP || (gap < STALLED && now >= gap)) return;
+    gap = now;
+    // The gap is in proportion to the weight, and a smaller one than asked for costs digits.
+    ratio = Math.max(1 / (steps > FEW_STEPS ? SHRINK : FAST_SHRINK), Math.min(1 / 2, REQUESTED_GAP / gap / 2));
     here.value -= dot(cost, y) / mu;
-    mu /= SHRINK;
+    mu *= ratio;
     here.value += dot(cost, y) / mu;
   }
 }
@@ -341,12 +363,12 @@ function solveSVM(rows, ties, d, norm) {
   // Every W with margin one has norm at least sum(dual) / dual norm of sum_r dual_r A_r, whatever the ties' multipliers.
   const offer = (W, multipliers, matrix) => {
     const least = Math.min(...rows.map((row) => dot(row, W)));
-    if (!(least > 0)) return false;
+    if (!(least > 0)) return Infinity;
     const scaled = Float64Array.from(W, (entry) => entry / least);
     const objective = value(scaled, d);
     const gap = Math.max(0, 1 - sum(multipliers) / dual(matrix, d) / objective);
     if (gap < best.gap) Object.assign(best, { W: scaled, objective, gap, dual: multipliers });
-    return gap < REQUESTED_GAP;
+    return gap;
   };
   if (norm === "frobenius") {
     const multipliers = base.dual.map((entry) => Math.max(entry, 0));
@@ -391,7 +413,7 @@ function finitePart(ties, target, d, norm) {
     const bound = dot(target, y) / Math.max(1, NORMS.nuclear.dual(combine(ties, y, size), d));
     const own = 1 - bound / NORMS.nuclear.value(exact, d);
     if (own < gap) [best, gap] = [exact, own];
-    return own < REQUESTED_GAP;
+    return own;
   });
   return best;
 }

@@ -39,11 +39,13 @@ function attentionOf(data, W) {
   const shares = new Float64Array(data.n * data.T);
   logitsOf(data, W, shares);
   return Array.from({ length: data.n }, (_, i) => {
-    const row = shares.subarray(i * data.T, (i + 1) * data.T);
-    const highest = Math.max(...row);
-    const mass = Array.from(row, (logit) => Math.exp(logit - highest));
-    const total = mass.reduce((sum, one) => sum + one, 0);
-    return mass.map((one) => one / total);
+    const row = new Array(data.T);
+    let highest = -Infinity;
+    let total = 0;
+    for (let t = 0; t < data.T; t++) highest = Math.max(highest, shares[i * data.T + t]);
+    for (let t = 0; t < data.T; t++) total += row[t] = Math.exp(shares[i * data.T + t] - highest);
+    for (let t = 0; t < data.T; t++) row[t] /= total;
+    return row;
   });
 }
 
@@ -53,16 +55,18 @@ const softplus = (u) => Math.max(u, 0) + Math.log1p(Math.exp(-Math.abs(u)));
 // The mean risk of a matrix.
 function riskOf(data, W) {
   const { n, T, d, head, labels, gamma } = data;
-  return attentionOf(data, W).reduce((sum, row, i) => {
+  let sum = 0;
+  attentionOf(data, W).forEach((row, i) => {
     let margin = 0;
     if (head.relu) {
       const output = Array.from({ length: d }, (_, j) => row.reduce((total, share, t) => total + share * data.x[(i * T + t) * d + j], 0));
       margin = labels[i] * predict(head, output);
     } else {
-      row.forEach((share, t) => { margin += share * gamma[i * T + t]; });
+      for (let t = 0; t < T; t++) margin += row[t] * gamma[i * T + t];
     }
-    return sum + softplus(-margin);
-  }, 0) / n;
+    sum += softplus(-margin);
+  });
+  return sum / n;
 }
 
 // Returns a function that writes the gradient in W and returns its exponent; grad L = exp(exponent) / n * grad.
@@ -111,13 +115,15 @@ function exactGradient(data) {
       for (let t = 0; t < T; t++) if (t !== top && weights[base + t] > second && gamma[base + t] !== best) second = weights[base + t];
       const near = second - highest;
       const share = Math.exp(near);
-      let [rest, push, tied] = [0, 0, 0];
+      let rest = 0;
+      let push = 0;
+      let tied = 0;
       for (let t = 0; t < T; t++) {
         let mass = 0;
         if (t !== top) {
           const gap = best - gamma[base + t];
           if (gap !== 0) {
-            mass = Math.exp(weights[base + t] - second);
+            mass = weights[base + t] === second ? 1 : Math.exp(weights[base + t] - second);
             rest += mass;
             push += mass * gap;
           } else {
@@ -175,11 +181,14 @@ function singleGradient(data) {
   const { n, T, d, m, head, labels } = data;
   const [x, z, gamma] = [data.x, data.z, data.gamma].map((array) => Float32Array.from(array));
   const shares = new Float32Array(T);
+  const pulls = new Float32Array(T);
+  const slopes = new Float32Array(d);
   return (W, grad) => {
     grad.fill(0);
     for (let i = 0; i < n; i++) {
       const at = (t, j) => x[(i * T + t) * d + j];
-      let [highest, total] = [-Infinity, 0];
+      let highest = -Infinity;
+      let total = 0;
       for (let t = 0; t < T; t++) {
         let logit = 0;
         for (let j = 0; j < d; j++) {
@@ -192,7 +201,6 @@ function singleGradient(data) {
       }
       for (let t = 0; t < T; t++) total = f(total + (shares[t] = f(Math.exp(f(shares[t] - highest)))));
       let margin = 0;
-      const slopes = new Float32Array(d);
       for (let t = 0; t < T; t++) shares[t] = f(shares[t] / total);
       if (head.relu) {
         for (let j = 0; j < d; j++) {
@@ -205,10 +213,13 @@ function singleGradient(data) {
         for (let t = 0; t < T; t++) margin = f(margin + f(shares[t] * gamma[i * T + t]));
       }
       const slope = f(-1 / (1 + Math.exp(margin)));
-      const scores = Array.from({ length: T }, (_, t) => (head.relu ? slopes.reduce((sum, one, j) => f(sum + f(one * at(t, j))), 0) : gamma[i * T + t]));
-      const pulls = scores.map((score) => f(slope * score));
       let mean = 0;
-      for (let t = 0; t < T; t++) mean = f(mean + f(shares[t] * pulls[t]));
+      for (let t = 0; t < T; t++) {
+        let score = head.relu ? 0 : gamma[i * T + t];
+        if (head.relu) for (let j = 0; j < d; j++) score = f(score + f(slopes[j] * at(t, j)));
+        pulls[t] = slope * score;
+        mean = f(mean + f(shares[t] * pulls[t]));
+      }
       for (let j = 0; j < d; j++) {
         let average = 0;
         for (let t = 0; t < T; t++) average = f(average + f(f(shares[t] * f(pulls[t] - mean)) * at(t, j)));
@@ -219,7 +230,13 @@ function singleGradient(data) {
   };
 }
 
-const squares = (array) => array.reduce((sum, entry) => sum + entry * entry, 0);
+// Loops of training allocate nothing: arrays' own methods call a function per entry.
+function squares(array) {
+  let sum = 0;
+  for (let k = 0; k < array.length; k++) sum += array[k] * array[k];
+  return sum;
+}
+
 const lengthOf = (array) => Math.sqrt(squares(array)) || 1;
 
 // A running mean whose size leaves the range of numbers: mantissa times 2 ** exponent, both per array.
@@ -257,20 +274,16 @@ function singular(G, d, m) {
   const rows = G.slice();
   const rotation = new Float64Array(d * d);
   for (let k = 0; k < d; k++) rotation[k * (d + 1)] = 1;
-  const turn = (array, width, p, q, c, s) => {
-    for (let k = 0; k < width; k++) {
-      const [a, b] = [array[p * width + k], array[q * width + k]];
-      array[p * width + k] = c * a - s * b;
-      array[q * width + k] = s * a + c * b;
-    }
-  };
   for (let sweep = 0; sweep < 12; sweep++) {
     let rotated = false;
     for (let p = 0; p < d; p++) {
       for (let q = p + 1; q < d; q++) {
-        let [pp, qq, pq] = [0, 0, 0];
+        let pp = 0;
+        let qq = 0;
+        let pq = 0;
         for (let k = 0; k < m; k++) {
-          const [a, b] = [rows[p * m + k], rows[q * m + k]];
+          const a = rows[p * m + k];
+          const b = rows[q * m + k];
           pp += a * a;
           qq += b * b;
           pq += a * b;
@@ -278,16 +291,25 @@ function singular(G, d, m) {
         if (Math.abs(pq) <= 1e-16 * Math.sqrt(pp * qq) || pq === 0) continue;
         rotated = true;
         const half = (qq - pp) / (2 * pq);
-        const tangent = (half < 0 ? -1 : 1) / (Math.abs(half) + Math.hypot(1, half));
-        const cosine = 1 / Math.hypot(1, tangent);
-        turn(rows, m, p, q, cosine, cosine * tangent);
-        turn(rotation, d, p, q, cosine, cosine * tangent);
+        const tangent = (half < 0 ? -1 : 1) / (Math.abs(half) + Math.sqrt(1 + half * half));
+        const cosine = 1 / Math.sqrt(1 + tangent * tangent);
+        turnRows(rows, m, p, q, cosine, cosine * tangent);
+        turnRows(rotation, d, p, q, cosine, cosine * tangent);
       }
     }
     if (!rotated) break;
   }
   const lengths = Array.from({ length: d }, (_, k) => Math.sqrt(squares(rows.subarray(k * m, (k + 1) * m))));
   return { rotation, rows, lengths };
+}
+
+function turnRows(array, width, p, q, c, s) {
+  for (let k = 0; k < width; k++) {
+    const a = array[p * width + k];
+    const b = array[q * width + k];
+    array[p * width + k] = c * a - s * b;
+    array[q * width + k] = s * a + c * b;
+  }
 }
 
 // n (L(W) - L*) as mantissa and exponent, where L* attends to the best tokens only; for linear heads.
@@ -404,7 +426,10 @@ const OPTIMIZERS = {
   },
 };
 
-const inRange = (...arrays) => arrays.every((array) => array.every((entry) => Math.abs(entry) < LARGEST_ENTRY));
+function inRange(array) {
+  for (let k = 0; k < array.length; k++) if (!(Math.abs(array[k]) < LARGEST_ENTRY)) return false;
+  return true;
+}
 
 // Trains W and keeps every step: `path` (steps + 1, d m). `ended` is the step after which numbers overflowed, or null.
 function trainW(data, optimizer, steps, start, single) {
@@ -414,32 +439,37 @@ function trainW(data, optimizer, steps, start, single) {
   const grad = single ? new Float32Array(size) : new Float64Array(size);
   const gradient = single ? singleGradient(data) : exactGradient(data);
   const advance = OPTIMIZERS[optimizer](data, size, W);
-  let ended = null;
-  if (single) W.set(Float32Array.from(W));
+  if (single) toSingle(W);
   path.set(W);
   for (let k = 0; k < steps; k++) {
-    if (ended === null) {
-      advance(W, grad, gradient(W, grad), k);
-      if (single) W.set(Float32Array.from(W));
-      if (!inRange(W)) ended = k;
-    }
-    path.set(ended === null ? W : path.subarray(ended * size, (ended + 1) * size), (k + 1) * size);
+    advance(W, grad, gradient(W, grad), k);
+    if (single) toSingle(W);
+    if (!inRange(W)) return stayed({ path, size, steps, ended: k });
+    for (let j = 0; j < size; j++) path[(k + 1) * size + j] = W[j];
   }
-  return { path, size, steps, ended };
+  return { path, size, steps, ended: null };
+}
+
+function toSingle(array) {
+  for (let k = 0; k < array.length; k++) array[k] = Math.fround(array[k]);
+}
+
+// A trace whose matrix stays what it was when training ended.
+function stayed(trace) {
+  for (let step = trace.ended + 1; step <= trace.steps; step++) trace.path.set(matrixAt(trace, trace.ended), step * trace.size);
+  return trace;
 }
 
 // Trains K and Q by gradient descent, plain or jointly normalised; the path is that of K Q^T.
 function trainKQ(data, optimizer, steps, single) {
   const { d, m, n } = data;
   const rank = Math.min(d, m);
-  const round = single ? (array) => array.set(Float32Array.from(array)) : () => {};
   const K = Float64Array.from({ length: d * rank }, (_, k) => 0.1 * KEY_DRAWS[k]);
   const Q = new Float64Array(m * rank);
   const [W, grad] = [new Float64Array(d * m), single ? new Float32Array(d * m) : new Float64Array(d * m)];
   const [gradK, gradQ] = [new Float64Array(K.length), new Float64Array(Q.length)];
   const gradient = single ? singleGradient(data) : exactGradient(data);
   const path = new Float64Array((steps + 1) * W.length);
-  let ended = null;
   const multiply = () => {
     for (let j = 0; j < d; j++) {
       for (let k = 0; k < m; k++) {
@@ -449,33 +479,30 @@ function trainKQ(data, optimizer, steps, single) {
       }
     }
   };
-  round(K);
+  if (single) toSingle(K);
   for (let step = 1; step <= steps; step++) {
-    if (ended === null) {
-      const log = gradient(W, grad);
-      gradK.fill(0);
-      gradQ.fill(0);
-      for (let j = 0; j < d; j++) {
-        for (let k = 0; k < m; k++) {
-          for (let r = 0; r < rank; r++) {
-            gradK[j * rank + r] += grad[j * m + k] * Q[k * rank + r];
-            gradQ[k * rank + r] += grad[j * m + k] * K[j * rank + r];
-          }
+    const log = gradient(W, grad);
+    gradK.fill(0);
+    gradQ.fill(0);
+    for (let j = 0; j < d; j++) {
+      for (let k = 0; k < m; k++) {
+        for (let r = 0; r < rank; r++) {
+          gradK[j * rank + r] += grad[j * m + k] * Q[k * rank + r];
+          gradQ[k * rank + r] += grad[j * m + k] * K[j * rank + r];
         }
       }
-      const norm = Math.sqrt(squares(gradK) + squares(gradQ)) || 1;
-      const size = Math.sqrt(squares(K) + squares(Q));
-      const factor = optimizer === "gd" ? Math.exp(log) / n : ((0.5 / Math.sqrt(step)) * size) / norm;
-      for (let k = 0; k < K.length; k++) K[k] -= factor * gradK[k];
-      for (let k = 0; k < Q.length; k++) Q[k] -= factor * gradQ[k];
-      round(K);
-      round(Q);
-      multiply();
-      if (!inRange(K, Q, W)) ended = step - 1;
     }
-    path.set(ended === null ? W : path.subarray(ended * W.length, (ended + 1) * W.length), step * W.length);
+    const norm = Math.sqrt(squares(gradK) + squares(gradQ)) || 1;
+    const size = Math.sqrt(squares(K) + squares(Q));
+    const factor = optimizer === "gd" ? Math.exp(log) / n : ((0.5 / Math.sqrt(step)) * size) / norm;
+    for (let k = 0; k < K.length; k++) K[k] -= factor * gradK[k];
+    for (let k = 0; k < Q.length; k++) Q[k] -= factor * gradQ[k];
+    if (single) [K, Q].forEach(toSingle);
+    multiply();
+    if (!(inRange(K) && inRange(Q) && inRange(W))) return stayed({ path, size: W.length, steps, ended: step - 1 });
+    for (let k = 0; k < W.length; k++) path[step * W.length + k] = W[k];
   }
-  return { path, size: W.length, steps, ended };
+  return { path, size: W.length, steps, ended: null };
 }
 
 const matrixAt = (trace, step) => trace.path.subarray(step * trace.size, (step + 1) * trace.size);
