@@ -122,7 +122,7 @@ def abmil(name: str) -> Method:
         attention = nn.Sequential(nn.Linear(WIDTHS[-1], WIDTHS[-1]), nn.Tanh(), nn.Linear(WIDTHS[-1], 1))
         head = nn.Linear(WIDTHS[-1], 1)
         network = nn.ModuleList([embedding, attention, head])
-        optimiser = torch.optim.SGD(network.parameters(), lr=rate, momentum=MOMENTUM, weight_decay=decay)
+        optimiser = torch.optim.SGD(network.parameters(), lr=rate, momentum=MOMENTUM, weight_decay=decay, fused=True)
         bags = [torch.as_tensor(bag, dtype=torch.float32) for bag in train]
 
         def score(bag: torch.Tensor) -> torch.Tensor:
