@@ -44,10 +44,9 @@ class Bags:
 
     def take(self, rows: np.ndarray) -> Bags:
         """Return the given bags, in that order."""
-        sizes = self.mask.sum(axis=1)
-        places = np.concatenate([np.arange(self.first[i], self.first[i] + sizes[i]) for i in rows])
+        parts = np.split(self.instances, self.first[1:])
         labels = None if self.labels is None else self.labels[rows]
-        return Bags(self.instances[places], self.mask[rows], labels)
+        return Bags(np.concatenate([parts[i] for i in rows]), self.mask[rows], labels)
 
     def padded(self, values: np.ndarray, fill: float = 0.0) -> np.ndarray:
         """Arrange values (N, ...) of the instances as (n, T, ...)."""

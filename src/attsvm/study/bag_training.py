@@ -158,6 +158,7 @@ def _train_attention(
     bags: Bags, weights: np.ndarray, W: np.ndarray, head: tuple[np.ndarray, float], decay: float, sizes: np.ndarray
 ) -> np.ndarray:
     """Take steps of Adam, of the given sizes, on W (d, 1) under a fixed head."""
+    assert bags.labels is not None
     X, owner, first, labels = bags.instances, bags.owner, bags.first, bags.labels
     values, w = X @ head[0] + head[1], W[:, 0]
     mean, square = np.zeros_like(w), np.zeros_like(w)
@@ -196,6 +197,7 @@ def select(bags: Bags, W: np.ndarray, norm: AnyNorm, price: float, time_limit: f
 
 def with_svm(model: BagModel, W: np.ndarray, bags: Bags, weights: np.ndarray, decay: float) -> BagModel:
     """Replace attention by the hard selection of a certified W (d, 1), and fit the head to what it selects."""
+    assert bags.labels is not None
     head = fit_head(averages(bags, attention(bags, W, hard=True)), bags.labels, weights, decay)
     return replace(model, W=W, v=head[0], intercept=head[1], hard=True)
 
