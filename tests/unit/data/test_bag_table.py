@@ -90,7 +90,7 @@ def test_a_study_of_bags_lists_the_nearest_selections_first(tmp_path: Path) -> N
     assert shares["bags_witness_svm"] is not None
     page = render(found, claims(found), "attsvm study molecules.csv", {})
     shown, folded = page.split("<summary>The other 15 bags</summary>")
-    table = shown[shown.index('id="deciding"') :]
+    table = shown[shown.index('id="nearest-bags"') :]
     assert [table.index(f">{one.bag}</td>") for one in found.bags.instances[:15]] == sorted(
         table.index(f">{one.bag}</td>") for one in found.bags.instances[:15]
     )
