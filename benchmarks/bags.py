@@ -9,9 +9,10 @@ The last one runs `AttentionClassifier` in a pipeline inside a GridSearchCV, and
 
 Next to `AttentionClassifier`: logistic regression of the mean instance, mi-SVM and MI-SVM (Andrews et al., NeurIPS
 2003) with a Gaussian kernel, MILES (Chen et al., PAMI 28, 2006), and the attention network of Ilse et al. (ICML 2018).
-Its layers, rate, momentum, weight decay and single bags per step are those of Wang et al. (Pattern Recognition 74,
-2018; MI_Net.py of github.com/yanyongluan/MINNs), from whom Ilse et al. took them, with the rates and decays that its
-appendix lists per set, and without early stopping, which would need more labels. Published figures of these networks
+Its widths, rate, momentum, weight decay on musk1 and single bags per step are also those of Wang et al. (Pattern
+Recognition 74, 2018; MI_Net.py of github.com/yanyongluan/MINNs). Its rates and decays of other sets, the dropout after
+each layer and the 100 epochs are its appendix's; it is not stopped early, which would need more labels.
+Published figures of these networks
 standardise features over all bags, held-out ones included (mil_nets/dataset.py there). Here features are standardised
 on the training folds for all. What has a grid is chosen on three inner folds. The intervals are the central 95 % of
 2000 draws of the bags with replacement (400 for the AUC), each bag with its mean over the repeats.

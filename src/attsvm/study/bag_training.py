@@ -28,8 +28,9 @@ from attsvm.data.bags import Bags
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
-# Step size of Adam on W, for instances of mean length about one; its share falls as 1/sqrt(1 + k / RAMP).
-STEP, RAMP = 0.1, 40.0
+# Length of the first step of W, for instances of mean length about one. Step k is 1/sqrt(1 + k / RAMP) times as long.
+# Chosen on musk1 and elephant; benchmarks/bags.py.
+STEP, RAMP = 0.4, 40.0
 # Adam's decays of the mean gradient and of the mean square, and what is added to its root.
 MEAN_DECAY, SQUARE_DECAY, LEAST_ROOT = 0.9, 0.999, 1e-8
 # Number of steps before the head is fitted again the first time; the number doubles from there.
@@ -145,9 +146,9 @@ def train_bags(bags: Bags, weights: np.ndarray, decay: float, steps: int) -> lis
     models, done = [], 0
     while done < steps:
         count = min(max(done, FIRST_ROUND), steps - done)
-        W = _train_attention(
-            bags, weights, W, head, decay, STEP / np.sqrt(1.0 + np.arange(done + 1, done + count + 1) / RAMP)
-        )
+        # Adam moves every coordinate by about its step size, so that the length of a step grows as sqrt(d).
+        sizes = STEP / np.sqrt(len(W) * (1.0 + np.arange(done + 1, done + count + 1) / RAMP))
+        W = _train_attention(bags, weights, W, head, decay, sizes)
         done += count
         head = fit_head(averages(bags, attention(bags, W)), bags.labels, weights, decay)
         models.append(BagModel(W, *head))
