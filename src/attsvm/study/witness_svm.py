@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
@@ -51,7 +52,7 @@ def validated_witness_svm(bags: Sequence[np.ndarray], positive: np.ndarray, seed
     """
 
     def fitted(rows: np.ndarray, *, standardised: bool) -> Pipeline:
-        scaler = StandardScaler() if standardised else FunctionTransformer()
+        scaler: Any = StandardScaler() if standardised else FunctionTransformer()
         scaler.fit(np.concatenate([bags[i] for i in rows]))
         return make_pipeline(scaler, witness_svm([scaler.transform(bags[i]) for i in rows], positive[rows]))
 

@@ -215,9 +215,15 @@ def test_attention_on_digits_beats_the_mean() -> None:
 
 
 @pytest.mark.slow
-def test_it_may_be_the_first_import() -> None:
+def test_it_may_be_the_first_import_and_needs_no_torch() -> None:
     """Studies of bags use the classifier, which is built on parts of a study."""
-    subprocess.run([sys.executable, "-c", "from attsvm import AttentionClassifier"], check=True)
+    code = """
+import sys
+from attsvm import AttentionClassifier
+AttentionClassifier(cv=None).fit([[[0.0, 1.0], [1.0, 1.0]], [[0.0, -1.0]]], [1, 0])
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(
