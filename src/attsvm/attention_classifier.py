@@ -15,12 +15,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from attsvm.core.types import AnyNorm
-from attsvm.data.bags import is_bags, read_bags, table_bags
-from attsvm.data.token_data import TokenData
+from attsvm.data.bags import Bags, is_bags, read_bags, table_bags
 from attsvm.study.bag_training import (
     BagModel,
     BagSelection,
-    bags_of,
     calibrated,
     leads,
     select,
@@ -160,29 +158,29 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         """
         decays, steps = self._grid()
         if is_bags(X, mask, self.bag):
-            tokens, visible = read_bags(X, mask, self.bag)
-            y = column_or_1d(self._of_bags(X, y, len(tokens)), warn=True)
-            self.n_features_in_ = tokens.shape[2]
+            bags = read_bags(X, mask, self.bag)
+            y = column_or_1d(self._of_bags(X, y, len(bags)), warn=True)
+            self.n_features_in_ = bags.instances.shape[1]
         else:
             X, y = validate_data(self, X, y, dtype=np.float64)
-            tokens, visible = X[:, None], np.ones((len(X), 1), dtype=bool)
+            bags = Bags(X, np.ones((len(X), 1), dtype=bool))
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(codes) != len(tokens):
-            raise ValueError(f"y has {len(codes)} labels; one for each of {len(tokens)} bags was expected.")
+        if len(codes) != len(bags):
+            raise ValueError(f"y has {len(codes)} labels; one for each of {len(bags)} bags was expected.")
         if len(self.classes_) < 2:
             raise ValueError(f"y has {len(self.classes_)} class; two classes or more were expected.")
-        instances = tokens[visible]
-        spread = instances.std(axis=0)
-        self.mean_, self.scale_ = instances.mean(axis=0), np.where(spread > 0, spread, 1.0) * np.sqrt(tokens.shape[2])
+        spread = bags.instances.std(axis=0)
+        self.mean_ = bags.instances.mean(axis=0)
+        self.scale_ = np.where(spread > 0, spread, 1.0) * np.sqrt(self.n_features_in_)
         by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
         weights = by_class[codes] / by_class[codes].mean()
         random = check_random_state(self.random_state)
         ends = [1] if len(self.classes_) == 2 else range(len(self.classes_))
-        fits = []
+        bags, fits = self._standardised(bags), []
         for code in ends:
-            bags = bags_of(self._standardised(tokens, visible), visible, np.where(codes == code, 1.0, -1.0))
-            fits.append(self._fit_one(bags, weights, decays, steps, random))
+            one = replace(bags, labels=np.where(codes == code, 1.0, -1.0))
+            fits.append(self._fit_one(one, weights, decays, steps, random))
         self.models_, self.selections_, self.decay_, self.rounds_ = (tuple(part) for part in zip(*fits, strict=True))
         single = len(fits) == 1
         self.selected_ = self.selections_[0].selected if single else np.array([s.selected for s in self.selections_])
@@ -320,34 +318,34 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
                 )
         return labels[[part[0] for part in rows]]
 
-    def _standardised(self, tokens: np.ndarray, visible: np.ndarray) -> np.ndarray:
-        return np.where(visible[:, :, None], (tokens - self.mean_) / self.scale_, 0.0)
+    def _standardised(self, bags: Bags) -> Bags:
+        return replace(bags, instances=(bags.instances - self.mean_) / self.scale_)
 
-    def _read(self, X: Any, mask: Any) -> TokenData:
+    def _read(self, X: Any, mask: Any) -> Bags:
         """Return standardised bags, refusing those of another number of features."""
         check_is_fitted(self)
         if is_bags(X, mask, self.bag):
-            tokens, visible = read_bags(X, mask, self.bag)
-            if tokens.shape[2] != self.n_features_in_:
-                raise ValueError(
-                    f"bags have {tokens.shape[2]} features; {self.n_features_in_}, those of fit, were expected."
-                )
+            bags = read_bags(X, mask, self.bag)
+            width = bags.instances.shape[1]
+            if width != self.n_features_in_:
+                raise ValueError(f"bags have {width} features; {self.n_features_in_}, those of fit, were expected.")
         else:
             X = validate_data(self, X, reset=False, dtype=np.float64)
-            tokens, visible = X[:, None], np.ones((len(X), 1), dtype=bool)
-        return bags_of(self._standardised(tokens, visible), visible)
+            bags = Bags(X, np.ones((len(X), 1), dtype=bool))
+        return self._standardised(bags)
 
     def _fit_one(
-        self, bags: TokenData, weights: np.ndarray, decays: list[float], steps: int, random: np.random.RandomState
+        self, bags: Bags, weights: np.ndarray, decays: list[float], steps: int, random: np.random.RandomState
     ) -> tuple[BagModel, BagSelection, float, int]:
         """Choose decay and rounds on inner folds, train on all bags, and certify."""
-        labels = np.asarray(bags.labels)
+        labels = bags.labels
+        assert labels is not None
         folds = 0 if self.cv is None else min(self.cv, int(np.bincount(labels > 0, minlength=2).min()))
         decay, rounds, factor = decays[0], -1, 1.0
         if folds >= 2:
             splits = list(StratifiedKFold(folds, shuffle=True, random_state=random).split(labels, labels))
             paths = {
-                value: [train_bags(_part(bags, rows), weights[rows], value, steps) for rows, _ in splits]
+                value: [train_bags(bags.take(rows), weights[rows], value, steps) for rows, _ in splits]
                 for value in decays
             }
             losses = {
@@ -359,7 +357,7 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             chosen = [path[rounds] for path in paths[decay]]
             if self.final == "svm":
                 chosen = [
-                    self._certified(model, _part(bags, rows), weights[rows], decay)[0]
+                    self._certified(model, bags.take(rows), weights[rows], decay)[0]
                     for model, (rows, _) in zip(chosen, splits, strict=True)
                 ]
             factor, _ = calibrated(self._held_out(bags, splits, [[m] for m in chosen], 0), labels, weights)
@@ -368,24 +366,19 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return replace(model, factor=factor), selection, decay, rounds % len(path) + 1
 
     def _certified(
-        self, model: BagModel, bags: TokenData, weights: np.ndarray, decay: float
+        self, model: BagModel, bags: Bags, weights: np.ndarray, decay: float
     ) -> tuple[BagModel, BagSelection]:
         """Solve the SVM of a model's selection; with final="svm" its W replaces the trained one."""
-        price = 1.0 / (decay * bags.n) if self.C is None else self.C
+        price = 1.0 / (decay * len(bags)) if self.C is None else self.C
         selection = select(bags, model.W, self.norm, price, self.time_limit)
         if self.final == "svm":
             model = with_svm(model, np.asarray(selection.solution.W), bags, weights, decay)
         return model, selection
 
     @staticmethod
-    def _held_out(bags: TokenData, splits: list[Any], paths: list[list[BagModel]], end: int) -> np.ndarray:
+    def _held_out(bags: Bags, splits: list[Any], paths: list[list[BagModel]], end: int) -> np.ndarray:
         """Return the output for each bag of the model that was not trained on it, (n,)."""
-        outputs = np.empty(bags.n)
+        outputs = np.empty(len(bags))
         for (_, rows), path in zip(splits, paths, strict=True):
-            outputs[rows] = path[end].log_odds(_part(bags, rows))
+            outputs[rows] = path[end].log_odds(bags.take(rows))
         return outputs
-
-
-def _part(bags: TokenData, rows: np.ndarray) -> TokenData:
-    assert bags.mask is not None
-    return bags_of(bags.tokens[rows], bags.mask[rows], bags.labels[rows])

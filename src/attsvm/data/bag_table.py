@@ -17,8 +17,8 @@ from attsvm.platform.summary import counted
 def read_bag_table(path: str | Path, bag: str, label: str, classes: tuple[str, str] | None = None) -> Dataset:
     """Read bags of instances from a CSV or TSV file.
 
-    All other columns whose fields are numbers are features, standardised over the instances. The first column of text
-    names the instances; without one they are named by their lines.
+    All other columns whose fields are numbers are features, to be standardised on the training bags. The first column
+    of text names the instances; without one they are named by their lines.
 
     Parameters
     ----------
@@ -53,8 +53,6 @@ def read_bag_table(path: str | Path, bag: str, label: str, classes: tuple[str, s
     chosen, values = two_classes(file, label, list(of_bag.items()), classes, notes)
     texts, columns = _features(file, names, rows, {bag, label})
     instances = np.column_stack(columns)
-    spread = instances.std(axis=0)
-    instances = (instances - instances.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     labels = np.array([1.0 if value == values[1] else -1.0 for _, value in chosen])
     tokens = TokenData.padded([instances[places[name]] for name, _ in chosen], np.ones((len(labels), 1)), labels)
     mask = np.asarray(tokens.mask)
@@ -63,7 +61,7 @@ def read_bag_table(path: str | Path, bag: str, label: str, classes: tuple[str, s
         titles[row, : len(places[name])] = [texts[number] for number in places[name]]
     notes.append(
         f"Instances are the rows of {file.name}, in bags by the column {bag}; their {counted(len(columns), 'feature')} "
-        "were standardised. Every bag has the same query, the number 1: W is a prompt vector."
+        "are standardised on the training bags. Every bag has the same query, the number 1: W is a prompt vector."
     )
     return Dataset(
         name=file.name,
@@ -71,6 +69,7 @@ def read_bag_table(path: str | Path, bag: str, label: str, classes: tuple[str, s
         classes=(values[1], values[0]),
         notes=tuple(notes),
         passages=Passages.of_names(titles, mask),
+        standardise=True,
         bags=tuple(name for name, _ in chosen),
     )
 

@@ -2,11 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from attsvm.platform.interop import to_numpy
+
+
+@dataclass(frozen=True, eq=False)
+class Bags:
+    """Instances of all bags, without the padding that bags of unequal size would need.
+
+    Attributes
+    ----------
+    instances : ndarray, shape (N, d)
+        Bag by bag.
+    mask : ndarray of bool, shape (n, T)
+        True where a padded array holds an instance.
+    labels : ndarray, shape (n,), optional
+        Of -1 and +1.
+    """
+
+    instances: np.ndarray
+    mask: np.ndarray
+    labels: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+    @cached_property
+    def owner(self) -> np.ndarray:
+        """The bag of each instance, (N,)."""
+        return np.nonzero(self.mask)[0]
+
+    @cached_property
+    def first(self) -> np.ndarray:
+        """Index of the first instance of each bag, (n,)."""
+        return np.searchsorted(self.owner, np.arange(len(self)))
+
+    def take(self, rows: np.ndarray) -> Bags:
+        """Return the given bags, in that order."""
+        parts = np.split(self.instances, self.first[1:])
+        labels = None if self.labels is None else self.labels[rows]
+        return Bags(np.concatenate([parts[i] for i in rows]), self.mask[rows], labels)
+
+    def padded(self, values: np.ndarray, fill: float = 0.0) -> np.ndarray:
+        """Arrange values (N, ...) of the instances as (n, T, ...)."""
+        arranged = np.full((*self.mask.shape, *values.shape[1:]), fill)
+        arranged[self.mask] = values
+        return arranged
 
 
 def is_bags(X: Any, mask: Any, bag: Any) -> bool:
@@ -18,8 +64,8 @@ def is_bags(X: Any, mask: Any, bag: Any) -> bool:
     return not hasattr(X, "columns") and hasattr(X, "__len__") and len(X) > 0 and np.ndim(X[0]) == 2
 
 
-def read_bags(X: Any, mask: Any, bag: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return instances (n, T, d) of all bags, zero where the mask (n, T) hides them, and the mask.
+def read_bags(X: Any, mask: Any, bag: Any) -> Bags:
+    """Read bags in any of their forms.
 
     Parameters
     ----------
@@ -48,9 +94,7 @@ def read_bags(X: Any, mask: Any, bag: Any) -> tuple[np.ndarray, np.ndarray]:
                 )
         sizes = np.array([len(part) for part in bags])
         visible = np.arange(sizes.max()) < sizes[:, None]
-        tokens = np.zeros((*visible.shape, wide))
-        tokens[visible] = np.concatenate(bags)
-        return tokens, visible
+        return Bags(np.concatenate(bags), visible)
     tokens = np.asarray(to_numpy("bags", X))
     if tokens.ndim != 3 or 0 in tokens.shape:
         raise ValueError(f"bags has shape {tokens.shape}; (bags, instances, features) was expected.")
@@ -60,9 +104,7 @@ def read_bags(X: Any, mask: Any, bag: Any) -> tuple[np.ndarray, np.ndarray]:
             f"mask has shape {visible.shape} and dtype {visible.dtype}; booleans of shape {tokens.shape[:2]}, one True "
             "or more in each row, were expected."
         )
-    padded = np.zeros(tokens.shape)
-    padded[visible] = _numbers("bags", tokens[visible])
-    return padded, visible
+    return Bags(_numbers("bags", tokens[visible]), visible)
 
 
 def table_bags(table: Any, bag: Any) -> tuple[list[np.ndarray], list[Any]]:

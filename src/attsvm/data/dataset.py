@@ -32,6 +32,8 @@ class Dataset:
         A head given with the data; otherwise one is fitted.
     centre : bool
         Whether queries must be centred before use, as by :meth:`centred`.
+    standardise : bool
+        Whether tokens must be standardised before use, as by :meth:`standardised`.
     bags : tuple of str, optional
         Names of the rows, if they are bags of instances of which one may decide.
     default_train : int, optional
@@ -46,6 +48,7 @@ class Dataset:
     passages: Passages | None = None
     head: np.ndarray | None = None
     centre: bool = False
+    standardise: bool = False
     bags: tuple[str, ...] | None = None
     default_train: int | None = None
 
@@ -84,6 +87,12 @@ class Dataset:
         data = self.tokens
         scaled_data = TokenData(data.tokens / token_scale, data.queries / query_scale, data.labels, data.mask)
         return replace(self, tokens=scaled_data)
+
+    def standardised(self, mean: np.ndarray, spread: np.ndarray) -> Dataset:
+        """Subtract the mean (d,) of each feature of the visible tokens and divide by its spread (d,)."""
+        data = self.tokens
+        tokens = np.where(self.mask[:, :, None], (data.tokens - mean) / spread, 0.0)
+        return replace(self, tokens=TokenData(tokens, data.queries, data.labels, data.mask), standardise=False)
 
     def centred(self, mean: np.ndarray, spread: float) -> Dataset:
         """Replace each query z by [(z - mean) / spread, 1].

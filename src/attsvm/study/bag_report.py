@@ -8,7 +8,7 @@ import numpy as np
 
 from attsvm.data.dataset import Dataset
 from attsvm.study.results import Accuracy, BagReport, DecidingInstance, Settings, Setup
-from attsvm.study.witness_svm import witness_svm
+from attsvm.study.witness_svm import validated_witness_svm
 
 # How a classifier predicts.
 Final: TypeAlias = Literal["attention", "svm"]
@@ -42,19 +42,19 @@ def report_bags(setup: Setup, settings: Settings) -> BagReport:
         right = shares[1] if len(shares) > 1 else None
         share = None if right is None else float(right.mean())
         accuracies.append(Accuracy(f"bags_{final}", FINALS[final], float(shares[0].mean()), share, right))
-    accuracies.append(_witnesses(train, test))
+    accuracies.append(_witnesses(train, test, settings.seed))
     model = models["attention"]
     held_out = {} if test is None else {"X": test.tokens.tokens, "mask": test.mask}
     return BagReport(model.guarantee(**held_out, names=train.bags), _instances(model, train), tuple(accuracies))
 
 
-def _witnesses(train: Dataset, test: Dataset | None) -> Accuracy:
+def _witnesses(train: Dataset, test: Dataset | None, seed: int) -> Accuracy:
     """Accuracy of the MI-SVM, for which the bags of the first class are those with a positive instance."""
 
     def bags_of(data: Dataset) -> list[np.ndarray]:
         return [bag[shown] for bag, shown in zip(data.tokens.tokens, data.mask, strict=True)]
 
-    model = witness_svm(bags_of(train), train.tokens.labels > 0)
+    model = validated_witness_svm(bags_of(train), train.tokens.labels > 0, seed)
 
     def right(data: Dataset) -> np.ndarray:
         scores = np.array([model.decision_function(bag).max() for bag in bags_of(data)])

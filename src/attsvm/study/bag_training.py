@@ -20,17 +20,19 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.types import AnyNorm
-from attsvm.data.token_data import TokenData
-from attsvm.platform.extras import extra_for
+from attsvm.data.bags import Bags
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
-# Step size of Adam on W, for instances of mean length about one; its share falls as 1/sqrt(1 + k / RAMP).
-STEP, RAMP = 0.1, 40.0
+# Length of the first step of W, for instances of mean length about one. Step k is 1/sqrt(1 + k / RAMP) times as long.
+# Chosen on musk1 and elephant; benchmarks/bags.py.
+STEP, RAMP = 0.4, 40.0
+# Adam's decays of the mean gradient and of the mean square, and what is added to its root.
+MEAN_DECAY, SQUARE_DECAY, LEAST_ROOT = 0.9, 0.999, 1e-8
 # Number of steps before the head is fitted again the first time; the number doubles from there.
 FIRST_ROUND = 10
 # Range of the logarithm of the factor that turns outputs into log-odds.
@@ -58,11 +60,11 @@ class BagModel:
     hard: bool = False
     factor: float = 1.0
 
-    def attention(self, bags: TokenData) -> np.ndarray:
+    def attention(self, bags: Bags) -> np.ndarray:
         """Return the attention of every instance, (n, T)."""
         return attention(bags, self.W, hard=self.hard)
 
-    def log_odds(self, bags: TokenData) -> np.ndarray:
+    def log_odds(self, bags: Bags) -> np.ndarray:
         """Return the log-odds of +1 for every bag, (n,)."""
         return self.factor * (averages(bags, self.attention(bags)) @ self.v + self.intercept)
 
@@ -99,27 +101,20 @@ class BagSelection:
         return np.array([], dtype=int) if certificate is None else np.flatnonzero((certificate.dual > 0).any(axis=1))
 
 
-def bags_of(tokens: np.ndarray, mask: np.ndarray, labels: np.ndarray | None = None) -> TokenData:
-    """Put instances (n, T, d) under one constant query; labels (n,) of -1 and +1, all +1 by default."""
-    ones = np.ones((len(tokens), 1))
-    return TokenData(tokens, ones, ones[:, 0] if labels is None else labels, mask)
-
-
-def scores_of(bags: TokenData, W: np.ndarray) -> np.ndarray:
+def scores_of(bags: Bags, W: np.ndarray) -> np.ndarray:
     """Return the scores (n, T) of instances under W (d, 1); -inf where there is none."""
-    scores = np.asarray(bags.tokens) @ W[:, 0]
-    return scores if bags.mask is None else np.where(bags.mask, scores, -np.inf)
+    return bags.padded(bags.instances @ W[:, 0], fill=-np.inf)
 
 
-def attention(bags: TokenData, W: np.ndarray, *, hard: bool = False) -> np.ndarray:
+def attention(bags: Bags, W: np.ndarray, *, hard: bool = False) -> np.ndarray:
     """Return softmax attention (n, T), or all of it on the largest score."""
     scores = scores_of(bags, W)
     return np.eye(scores.shape[1])[scores.argmax(axis=1)] if hard else softmax(scores, axis=1)
 
 
-def averages(bags: TokenData, weights: np.ndarray) -> np.ndarray:
+def averages(bags: Bags, weights: np.ndarray) -> np.ndarray:
     """Average the instances with weights (n, T): (n, d)."""
-    return np.einsum("nt,ntd->nd", weights, bags.tokens)
+    return np.add.reduceat(weights[bags.mask][:, None] * bags.instances, bags.first)
 
 
 def fit_head(outputs: np.ndarray, labels: np.ndarray, weights: np.ndarray, decay: float) -> tuple[np.ndarray, float]:
@@ -130,59 +125,67 @@ def fit_head(outputs: np.ndarray, labels: np.ndarray, weights: np.ndarray, decay
     return fit.coef_[0], float(fit.intercept_[0])
 
 
-def train_bags(bags: TokenData, weights: np.ndarray, decay: float, steps: int) -> list[BagModel]:
+def train_bags(bags: Bags, weights: np.ndarray, decay: float, steps: int) -> list[BagModel]:
     """Train W and the head in turns; returns the model after every round.
 
     Parameters
     ----------
-    bags : TokenData
-        By :func:`bags_of`, with labels.
+    bags : Bags
+        With labels.
     weights : ndarray, shape (n,)
         Weight of each bag in the loss, of mean one.
     decay : float
     steps : int
         Number of steps of W in all.
     """
-    with extra_for("attsvm.AttentionClassifier"):
-        import torch
-
-        from attsvm.training import train
-
-    labels, tokens, mask = np.asarray(bags.labels), np.asarray(bags.tokens), bags.mask
-    W = np.zeros((bags.d, 1))
-    head = fit_head(averages(bags, attention(bags, W)), labels, weights, decay)
-    if mask is None or not (mask.sum(axis=1) > 1).any():
+    assert bags.labels is not None
+    W = np.zeros((bags.instances.shape[1], 1))
+    head = fit_head(averages(bags, attention(bags, W)), bags.labels, weights, decay)
+    if bags.mask.sum() == len(bags):
         return [BagModel(W, *head)]
-    # The last value of every instance is one: its weight in the head is the intercept.
-    values = np.concatenate([tokens, np.ones((*tokens.shape[:2], 1))], axis=2)
-    data = TokenData(tokens, bags.queries, labels, mask, values)
     models, done = [], 0
     while done < steps:
         count = min(max(done, FIRST_ROUND), steps - done)
-        trace = train(
-            data,
-            np.append(*head),
-            optimizer=lambda params: torch.optim.Adam(params, lr=STEP, weight_decay=decay),
-            schedule=lambda k, done=done: 1.0 / np.sqrt(1.0 + (k + done) / RAMP),
-            steps=count,
-            init=W,
-            sample_weight=weights,
-        )
-        W, done = np.asarray(trace.W[-1]), done + count
-        head = fit_head(averages(bags, attention(bags, W)), labels, weights, decay)
+        # Adam moves every coordinate by about its step size, so that the length of a step grows as sqrt(d).
+        sizes = STEP / np.sqrt(len(W) * (1.0 + np.arange(done + 1, done + count + 1) / RAMP))
+        W = _train_attention(bags, weights, W, head, decay, sizes)
+        done += count
+        head = fit_head(averages(bags, attention(bags, W)), bags.labels, weights, decay)
         models.append(BagModel(W, *head))
     return models
 
 
-def select(bags: TokenData, W: np.ndarray, norm: AnyNorm, price: float, time_limit: float | None) -> BagSelection:
+def _train_attention(
+    bags: Bags, weights: np.ndarray, W: np.ndarray, head: tuple[np.ndarray, float], decay: float, sizes: np.ndarray
+) -> np.ndarray:
+    """Take steps of Adam, of the given sizes, on W (d, 1) under a fixed head."""
+    assert bags.labels is not None
+    X, owner, first, labels = bags.instances, bags.owner, bags.first, bags.labels
+    values, w = X @ head[0] + head[1], W[:, 0]
+    mean, square = np.zeros_like(w), np.zeros_like(w)
+    for k, size in enumerate(sizes, 1):
+        scores = X @ w
+        attention = np.exp(scores - np.maximum.reduceat(scores, first)[owner])
+        attention /= np.add.reduceat(attention, first)[owner]
+        outputs = np.add.reduceat(attention * values, first)
+        slopes = -weights * labels * expit(-labels * outputs) / len(outputs)
+        gradient = X.T @ (slopes[owner] * attention * (values - outputs[owner])) + decay * w
+        mean += (1.0 - MEAN_DECAY) * (gradient - mean)
+        square += (1.0 - SQUARE_DECAY) * (gradient**2 - square)
+        root = np.sqrt(square / (1.0 - SQUARE_DECAY**k))
+        w = w - size * mean / (1.0 - MEAN_DECAY**k) / (root + LEAST_ROOT)
+    return w[:, None]
+
+
+def select(bags: Bags, W: np.ndarray, norm: AnyNorm, price: float, time_limit: float | None) -> BagSelection:
     """Find the selected instances and solve their SVM; equal instances of a bag are selected together.
 
     ``price`` is the C of the soft margin.
     """
-    tokens, mask = np.asarray(bags.tokens), np.asarray(bags.mask)
-    selected = attention(bags, W, hard=True).argmax(axis=1)
-    same = mask & (tokens == tokens[np.arange(len(tokens)), selected][:, None]).all(axis=2)
-    problem = SelectionProblem(tokens, bags.queries, same, mask=mask)
+    selected = scores_of(bags, W).argmax(axis=1)
+    deciding = bags.instances[(np.arange(bags.mask.shape[1]) == selected[:, None])[bags.mask]]
+    same = bags.padded((bags.instances == deciding[bags.owner]).all(axis=1)) > 0
+    problem = SelectionProblem(bags.padded(bags.instances), np.ones((len(bags), 1)), same, mask=bags.mask)
     hard = solve(problem, norm, time_limit=time_limit)
     if np.isfinite(hard.objective):
         return BagSelection(selected, problem, hard, hard)
@@ -193,9 +196,10 @@ def select(bags: TokenData, W: np.ndarray, norm: AnyNorm, price: float, time_lim
     )
 
 
-def with_svm(model: BagModel, W: np.ndarray, bags: TokenData, weights: np.ndarray, decay: float) -> BagModel:
+def with_svm(model: BagModel, W: np.ndarray, bags: Bags, weights: np.ndarray, decay: float) -> BagModel:
     """Replace attention by the hard selection of a certified W (d, 1), and fit the head to what it selects."""
-    head = fit_head(averages(bags, attention(bags, W, hard=True)), np.asarray(bags.labels), weights, decay)
+    assert bags.labels is not None
+    head = fit_head(averages(bags, attention(bags, W, hard=True)), bags.labels, weights, decay)
     return replace(model, W=W, v=head[0], intercept=head[1], hard=True)
 
 
@@ -214,9 +218,9 @@ def calibrated(outputs: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> 
     return float(np.exp(best.x)) / size, float(best.fun)
 
 
-def leads(bags: TokenData, solution: Solution) -> np.ndarray:
+def leads(bags: Bags, solution: Solution) -> np.ndarray:
     """Tell in which bags the best score under a certified W exceeds all others by margin one, bool (n,)."""
     scores = np.sort(scores_of(bags, np.asarray(solution.W)), axis=1)
     if scores.shape[1] == 1:
-        return np.ones(bags.n, dtype=bool)
+        return np.ones(len(bags), dtype=bool)
     return scores[:, -1] - scores[:, -2] >= 1.0 - solution.margin_tolerance.max()

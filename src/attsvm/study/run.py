@@ -54,7 +54,7 @@ def default_train(data: Dataset) -> int:
 
 
 def prepare(data: Dataset, settings: Settings) -> Setup:
-    """Split, centre, scale, fit the head and score the tokens.
+    """Split, standardise or centre, scale, fit the head and score the tokens.
 
     Raises
     ------
@@ -65,6 +65,11 @@ def prepare(data: Dataset, settings: Settings) -> Setup:
     _check_choices(data)
     count = default_train(data) if settings.train is None else settings.train
     train, test = data.split(count, np.random.default_rng((settings.seed, 0)))
+    if data.standardise:
+        visible = train.tokens.tokens[train.mask]
+        mean, spreads = visible.mean(axis=0), visible.std(axis=0)
+        spreads = np.where(spreads > 0, spreads, 1.0)
+        train, test = train.standardised(mean, spreads), None if test is None else test.standardised(mean, spreads)
     if data.centre:
         mean = train.tokens.queries.mean(axis=0)
         spread = float(np.linalg.norm(train.tokens.queries - mean, axis=1).mean()) or 1.0

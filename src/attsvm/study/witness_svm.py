@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC
 
-# Price of a unit of loss, and largest number of rounds.
-WITNESS_PRICE, MOST_ROUNDS = 10.0, 20
+# Price of a unit of loss, largest number of rounds, and number of inner folds.
+WITNESS_PRICE, MOST_ROUNDS, FOLDS = 10.0, 20, 2
 
 
 def witness_svm(bags: Sequence[np.ndarray], positive: np.ndarray) -> SVC:
@@ -34,3 +38,34 @@ def witness_svm(bags: Sequence[np.ndarray], positive: np.ndarray) -> SVC:
             break
         chosen, witnesses = best, np.array([bag[t] for bag, t in zip(others, best, strict=True)])
     return model
+
+
+def validated_witness_svm(bags: Sequence[np.ndarray], positive: np.ndarray, seed: int) -> Pipeline:
+    """Fit :func:`witness_svm` to features as they are or standardised, whichever is right on more bags of inner folds.
+
+    Parameters
+    ----------
+    bags : sequence of ndarray, shapes (T_i, d)
+    positive : ndarray of bool, shape (n,)
+    seed : int
+        Of the inner folds.
+    """
+
+    def fitted(rows: np.ndarray, *, standardised: bool) -> Pipeline:
+        scaler: Any = StandardScaler() if standardised else FunctionTransformer()
+        scaler.fit(np.concatenate([bags[i] for i in rows]))
+        return make_pipeline(scaler, witness_svm([scaler.transform(bags[i]) for i in rows], positive[rows]))
+
+    def right(*, standardised: bool) -> int:
+        count = 0
+        for rows, held_out in splits:
+            model = fitted(rows, standardised=standardised)
+            count += sum((model.decision_function(bags[i]).max() > 0) == positive[i] for i in held_out)
+        return count
+
+    every = np.arange(len(bags))
+    folds = min(FOLDS, int(np.bincount(positive, minlength=2).min()))
+    if folds < 2:
+        return fitted(every, standardised=False)
+    splits = list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(every, positive))
+    return fitted(every, standardised=right(standardised=True) > right(standardised=False))

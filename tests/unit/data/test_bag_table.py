@@ -13,6 +13,7 @@ from attsvm.data.bag_table import read_bag_table
 from attsvm.data.digits import bags_of_digits
 from attsvm.report.study import render
 from attsvm.study import Settings, study
+from attsvm.study.run import prepare
 from attsvm.study.verdict import claims
 from attsvm.study.words import nouns
 
@@ -38,8 +39,7 @@ def test_instances_are_gathered_by_bag_and_named_by_the_column_of_text(tmp_path:
     np.testing.assert_array_equal(data.mask, [[True, True], [True, False], [True, False]])
     assert data.passages is not None
     assert [data.passages.name(0, 1), data.passages.name(2, 0)] == ["second", "only"]
-    a = np.array([1.0, 2.0, 3.0, 4.0])
-    np.testing.assert_allclose(data.tokens.tokens[0, :, 0], (a[[0, 2]] - a.mean()) / a.std())
+    np.testing.assert_array_equal(data.tokens.tokens[0, :, 0], [1.0, 3.0])
     assert nouns(data).rows == "bags"
     assert data.take(np.array([2, 0])).bags == ("m3", "m1")
     lines = read_bag_table(written(tmp_path, TABLE.replace("conformation", "musk2").replace("first", "7")
@@ -90,11 +90,26 @@ def test_a_study_of_bags_lists_the_nearest_selections_first(tmp_path: Path) -> N
     assert shares["bags_witness_svm"] is not None
     page = render(found, claims(found), "attsvm study molecules.csv", {})
     shown, folded = page.split("<summary>The other 15 bags</summary>")
-    table = shown[shown.index('id="deciding"') :]
+    table = shown[shown.index('id="nearest-bags"') :]
     assert [table.index(f">{one.bag}</td>") for one in found.bags.instances[:15]] == sorted(
         table.index(f">{one.bag}</td>") for one in found.bags.instances[:15]
     )
     assert all(f">{one.bag}</td>" in folded for one in found.bags.instances[15:])
+
+
+def test_features_are_standardised_on_the_training_bags(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    lines = ["molecule,musk,a,b"]
+    for bag in range(20):
+        lines += [f"m{bag},{bag % 2},{x:.6f},{y:.6f}" for x, y in random.normal(3.0, 5.0, size=(2, 2))]
+    data = read_bag_table(written(tmp_path, "\n".join(lines)), "molecule", "musk")
+    setup = prepare(data, Settings(train=12))
+    assert setup.test is not None
+    instances = setup.train.tokens.tokens[setup.train.mask]
+    np.testing.assert_allclose(instances.mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(instances.std(axis=0) * setup.token_scale, 1.0)
+    # Eight bags of held-out instances have other moments.
+    assert (abs(setup.test.tokens.tokens[setup.test.mask].std(axis=0) * setup.token_scale - 1.0) > 0.01).any()
 
 
 def test_bags_of_digits_hold_one_deciding_digit_each() -> None:

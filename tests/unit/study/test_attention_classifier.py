@@ -91,6 +91,15 @@ def test_a_shuffled_selection_predicts_no_longer(final: str) -> None:
     assert model.score(strangers, labels) < 0.75
 
 
+def test_copies_of_features_change_nothing() -> None:
+    """Scores of instances are the same, and the steps of W have the same length."""
+    bags, y, _ = planted(60)
+    copied = [np.tile(bag, 25) for bag in bags]
+    model, other = (AttentionClassifier(cv=None, decay=0.1, steps=40).fit(X, y) for X in (bags, copied))
+    # The head is solved to gradients of 1e-4; steps five times as long change log-odds by 0.1.
+    np.testing.assert_allclose(other.decision_function(copied), model.decision_function(bags), atol=1e-3)
+
+
 def test_lists_padded_arrays_and_tables_agree() -> None:
     bags, y, _ = planted(120)
     model = AttentionClassifier(cv=None, steps=20).fit(bags, y)
@@ -206,9 +215,15 @@ def test_attention_on_digits_beats_the_mean() -> None:
 
 
 @pytest.mark.slow
-def test_it_may_be_the_first_import() -> None:
+def test_it_may_be_the_first_import_and_needs_no_torch() -> None:
     """Studies of bags use the classifier, which is built on parts of a study."""
-    subprocess.run([sys.executable, "-c", "from attsvm import AttentionClassifier"], check=True)
+    code = """
+import sys
+from attsvm import AttentionClassifier
+AttentionClassifier(cv=None).fit([[[0.0, 1.0], [1.0, 1.0]], [[0.0, -1.0]]], [1, 0])
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(
