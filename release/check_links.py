@@ -6,6 +6,7 @@ web. Everything that a page loads lies in the folder, under a relative path that
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from dataclasses import dataclass, field
@@ -54,31 +55,33 @@ def problems(folder: Path) -> list[str]:
     """Return one sentence per link that is broken, leaves the folder, or asks the network."""
     folder = folder.resolve()
     pages = {path: read(path) for path in sorted(folder.rglob("*.html"))}
+    files = set(filter(Path.is_file, folder.rglob("*")))
     found = []
     for path, page in pages.items():
         name = path.relative_to(folder).as_posix()
         found += [f"{name} loads {url} from the web" for url in page.loads if urlsplit(url).scheme.startswith("http")]
         for url in page.loads + page.links:
-            if reason := _broken(url, path, folder, pages):
+            if reason := _broken(url, path, folder, files, pages):
                 found.append(f"{name} has {url!r}, {reason}")
     for path in sorted(folder.rglob("*.css")):
         for url in re.findall(r"url\(\s*[\"']?([^\"')]+)", path.read_text(encoding="utf-8")):
-            if reason := _broken(url, path, folder, pages):
+            if reason := _broken(url, path, folder, files, pages):
                 found.append(f"{path.relative_to(folder).as_posix()} has {url!r}, {reason}")
     return found
 
 
-def _broken(url: str, path: Path, folder: Path, pages: dict[Path, Page]) -> str:
+def _broken(url: str, path: Path, folder: Path, files: set[Path], pages: dict[Path, Page]) -> str:
     """Return why a link of a file leads nowhere, or nothing."""
     parts = urlsplit(url)
     if parts.scheme in SCHEMES or parts.scheme.startswith("http"):
         return ""
     if parts.scheme or parts.netloc or parts.path.startswith("/"):
         return "which is not relative"
-    target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+    # The folder holds no links of the file system, and every page has hundreds of entries that all pages share.
+    target = Path(os.path.normpath(path.parent / unquote(parts.path))) if parts.path else path
     if not target.is_relative_to(folder):
         return "which leaves the folder"
-    if not target.is_file():
+    if target not in files:
         return "which is no file"
     # What follows # in a link to the playground is a state, not an anchor.
     anchor = unquote(parts.fragment)

@@ -3,7 +3,8 @@
 ``python tests/clean_install.py`` visits every Python from 3.11 on that this machine has; ``--newest`` only the newest.
 Each gets the core with its reference solvers, and the tests that need no extra; then attsvm-paper, whose experiments
 must load. pip finds the built files, and what they need, on an index that this script serves from a folder, and
-nowhere else. ``--demo VERSION`` also installs ``attsvm[cli]`` for that version and runs ``attsvm study digits``.
+nowhere else. ``--demo VERSION`` also installs ``attsvm[cli]`` for that version and runs ``attsvm study digits``;
+``--notebook FILE`` runs a notebook that needs ``attsvm[torch]`` in a kernel without attsvm, with the wheel beside it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,15 @@ print(len(registry.names()), len(list(ledger())), len(ERRATA))
 """
 # pip's report of what `pip install attsvm` takes from the index.
 INSTALLED = "installed.json"
+NOTEBOOK_TOOLS = ("ipykernel", "nbclient")
+# The kernel has its packages from no index: the first cell can only install the wheel in the notebook's folder.
+EXECUTE = """
+import nbformat, sys
+from nbclient import NotebookClient
+notebook = nbformat.read(sys.argv[1], as_version=4)
+NotebookClient(notebook, timeout=600).execute()
+print(sum(cell.get("execution_count") is not None for cell in notebook.cells))
+"""
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "mpmath", "cvxpy", "clarabel")
 CORE_TESTS = (
     "tests/property/test_batch_properties.py",
@@ -182,11 +192,22 @@ def environment(interpreter: str, folder: Path, index: Index, package: Path, *to
     return commands
 
 
+def run_notebook(notebook: Path, folder: Path, commands: Path, package: Path) -> int:
+    """Run all cells of a notebook in a kernel that lost attsvm, and return their number."""
+    run(commands / "python", "-m", "pip", "uninstall", "-q", "-y", "attsvm", cwd=folder)
+    for file in (notebook, package):
+        shutil.copy(file, folder)
+    # A process in the background would still write machine code into the folder when that is removed.
+    settings = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "ATTSVM_COMPILE": "later"}
+    return int(run(commands / "python", "-c", EXECUTE, notebook.name, cwd=folder, **settings).split()[-1])
+
+
 def main() -> None:
     """Check each version in turn."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--newest", action="store_true", help="only the newest Python of this machine")
     parser.add_argument("--demo", metavar="VERSION", help="also run the demo, with the extra cli, on this version")
+    parser.add_argument("--notebook", type=Path, metavar="FILE", help="also run a notebook, its first cell too")
     parser.add_argument("--out", type=Path, help="keep what was built, and the list of what it installs")
     options = parser.parse_args()
 
@@ -216,14 +237,20 @@ def main() -> None:
             index.install(commands, "--no-deps", "attsvm-paper")
             brought = run(commands / "python", "-c", PAPER, cwd=folder).split("\n")
             print(f"Python {version}, {paper.name}: {' and '.join(brought[0].split())}; {brought[1]}", flush=True)
+        newest = list(paths)[-1]
         if options.demo:
             target = folder / f"demo-{options.demo}"
             commands = environment(paths[options.demo], target, index, package, extra="[cli]")
             output = run(commands / "attsvm", "study", "digits", cwd=folder, COLUMNS="120")
             print(f"Python {options.demo}, demo: {output.strip().splitlines()[-1]}")
+        if options.notebook:
+            target = folder / "kernel"
+            commands = environment(paths[newest], target, index, package, *NOTEBOOK_TOOLS, extra="[torch]")
+            count = run_notebook(options.notebook, target, commands, package)
+            print(f"Python {newest}, {options.notebook.name}: {count} cells", flush=True)
         if options.out:
             report = index.install(
-                folder / f"core-{list(paths)[-1]}" / "bin", "-c", CONSTRAINTS, "--dry-run", "--ignore-installed",
+                folder / f"core-{newest}" / "bin", "-c", CONSTRAINTS, "--dry-run", "--ignore-installed",
                 "--report", "-", "attsvm",
             )  # fmt: skip
             for file in built:
