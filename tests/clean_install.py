@@ -4,7 +4,7 @@
 Each gets the core with its reference solvers, and the tests that need no extra; then attsvm-paper, whose experiments
 must load. pip finds the built files, and what they need, on an index that this script serves from a folder, and
 nowhere else. ``--demo VERSION`` also installs ``attsvm[cli]`` for that version and runs ``attsvm study digits``;
-``--notebook FILE`` runs a notebook that needs ``attsvm[torch]`` in a kernel without attsvm, with the wheel beside it.
+``--notebook FILE`` runs a notebook that needs no extra in a kernel without attsvm, with the wheel beside it.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def main() -> None:
             print(f"Python {options.demo}, demo: {output.strip().splitlines()[-1]}")
         if options.notebook:
             target = folder / "kernel"
-            commands = environment(paths[newest], target, index, package, *NOTEBOOK_TOOLS, extra="[torch]")
+            commands = environment(paths[newest], target, index, package, *NOTEBOOK_TOOLS)
             count = run_notebook(options.notebook, target, commands, package)
             print(f"Python {newest}, {options.notebook.name}: {count} cells", flush=True)
         if options.out:
