@@ -212,6 +212,7 @@ def test_rules_of_a_file_are_types(inspection_folder: Path, tmp_path: Path, caps
     assert "cannot be run: ZeroDivisionError" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_pages_and_numbers(inspection_folder: Path) -> None:
     record = json.loads((inspection_folder / "inspect.json").read_text(encoding="utf-8"))
     assert record["texts"] == len(SENTENCES)

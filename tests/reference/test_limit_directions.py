@@ -143,6 +143,7 @@ def test_polyak_steps_on_factors_approach_the_nuclear_solution():
     assert rate > 3 * error
 
 
+@pytest.mark.slow
 def test_adam_goes_elsewhere():
     trace = train(DATA, V, optimizer="adam", steps=2000, record_every=[500])
     reference = solutions(trace)

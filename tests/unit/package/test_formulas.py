@@ -74,6 +74,7 @@ def tree(markup: str) -> ElementTree.Element:
     return ElementTree.fromstring(re.sub(r"&(?!lt;|gt;|amp;)\w+;", lambda match: html.unescape(match[0]), markup))
 
 
+@pytest.mark.slow
 def test_every_argument_is_the_one_that_tex_reads(mathml) -> None:
     count = 0
     for formula in {" ".join(one.split()) for one in formulas()}:

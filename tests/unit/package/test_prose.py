@@ -61,6 +61,7 @@ def prose(names: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("part", PARTS)
+@pytest.mark.slow
 def test_constructions_that_must_be_decoded_are_rare(part: str) -> None:
     texts = prose(PARTS[part])
     words = sum(len(text.split()) for text in texts)

@@ -181,6 +181,7 @@ def test_the_models_own_pattern_changes_nothing_and_the_svm_selects_alike() -> N
     np.testing.assert_array_equal(head.pattern()[0], head.probabilities[head.sequence == 0])
 
 
+@pytest.mark.slow
 def test_an_induction_head_carries_the_answer_and_its_rule_does_the_same() -> None:
     """On repeats the answer is what followed: no output or uniform attention lose more than the rule does."""
     model, ids = train(SMALL)

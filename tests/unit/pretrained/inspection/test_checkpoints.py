@@ -41,6 +41,7 @@ def small() -> tuple[dict[int, Any], torch.Tensor, Checkpoints]:
     return models, ids, over_checkpoints(models, {"input_ids": ids}, draws=20)
 
 
+@pytest.mark.slow
 def test_induction_appears_between_two_checkpoints(small) -> None:
     """At step 0 nothing has a name; at the end both heads of the second layer copy, and only these."""
     _, _, series = small
@@ -102,6 +103,7 @@ def _save(models: dict[int, Any], ids: torch.Tensor, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_command_reads_the_folder_of_a_trainer(small, tmp_path: Path, capsys) -> None:
     models, ids, series = small
     folder = _save(models, ids, tmp_path)
