@@ -9,13 +9,13 @@ The last one runs `AttentionClassifier` in a pipeline inside a GridSearchCV, and
 
 Next to `AttentionClassifier`: logistic regression of the mean instance, mi-SVM and MI-SVM (Andrews et al., NeurIPS
 2003) with a Gaussian kernel, MILES (Chen et al., PAMI 28, 2006), and the attention network of Ilse et al. (ICML 2018).
-Its widths, rate, momentum, weight decay on musk1 and single bags per step are also those of Wang et al. (Pattern
-Recognition 74, 2018; MI_Net.py of github.com/yanyongluan/MINNs). Its rates and decays of other sets, the dropout after
-each layer and the 100 epochs are its appendix's; it is not stopped early, which would need more labels.
-Published figures of these networks
-standardise features over all bags, held-out ones included (mil_nets/dataset.py there). Here features are standardised
-on the training folds for all. What has a grid is chosen on three inner folds. The intervals are the central 95 % of
-2000 draws of the bags with replacement (400 for the AUC), each bag with its mean over the repeats.
+Its widths, rate, momentum, weight decay on musk1 and single bags per step equal the published code of Wang et al.
+(Pattern Recognition 74, 2018; MI_Net.py of github.com/yanyongluan/MINNs). Rates and decays on other sets, the dropout
+after each layer and the 100 epochs are quoted from the appendix of Ilse et al., which was not at hand to check. The
+network is not stopped early, which would need more labels. Published figures of these networks standardise features
+over all bags, held-out ones included (mil_nets/dataset.py there). Here features are standardised on the training folds
+for all. Three inner folds choose from every grid. The intervals are the central 95 % of 2000 draws of the bags with
+replacement (400 for the AUC), each bag with its mean over the repeats.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Bags = list[np.ndarray]
 Method = Callable[[Bags, np.ndarray, Bags], np.ndarray]
 
 FOLDS, DRAWS, COMPONENTS = 10, 2000, 100
-# Learning rate and weight decay of Ilse et al. by set; those of musk1, also of Wang et al., serve sets that have none.
+# Learning rate and weight decay by set. Sets that have none take the pair of musk1.
 ABMIL = {"musk1": (5e-4, 5e-3), "musk2": (5e-4, 3e-2), "elephant": (1e-4, 5e-3)}
 EPOCHS, MOMENTUM, WIDTHS = 100, 0.9, (256, 128, 64)
 
@@ -117,7 +117,7 @@ def miles(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
 
 
 def abmil(name: str) -> Method:
-    """Return the attention network with its settings for a set; those of musk1 where it has none."""
+    """Return the attention network with its settings for a set, or for musk1 if the set has none."""
 
     def run(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
         import torch

@@ -140,7 +140,7 @@ def main() -> None:
     measured(200, 8, 4)  # compiles
     if options.mapped is not None:
         instance = Instance("planted", (int(options.mapped[0]), 64, 64))
-        # In a process of its own, so that the peak of memory is that of the solve.
+        # In a separate process, so that the peak of memory is that of the solve.
         with ProcessPoolExecutor(1, get_context("spawn")) as writer:
             folder = writer.submit(write, instance, Path(options.mapped[1]), mapped=True).result()
         follow(ShardedProblem.from_folder(folder))

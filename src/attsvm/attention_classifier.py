@@ -32,8 +32,8 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     """Classify bags of instances by the instance that attention selects, with a certificate of the selection.
 
     Instances are standardised. One attention matrix W under a constant query is trained together with a logistic head,
-    under weight decay; decay and number of rounds are those of the smallest loss on inner folds, which also calibrate
-    the probabilities. The attention SVM of the selected instances is then solved: it shows the largest margin that any
+    under weight decay. Inner folds choose the decay and the number of rounds by their loss, and calibrate the
+    probabilities. The attention SVM of the selected instances is then solved: it shows the largest margin that any
     W gives this selection, or which bags contradict each other. More than two classes are told apart one against the
     rest.
 
@@ -322,7 +322,7 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return replace(bags, instances=(bags.instances - self.mean_) / self.scale_)
 
     def _read(self, X: Any, mask: Any) -> Bags:
-        """Return standardised bags, refusing those of another number of features."""
+        """Return standardised bags, and refuse bags with another number of features."""
         check_is_fitted(self)
         if is_bags(X, mask, self.bag):
             bags = read_bags(X, mask, self.bag)

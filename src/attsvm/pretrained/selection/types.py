@@ -21,7 +21,6 @@ of these heads are untrained, the probability that any is named is at most :data
 
 from __future__ import annotations
 
-import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,13 +32,12 @@ from attsvm.pretrained.heads.sequences import by_sequence
 from attsvm.pretrained.selection.null import Standing, redrawn
 from attsvm.pretrained.selection.rules import Rules, rule_sets
 from attsvm.pretrained.selection.selectivity import has_choice
+from attsvm.pretrained.selection.type_sets import type_scores, type_sets, visible_offsets
 
 # Share of attention below which a set does not name a head.
 NAME_SHARE = 0.3
 # Probability that any of the heads that are judged together is named if all are untrained.
 NAME_LEVEL = 0.05
-# Largest offset tried for the type "offset".
-MOST_OFFSET = 8
 MOST_TYPES = 6
 # Number of queries times tokens per text above which a type is scored on fewer queries, at least a quarter. The
 # standard error of a mean share over q queries is at most 1 / (2 sqrt q).
@@ -201,14 +199,14 @@ def head_types(
     rng = np.random.default_rng((seed, 2))
     rows = _sample(head, has_choice(head), queries, rng)
     sample = head.take(rows)
-    sets, offsets = _sets(sample), _offsets(sample)
+    sets, offsets = type_sets(sample), visible_offsets(sample)
     if rules is not None:
         own = rule_sets(rules, head, rows, (*_PHRASES, "offset", "content"))
         sets |= {name: tokens & sample.mask for name, tokens in own.items() if (tokens & sample.mask).any()}
-    trained, offset = _scores(sample, sets, offsets)
+    trained, offset = type_scores(sample, sets, offsets)
     null: dict[str, dict[str, list[float]]] = {name: {"rotated": [], "permuted": []} for name in trained}
     for kind, fresh in redrawn(sample, draws, rng):
-        for name, score in _scores(fresh, sets, offsets)[0].items():
+        for name, score in type_scores(fresh, sets, offsets)[0].items():
             null[name][kind].append(score)
     visible = sample.mask.sum(axis=1)
     scores = {}
@@ -278,7 +276,7 @@ def named_tokens(head: AttentionHead, types: HeadTypes, rules: Rules | None = No
     if rules is not None and types.name in rules:
         every = np.arange(len(head.mask))
         return rule_sets({types.name: rules[types.name]}, head, every, ())[types.name] & head.mask
-    return _sets(head).get(types.name)
+    return type_sets(head).get(types.name)
 
 
 def _sample(head: AttentionHead, several: np.ndarray, queries: int, rng: np.random.Generator) -> np.ndarray:
@@ -289,84 +287,6 @@ def _sample(head: AttentionHead, several: np.ndarray, queries: int, rng: np.rand
     rows = several[np.isin(head.sequence[several], enough)]
     most = min(2 * queries, max(queries // 4, MOST_ENTRIES // head.mask.shape[1]))
     return rows if len(rows) <= most else np.sort(rng.choice(rows, most, replace=False))
-
-
-def _sets(head: AttentionHead) -> dict[str, np.ndarray]:
-    """Tokens that each rule gives each query, bool (n, T); without the rules that give none a token."""
-    places = head.text_place[head.sequence]  # (n, T)
-    sets = {"first": places == head.first_place}
-    if head.sink is not None:
-        sets["null"] = places == 0
-    if head.texts is not None:
-        ends = np.array([[_delimits(text) for text in row] for row in head.texts])
-        if head.special is not None:
-            ends |= head.special
-        sets["delimiter"] = ends[head.sequence] & (places > head.first_place)
-    if head.self_attention:
-        own = head.query_place[:, None]
-        sets["first"] &= own > head.first_place
-        sets["previous"] = (places == own - 1) & (places >= head.first_place)
-        if head.ids is not None:
-            # Numbered by place, so that padding between or before the tokens plays no part.
-            before = np.full(head.ids.shape, -1)
-            for j, row in enumerate(head.text_place):
-                tokens = np.flatnonzero(row >= 0)
-                before[j, tokens[1:]] = head.ids[j, tokens[:-1]]
-            ids = head.ids[head.sequence, head.position][:, None]
-            sets["duplicate"] = (head.ids[head.sequence] == ids) & (places != own)
-            sets["induction"] = (before[head.sequence] == ids) & (places != own + 1) & (places != own)
-    sets = {name: tokens & head.mask for name, tokens in sets.items()}
-    return {name: tokens for name, tokens in sets.items() if tokens.any()}
-
-
-def _delimits(text: str) -> bool:
-    bare = text.replace("##", "").strip("Ġ▁Ċ \n\t")
-    return not bare or all(character in string.punctuation for character in bare)
-
-
-def _offsets(head: AttentionHead) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Return the queries that see a token at each offset, and that token, where at least half of them do."""
-    if not head.self_attention:
-        return {}
-    distance = np.where(head.mask, head.text_place[head.sequence] - head.query_place[:, None], MOST_OFFSET + 1)
-    out = {}
-    for k in range(-MOST_OFFSET, MOST_OFFSET + 1):
-        rows, columns = np.nonzero(distance == k)
-        if k != -1 and len(rows) >= 0.5 * len(distance):
-            out[k] = rows, columns
-    return out
-
-
-def _scores(
-    head: AttentionHead, sets: dict[str, np.ndarray], offsets: dict[int, tuple[np.ndarray, np.ndarray]]
-) -> tuple[dict[str, float], int | None]:
-    """Score every type; returns the scores and the best offset."""
-    attention = np.where(head.mask, head.probabilities, 0.0)
-    scores = {name: float((attention * tokens).sum(axis=1)[tokens.any(axis=1)].mean()) for name, tokens in sets.items()}
-    offset = None
-    if offsets:
-        shares = {k: float(attention[where].mean()) for k, where in offsets.items()}
-        offset = max(shares, key=lambda k: shares[k])
-        scores["offset"] = shares[offset]
-    scores["content"] = _content(head, attention)
-    return scores, offset
-
-
-def _content(head: AttentionHead, attention: np.ndarray) -> float:
-    """Mean total variation from the mean attention by place or by offset, whichever is nearer."""
-    places = head.text_place[head.sequence]
-    keys = [places]
-    if head.self_attention:
-        keys.append(places - head.query_place[:, None])
-    distances = []
-    for key in keys:
-        index = key - key.min()
-        total = np.bincount(index[head.mask], weights=attention[head.mask])
-        count = np.bincount(index[head.mask])
-        mean = np.where(head.mask, (total / np.maximum(count, 1))[np.minimum(index, len(total) - 1)], 0.0)
-        mean /= np.maximum(mean.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-        distances.append(0.5 * np.abs(attention - mean).sum(axis=1).mean())
-    return float(min(distances))
 
 
 def _largest_chance(scores: Iterable[TypeScore]) -> float:
