@@ -3,8 +3,9 @@
 ``python tests/clean_install.py`` visits every Python from 3.11 on that this machine has; ``--newest`` the newest alone,
 without the slow tests. Each gets the core with its reference solvers, and the tests that need no extra; then
 attsvm-paper, whose experiments must load. pip finds the built files, and what they need, on an index that this script
-serves from a folder, and nowhere else. ``--demo VERSION`` also installs ``attsvm[cli]`` for that version and runs ``attsvm study digits``;
-``--notebook FILE`` runs a notebook that needs no extra in a kernel without attsvm, with the wheel beside it.
+serves from a folder, and nowhere else. ``--demo VERSION`` also installs ``attsvm[cli]`` for that version and runs
+``attsvm study digits``; ``--notebook FILE`` runs a notebook that needs no extra in a kernel without attsvm, with the
+wheel beside it.
 """
 
 from __future__ import annotations
