@@ -102,7 +102,7 @@ def main() -> None:
     options = parser.parse_args()
     build(options.folder.resolve(), options.address and options.address.rstrip("/"), options.reports)
     if not options.address:
-        print("without an address: no sitemap, no link previews (docs/releasing.md)")
+        print("without an address: no sitemap, no link previews (CONTRIBUTING.md, section Releasing)")
     print(options.folder / "index.html")
 
 
