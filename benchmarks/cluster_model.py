@@ -1,4 +1,4 @@
-"""What breaks first at 10^9 and 10^12 constraints: a simulation of rounds on many workers.
+"""What limits a run at 10^9 and 10^12 constraints: a simulation of rounds on many workers.
 
 python benchmarks/cluster_model.py
 

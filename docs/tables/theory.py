@@ -58,7 +58,7 @@ def separability() -> list[str]:
 
 
 def predictions() -> list[str]:
-    """What was expected from zero, and where normalised descent ended."""
+    """The outcome expected from zero, and where normalised descent ended."""
     trials, n, T = (PREDICTIONS[name] for name in ("trials", "n", "T"))
     counts = dict.fromkeys(("all", "expected", "reached", "late", "C", "C reached", "not local", "unsettled"), 0)
     for d in PREDICTIONS["dimensions"]:
