@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/certificate_files.py
 
-Processor seconds; the instances are planted (a Gaussian matrix selects).
+Processor seconds; a Gaussian matrix selects the tokens of the instances.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What breaks first at 10^9 and 10^12 constraints: a simulation of rounds on many workers.
+"""What limits a run at 10^9 and 10^12 constraints: a simulation of rounds on many workers.
 
 python benchmarks/cluster_model.py
 
@@ -21,7 +21,7 @@ PRICE_SECONDS = 8e-8
 # Seconds that dask takes to hand out a task, and bytes a second of a network card.
 TASK, NETWORK = 1e-3, 1.25e8
 SPREAD, STRAGGLERS, SLOW = 0.25, 1e-3, 10.0
-# Rounds of planted (100000, 64, 64), the most measured.
+# Largest number of rounds measured: (100000, 64, 64), labels from a random matrix.
 ROUNDS = 14
 # Seconds of the inner problem in a round at d = dz = 10, and its exponent in the entries of W: 6 seconds at 64, where
 # the same instance took 95 processor seconds, 12 of them in passes.

@@ -1,11 +1,10 @@
 """The instances of the benchmarks, made once and read from files by every solver.
 
-*off* draws tokens, queries and labels as the paper's code does and selects the token of best score; *planted* selects
-what a random matrix selects, so that a W exists; *shared* does so for one query, a number; *digits* and *hidden* plant
-a selection on the correlated tokens of images and of a transformer; *infeasible* selects at random where there are more
-constraints than a W can meet; *several* ties up to three tokens a query; *classes* has class vectors for tokens and
-inputs for queries, many more than dimensions; *one-hot* has unit vectors for tokens and queries, as words after
-contexts or documents for queries are.
+*off* draws tokens, queries and labels as the paper's code does and selects the token of best score. *planted* selects
+what a random matrix selects, so that a W exists. *shared* does this for one query, a number; *digits* and *hidden* do
+it for the correlated tokens of images and of a transformer. *infeasible* selects at random and has more constraints
+than a W can meet. *several* ties up to three tokens per query. *classes* has class vectors for tokens and inputs for
+queries, many more inputs than dimensions. *one-hot* has unit vectors for tokens and queries, as words and contexts.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Instance:
 
     @property
     def name(self) -> str:
-        return f"{self.family} {', '.join(map(str, self.sizes))}"
+        return f"{NAMES[self.family]} {', '.join(map(str, self.sizes))}"
 
     @property
     def work(self) -> int:
@@ -131,12 +130,24 @@ MAKERS: dict[str, Callable[[int, int, int], Arrays]] = {
     "several": several,
     "one-hot": one_hot,
 }
+# Families as readers of the tables know them.
+NAMES = {
+    "off": "random data of the paper",
+    "planted": "labels from a random matrix",
+    "shared": "one shared query",
+    "digits": "patches of digits",
+    "hidden": "hidden states of a transformer",
+    "infeasible": "infeasible",
+    "classes": "class vectors",
+    "several": "several selected tokens",
+    "one-hot": "one-hot words and contexts",
+}
 STREAMED_ROWS = 500
 
 
 def write(instance: Instance, directory: Path, *, mapped: bool = False) -> Path:
     """Write an instance as a folder of .npy files; ``mapped``: planted tokens, block by block, for a memory map."""
-    folder = directory / instance.name.replace(", ", "-").replace(" ", "-")
+    folder = directory / "-".join((instance.family, *map(str, instance.sizes)))
     if folder.exists():
         return folder
     beside = folder.with_suffix(".partial")

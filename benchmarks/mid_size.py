@@ -71,7 +71,7 @@ def multiclass(classes: int, inputs: int, d: int) -> SelectionProblem:
 
 
 def one_direction(n: int, T: int, d: int) -> SelectionProblem:
-    """A shared query of one dimension, planted: the tokens of every sequence are ranked by one vector."""
+    """A shared query of one dimension: the tokens of every sequence are ranked by one vector."""
     rng = np.random.default_rng(0)
     tokens = rng.standard_normal((n, T, d))
     return SelectionProblem(tokens, np.ones((n, 1)), (tokens @ rng.standard_normal(d)).argmax(axis=1))

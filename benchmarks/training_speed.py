@@ -167,7 +167,7 @@ def accuracy(long: bool) -> list[tuple]:
 def markdown(rates: list[tuple], errors: list[tuple]) -> str:
     ours = ("torch", "compiled", SPREAD)
     lines = [
-        f"Trial-iterations a second, float64, one thread unless said, {platform.machine()} CPU; factor in brackets.",
+        f"Trial-iterations per second, float64, one thread by default, {platform.machine()} CPU; factor in brackets.",
         "",
         f"| n, T, d | parameters | published loop | {' | '.join(ours)} |",
         "|---|---|---:|---:|---:|---:|",
@@ -179,7 +179,7 @@ def markdown(rates: list[tuple], errors: list[tuple]) -> str:
     counts = errors[0][1]
     lines += [
         "",
-        f"1 - correlation with the SVM of the tokens attended to at that step, median of {SEEDS} seeds, (6, 8, 10).",
+        f"1 - correlation with the SVM of the tokens selected at that step, median of {SEEDS} seeds, (6, 8, 10).",
         "",
         "| method | " + " | ".join(f"{c:,} steps" for c in counts) + " |",
         "|---|" + "---:|" * len(counts),
