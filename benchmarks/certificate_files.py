@@ -1,8 +1,8 @@
-"""Certificate files: their size, what writing and checking them takes, and what they say of a nuclear optimum.
+"""Certificate files: size, time to write and check, and the proven interval of a nuclear optimum.
 
     OMP_NUM_THREADS=1 python benchmarks/certificate_files.py
 
-Processor seconds; the instances are planted (a Gaussian matrix selects).
+Times are processor seconds. A Gaussian matrix selects the tokens.
 """
 
 from __future__ import annotations

@@ -22,13 +22,13 @@ from check_links import problems
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "site"
-# The reports of the commands: what the README tells one to type, on the smallest figures of the paper.
+# Reports of the commands in the README, on the smallest figures of the paper.
 STUDY = ("study", "bags")
 REPRODUCTION = ("reproduce", "gd-paths", "prompt-attention", "--quick")
 
 
 def published_address() -> str | None:
-    """Return the address of the site, which pyproject.toml alone holds."""
+    """Return the address of the site from pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return project["urls"].get("Documentation")
 
@@ -67,7 +67,7 @@ def write_sitemap(site: Path, address: str) -> None:
 
 
 def build(site: Path, address: str | None, reports: Path | None) -> None:
-    """Build into a folder next to the site, and put it in the site's place once it is whole."""
+    """Build into a folder next to the site, which then replaces the site."""
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=site.parent) as name:
         pages, extra = Path(name) / "pages", Path(name) / "extra"
