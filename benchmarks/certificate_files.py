@@ -1,4 +1,4 @@
-"""Certificate files: their size, what writing and checking them takes, and what they say of a nuclear optimum.
+"""Certificate files: size, time to write and check, and the proven interval of a nuclear optimum.
 
     OMP_NUM_THREADS=1 python benchmarks/certificate_files.py
 

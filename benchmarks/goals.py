@@ -1,4 +1,4 @@
-"""The goals set before the solvers were written, each computed from what was measured."""
+"""The goals set before the solvers were written, computed from the measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST = Instance("planted", (1000, 64, 64))
 
 @dataclass(frozen=True)
 class Goal:
-    """``value`` beside ``target``; ``least`` marks a bound from a run that met its limit on time."""
+    """``value`` next to its ``target``; ``least`` marks a bound from a run that reached its time limit."""
 
     what: str
     target: float
@@ -74,7 +74,7 @@ def goals(results: Results, cores: int) -> list[Goal]:
 def _ratio(
     results: Results, norm: str, instance: Instance, names: Iterable[str], target: float, accuracy: float | None = None
 ) -> Goal:
-    """The least ratio over the named contestants that gave an answer, or whose limit bounds it."""
+    """Return the least ratio over the named contestants that gave an answer, or whose limit bounds it."""
     rows = [row for name in names if (row := results.get(name, norm, instance)) is not None]
     rivals = " or ".join(sorted({r.cell.who.name for r in rows} or set(names)))
     what = f"{norm}, {instance.name}: time of {rivals} over ours"
@@ -100,7 +100,7 @@ def _memory(results: Results) -> Goal:
 
 
 def faster(results: Results, growth: bool = False) -> list[tuple[Row, float]]:
-    """Contestants quicker than attsvm at the same accuracy, on feasible instances of the tables or of the curves."""
+    """List contestants faster than attsvm at the same accuracy, on feasible instances of tables or curves."""
     out = []
     for row in results.rows:
         if not row.cell.who.ours and bool(row.cell.axis) == growth and np.isfinite(row.accuracy):

@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/optimiser_norms.py [STEPS [SET ...]]
 
 Each optimiser trains softmax regression with full batches from zero, and a theorem or prediction names its norm. A
-verdict is wrong with confidence if `nearest` is another norm, if the share of the norm "stays below", or if that of
-another norm "tends to 1" although the solution of the norm has a smaller share there. It is right if `nearest` is the
+verdict is wrong with confidence if `nearest` is another norm, if the share of the norm "stays below", or if the share
+of another norm "tends to 1" although the norm's solution has a smaller share there. It is right if `nearest` is the
 norm. The baseline "largest share at the end" always names a norm. One line of JSON per optimiser and set.
 """
 
@@ -55,7 +55,7 @@ DIGITS = 500
 
 
 def sets() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Inputs (n, d) and labels (n,) by name; the synthetic sets have seeds that nothing else uses."""
+    """Return inputs (n, d) and labels (n,) by name; the seeds of synthetic sets are used nowhere else."""
     X, y = load_wine(return_X_y=True)
     pixels, digits = load_digits(return_X_y=True)
     return {
@@ -76,7 +76,7 @@ def _around_means(seed: int, n: int, d: int, classes: int, noise: float) -> tupl
 
 
 def _stretched(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates of scales from 1/3 to 3."""
+    """Scale the coordinates by factors from 1/3 to 3."""
     X, labels = _around_means(seed, n=20, d=12, classes=4, noise=0.4)
     return X * np.geomspace(1 / 3, 3, X.shape[1]), labels
 

@@ -22,7 +22,7 @@ from check_links import problems
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "site"
-# The reports of the commands: what the README tells one to type, on the smallest figures of the paper.
+# Reports of the commands in the README, on the smallest figures of the paper.
 STUDY = ("study", "bags")
 REPRODUCTION = ("reproduce", "gd-paths", "prompt-attention", "--quick")
 # Reports that are enough to check the site's links.
@@ -31,7 +31,7 @@ SHORT_REPRODUCTION = ("reproduce", "gd-paths", "--quick", "--set", "trials=1")
 
 
 def published_address() -> str | None:
-    """Return the address of the site, which pyproject.toml alone holds."""
+    """Return the address of the site from pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return project["urls"].get("Documentation")
 
