@@ -82,7 +82,7 @@ def read_sequence(sequence: Any, n: int, b: int) -> np.ndarray:
     index = to_numpy("sequence", sequence)
     if index.shape != (n,) or index.dtype.kind not in "iu":
         raise ValueError(
-            f"sequence has {index.dtype} of shape {index.shape}; one integer per query, {n}, was expected."
+            f"sequence has {index.dtype} of shape {index.shape}; {n} integers, one per query, were expected."
         )
     if (index < 0).any() or (index >= b).any():
         raise ValueError(f"sequence has {index.min()} to {index.max()}; indices of {b} token sequences were expected.")
