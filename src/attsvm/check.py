@@ -719,7 +719,7 @@ def statements(content: dict[str, Any], claims: dict[str, Any]) -> list[tuple[st
         ("prior", "none" if size is None else f"a matrix of Frobenius norm {_shown(size, 6)}"),
     ]
     if claims["status"] == "INFEASIBLE":
-        near = "" if content["witness"]["inverse"] is None else "near the given ones "
+        near = "near the given ones " if content["witness"].get("inverse") else ""
         return [*lines, ("reason", f"No W satisfies the constraints: multipliers {near}cancel exactly.")]
     if "lower" in claims or "upper" in claims:
         low = _shown(claims.get("lower", ZERO), 17, ROUND_FLOOR)
