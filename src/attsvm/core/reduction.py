@@ -215,7 +215,7 @@ def reduce(
         columns=columns,
         left=left,
         right=right,
-        # A scale beyond the range of floats is clipped: W then has a wrong factor, which scaling to margin one keeps.
+        # A scale beyond the range of floats is clipped; the factor of W is then wrong, and no scaling corrects it.
         scale=min(max(token_scale * query_scale, SMALLEST), LARGEST),
         size=problem.mask.shape,
         transform=transform,
