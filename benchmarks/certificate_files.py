@@ -1,8 +1,8 @@
-"""Certificate files: their size, what writing and checking them takes, and what they say of a nuclear optimum.
+"""Certificate files: size, time to write and check, and the proven interval of a nuclear optimum.
 
     OMP_NUM_THREADS=1 python benchmarks/certificate_files.py
 
-Processor seconds; the instances are planted (a Gaussian matrix selects).
+Processor seconds; a Gaussian matrix selects the tokens of the instances.
 """
 
 from __future__ import annotations

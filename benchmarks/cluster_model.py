@@ -1,12 +1,11 @@
-"""What breaks first at 10^9 and 10^12 constraints: a simulation of rounds on many workers.
+"""What limits a run at 10^9 and 10^12 constraints: a simulation of rounds on many workers.
 
 python benchmarks/cluster_model.py
 
-A round is the inner problem on one machine, then a pass: every shard prices its constraints at the rate of one core,
-and the round ends when the slowest shard does. Shard times are log-normal around the mean, and one in a thousand takes
-ten times as long (another user, a disk that fails over); shards go to whichever worker is free, in the order of their
-numbers, as dask schedules them. Constants are those that docs/cluster.md reports; the rounds and the inner problem are
-taken to depend on d only.
+A round solves the inner problem on one machine. Then every shard evaluates its constraints at the rate of one core, and
+the round ends with the slowest shard. Shard times are log-normal around the mean, and one in a thousand takes ten times
+longer (another user, a failing disk). Free workers take shards in the order of their numbers, as under dask. Constants
+come from docs/cluster.md. Rounds and inner problem are assumed to depend on d only.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Seconds of one core for a constraint of a pass, d from 10 to 64.
+# Seconds of one core per constraint in a pass, for d from 10 to 64.
 PRICE_SECONDS = 8e-8
-# Seconds that dask takes to hand out a task, and bytes a second of a network card.
+# Seconds that dask takes to start a task, and bytes per second of a network card.
 TASK, NETWORK = 1e-3, 1.25e8
 SPREAD, STRAGGLERS, SLOW = 0.25, 1e-3, 10.0
-# Rounds of planted (100000, 64, 64), the most measured.
+# Largest number of rounds measured: (100000, 64, 64), labels from a random matrix.
 ROUNDS = 14
-# Seconds of the inner problem in a round at d = dz = 10, and its exponent in the entries of W: 6 seconds at 64, where
-# the same instance took 95 processor seconds, 12 of them in passes.
+# Seconds of the inner problem in a round at d = dz = 10, and its exponent in the entries of W.
 INNER, INNER_ENTRIES, INNER_EXPONENT = 0.05, 100, 1.3
 SHARD_CONSTRAINTS = 3e7
 
@@ -48,7 +46,7 @@ def simulated(constraints: float, d: int, workers: int, seed: int = 0) -> Round:
     """Simulate a round on workers of one core, W (d, d)."""
     rng = np.random.default_rng(seed)
     total = PRICE_SECONDS * constraints
-    # No more tasks than the scheduler can hand out in the time that the pass takes.
+    # The scheduler must be able to start all tasks in the time of the pass.
     shards = int(max(workers, min(constraints / SHARD_CONSTRAINTS, 4 * workers)))
     seconds = total / shards * rng.lognormal(-0.5 * SPREAD**2, SPREAD, shards)
     seconds[rng.random(shards) < STRAGGLERS] *= SLOW

@@ -1,9 +1,9 @@
-"""What the first call of a process costs while nothing is compiled: processor seconds, importing left out.
+"""Processor seconds of the first call in a process while nothing is compiled, without imports.
 
     OMP_NUM_THREADS=1 python first_use.py
 
-Every call runs in a process of its own with an empty cache; the second column has the same call once more in a process
-that finds what the first one left, and the third how many kernels the first compiled.
+Every call runs in a separate process with an empty cache. The second column has the same call in a process that finds
+the cache of the first. The third column is the number of kernels that the first process compiled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ print(time.process_time() - start, sum(bool(one.overloads) for one in kernels.KE
 
 
 def measured(sizes: tuple[int, int, int], norm: str | float, call: str, cache: str) -> tuple[float, int]:
-    """Processor seconds of a call in a process of its own, and the kernels with machine code at its end."""
+    """Return processor seconds of a call in a separate process, and the number of its compiled kernels."""
     process = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(sizes=sizes, norm=norm, call=call)],
         env=os.environ | {"NUMBA_CACHE_DIR": cache, "ATTSVM_COMPILE": "later"}, cwd=Path(__file__).parent,

@@ -1,10 +1,10 @@
-"""Errors and cost of attsvm.functional beside torch's own softmax, attention and cross-entropy.
+"""Errors and cost of attsvm.functional, compared with torch's softmax, attention and cross-entropy.
 
     python benchmarks/functional_accuracy.py            prints the tables and writes docs/tables/functional.inc
 
-Errors are those of the query gradient of attention (and the logit gradient of cross-entropy) against 700-digit
-arithmetic on the same rounded inputs: median over draws of the relative error in the Euclidean norm. The margin is that
-of the top key over the second. About one minute.
+The gradient of attention in the query, and of cross-entropy in the logits, is compared with 700-digit arithmetic on the
+same rounded inputs. Errors are medians over draws of the relative error in the Euclidean norm. The margin is the score
+of the top key minus the second. About one minute.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CROSS_ENTROPY = {"cross_entropy": cross_entropy, "exact_cross_entropy": exact_cr
 
 
 def instance(margin: float, dtype: torch.dtype, seed: int) -> tuple[torch.Tensor, ...]:
-    """A query whose scores q.k have `margin` between the first and the second, keys, values and a direction."""
+    """Draw a query, keys, values and a direction; the first two scores q.k differ by `margin`."""
     rng = np.random.default_rng(seed)
     keys, values = rng.standard_normal((KEYS, WIDTH)), rng.standard_normal((KEYS, WIDTH))
     query = rng.standard_normal(WIDTH)
@@ -56,7 +56,7 @@ def _exact(tensor: torch.Tensor) -> list:
 
 
 def attention_reference(query, keys, values, direction) -> np.ndarray:
-    """Gradient of direction . output with respect to the query."""
+    """Return the gradient of direction . output with respect to the query."""
     q, K, V, g = (_exact(a) for a in (query[0], keys, values, direction[0]))
     scores = K @ q
     weights = np.array([mp.exp(s - max(scores)) for s in scores])
@@ -79,7 +79,7 @@ def relative_error(value: torch.Tensor, reference: np.ndarray) -> float:
 
 
 def errors(margins=MARGINS, dtypes=DTYPES, draws: int = 15) -> dict[tuple[str, torch.dtype, float], float]:
-    """Median relative gradient errors by method, dtype and margin."""
+    """Return median relative gradient errors by method, dtype and margin."""
     table: dict[tuple[str, torch.dtype, float], list[float]] = {}
     with mp.workdps(700):
         for dtype in dtypes:
@@ -102,7 +102,7 @@ def errors(margins=MARGINS, dtypes=DTYPES, draws: int = 15) -> dict[tuple[str, t
 
 
 def cost(shapes=((8, 8, 128, 64), (1, 8, 1024, 64), (1, 2, 4096, 64)), repeats: int = 5) -> list[tuple]:
-    """Seconds of forward and backward, best of `repeats`, float32, by (batch, heads, length, width)."""
+    """Return seconds of forward and backward in float32, the least of `repeats`, by (batch, heads, length, width)."""
     rows = []
     for shape in shapes:
         q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))

@@ -1,20 +1,20 @@
-"""Random problems of every kind, each answer held against three judges that share no code with the solvers.
+"""Random problems of every kind; three judges that share no code with the solvers check each answer.
 
 A draw takes a norm (nested sums and maxima among them), a loss, C, a prior, a mask, ties, shared sequences, repeated
 and zero tokens, a dtype, a memory layout and a scale. The judges:
 
 * *arithmetic*: norm and margins of W, written out densely in long double, and the objective that they give;
-* *programs*: HiGHS looks for a W where none is said to exist, Clarabel for a smaller one (cvxpy, in tests/oracle.py's
-  rows);
-* *proof*: ``verify()``, and ``verify(exact=True)`` in rational arithmetic where the answer promises that much: not
-  where ties are met to rounding, or an infeasibility is one of data changed by a rounding.
+* *programs*: HiGHS looks for a W if the answer is that none exists, Clarabel for a smaller W (cvxpy, with the rows of
+  tests/oracle.py);
+* *proof*: ``verify()``, and ``verify(exact=True)`` in rational arithmetic if the answer promises an exact proof. It
+  promises none if ties hold up to rounding, or if the data are infeasible only after a rounding.
 
 A fault is an answer that a judge refutes, an exception, or a run past its limit. Undecided answers are counted, not
 faults.
 
     python benchmarks/fuzz.py [--count 5000] [--seed 0] [--limit 5] [--out FILE]
 
-With --out each instance is a line of JSON as it is done, and those in the file are left out.
+The option --out appends each finished instance as a line of JSON, and skips instances in the file.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ import oracle  # noqa: E402
 from attsvm import SelectionProblem, Status, norms, solve  # noqa: E402
 from attsvm.platform.kernels import Stopwatch  # noqa: E402
 
-# Clarabel's answers are good to about 1e-8; a wrong answer of ours is off by far more than this.
+# Relative difference above which Clarabel refutes an answer; its answers are accurate to about 1e-8.
 PROGRAM_TOL = 1e-5
-# Long double sums of up to 64 products of float64 entries are exact to about 1e-17 of the terms' sizes; the certificate
-# rounds outward by a few thousand times that.
+# Relative rounding error allowed to the certificate. Long double sums of 64 products are exact to about 1e-17.
 ARITHMETIC_TOL = 1e-11
-# What a run may take past its limit: a tenth, and half a second for the step that is under way.
+# Allowance of a run beyond its limit: a share of the limit, and seconds for the current step.
 OVERRUN = 1.1, 0.5
 
 
@@ -135,7 +134,7 @@ def _simple(rng: np.random.Generator, d: int, dz: int) -> Measure:
 
 
 def _measure(rng: np.random.Generator, d: int, dz: int, depth: int = 2) -> Measure:
-    """Draw a norm; one in six is a sum or a maximum of two, which may be combinations again."""
+    """Draw a norm; one in six is a sum or a maximum of two norms, which may be combinations again."""
     if depth == 0 or rng.random() > 1 / 6:
         return _simple(rng, d, dz)
     one, other = _measure(rng, d, dz, depth - 1), _measure(rng, d, dz, depth - 1)
@@ -199,7 +198,7 @@ def draw(rng: np.random.Generator) -> Instance:
     sequence = None if b == n else rng.integers(0, b, n)
     mask = None
     selected: Any = rng.integers(0, T, n)
-    if rng.random() < 0.6:  # a selection that some W makes, so that most problems are feasible
+    if rng.random() < 0.6:  # a selection by some W, so that most problems are feasible
         chosen = tokens[np.arange(n) if sequence is None else sequence].astype(float)
         selected = np.einsum("ntd,de,ne->nt", chosen, rng.standard_normal((d, dz)), queries).argmax(axis=1)
     if rng.random() < 0.3:
@@ -239,7 +238,7 @@ def judge_arithmetic(instance: Instance, solution: Any) -> str | None:
     full, W = oracle.dense(instance.problem), np.asarray(solution.certified.W, dtype=np.longdouble)
     left, right = full.left.astype(np.longdouble), full.right.astype(np.longdouble)
     margins = ((left @ W) * right).sum(axis=1)
-    # A margin is a sum of products; its rounding is relative to the sizes of these.
+    # A margin is a sum of products; its rounding error is relative to their sizes.
     sizes = ((np.abs(left) @ np.abs(W)) * np.abs(right)).sum(axis=1) + 1
     if full.tied.any() and float((np.abs(margins) / sizes)[full.tied].max()) > 1e-7:
         return f"ties are broken by {float(np.abs(margins[full.tied]).max()):.2e}"
@@ -251,7 +250,7 @@ def judge_arithmetic(instance: Instance, solution: Any) -> str | None:
     ):
         return f"smallest margin {float(beaten.min())}"
     value, claim = _objective(instance, W, beaten), solution.certified.value
-    # Losses are differences of numbers near one, so their rounding is C times that of the margins.
+    # Losses are differences of numbers near one, so their rounding error is C times the error of the margins.
     rounding = 1e-12 * instance.options.get("C", 0.0) * float(sizes.sum())
     if abs(value - claim) > 1e-9 * max(abs(value), abs(claim)) + rounding:
         return f"objective {claim!r}, recomputed {value!r}"
@@ -259,9 +258,9 @@ def judge_arithmetic(instance: Instance, solution: Any) -> str | None:
 
 
 def judge_programs(instance: Instance, solution: Any) -> str | None:
-    """Look for a W where none is said to exist, and for a smaller one than was found.
+    """Look for a W if the answer is that none exists, and for a smaller W otherwise.
 
-    A larger value of Clarabel's refutes nothing: :func:`judge_arithmetic` has recomputed ours.
+    A larger value from Clarabel refutes nothing, because :func:`judge_arithmetic` has recomputed ours.
     """
     problem, options = instance.problem, instance.options
     full = oracle.dense(problem)
@@ -317,7 +316,7 @@ def judge_programs(instance: Instance, solution: Any) -> str | None:
 
 
 def judge_proof(instance: Instance, solution: Any) -> str | None:
-    """Ask for the proof, and for the exact one where the answer promises it."""
+    """Check the proof, and the exact proof if the answer promises one."""
     proof = solution.verify()
     exact = not instance.problem.has_ties if solution.certificate is None else solution.certificate.exact
     if proof and exact:
@@ -329,7 +328,7 @@ JUDGES = {"arithmetic": judge_arithmetic, "programs": judge_programs, "proof": j
 
 
 def examine(instance: Instance, limit: float) -> dict[str, Any]:
-    """Solve one instance and let the judges look at the answer."""
+    """Solve one instance and let the judges check the answer."""
     watch = Stopwatch()
     try:
         solution = solve(instance.problem, instance.measure.norm, time_limit=limit, **instance.options)

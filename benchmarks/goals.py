@@ -1,4 +1,4 @@
-"""The goals set before the solvers were written, each computed from what was measured."""
+"""The goals set before the solvers were written, computed from the measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST = Instance("planted", (1000, 64, 64))
 
 @dataclass(frozen=True)
 class Goal:
-    """``value`` beside ``target``; ``least`` marks a bound from a run that met its limit on time."""
+    """``value`` next to its ``target``; ``least`` marks a bound from a run that reached its time limit."""
 
     what: str
     target: float
@@ -46,11 +46,11 @@ class Goal:
 
 def goals(results: Results, cores: int) -> list[Goal]:
     each, each_single = results.batch_seconds("attsvm", cores), results.batch_seconds("attsvm", 1)
-    beside_daqp = min(results.batch_seconds("daqp", c) / results.batch_seconds("attsvm", c) for c in {1, cores})
+    over_daqp = min(results.batch_seconds("daqp", c) / results.batch_seconds("attsvm", c) for c in {1, cores})
     out = [
         Goal("batch of 2000 at (6, 8, 10), all cores, each", 30.0, 1e6 * each, "us", at_most=True),
-        Goal("that batch, beside naive cvxpy in a loop", 1000.0, results.batch_seconds("naive", 1) / each_single),
-        Goal("that batch, beside daqp in a loop on as many cores", 2.5, beside_daqp),
+        Goal("that batch: time of naive cvxpy over ours", 1000.0, results.batch_seconds("naive", 1) / each_single),
+        Goal("that batch: time of daqp on the same cores over ours", 2.5, over_daqp),
         _ratio(results, FROBENIUS, MEDIUM, [OFFICIAL], 1000.0),
         _ratio(results, FROBENIUS, MEDIUM, DAQP, 5.0),
         _ratio(results, FROBENIUS, LARGER, [OFFICIAL], 5000.0),
@@ -74,9 +74,10 @@ def goals(results: Results, cores: int) -> list[Goal]:
 def _ratio(
     results: Results, norm: str, instance: Instance, names: Iterable[str], target: float, accuracy: float | None = None
 ) -> Goal:
-    """The least ratio over the named contestants that gave an answer, or whose limit bounds it."""
+    """Return the least ratio over the named contestants that gave an answer, or whose limit bounds it."""
     rows = [row for name in names if (row := results.get(name, norm, instance)) is not None]
-    what = f"{norm}, {instance.name}: beside {' and '.join(sorted({r.cell.who.name for r in rows} or set(names)))}"
+    rivals = " or ".join(sorted({r.cell.who.name for r in rows} or set(names)))
+    what = f"{norm}, {instance.name}: time of {rivals} over ours"
     pairs: list[tuple[float, bool]] = []
     for row in rows:
         value = results.ratio(row)
@@ -99,7 +100,7 @@ def _memory(results: Results) -> Goal:
 
 
 def faster(results: Results, growth: bool = False) -> list[tuple[Row, float]]:
-    """Contestants quicker than attsvm at the same accuracy, on feasible instances of the tables or of the curves."""
+    """List contestants faster than attsvm at the same accuracy, on feasible instances of tables or curves."""
     out = []
     for row in results.rows:
         if not row.cell.who.ours and bool(row.cell.axis) == growth and np.isfinite(row.accuracy):

@@ -1,11 +1,11 @@
-"""What an accelerator takes for what runs there, beside this machine's processor and beside its memory's bandwidth.
+"""Times of an accelerator, compared with this machine's processor and with the bandwidth of its memory.
 
     python benchmarks/gpu.py [--device cuda] [--small] [--out benchmarks/GPU.md]
 
-writes one file: the bandwidth of a copy; training of many trials at once; margins of all tokens under one W (what a
-pass over shards computes), as bytes of tokens a second; and exact attention beside
-torch.nn.functional.scaled_dot_product_attention, forward and backward, time and memory. Times are the least of up to
-five, each ended by a synchronisation. Everything runs on the processor as well, and the tables have both.
+writes one file with the bandwidth of a copy, training of many trials at once, margins of all tokens under one W (as in
+a pass over shards) in bytes of tokens per second, and exact attention compared with
+torch.nn.functional.scaled_dot_product_attention: forward and backward, time and memory. Times are the least of up to
+five runs, each with a synchronisation at its end. Everything also runs on the processor, and the tables have both.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from attsvm import TokenData, __version__, train
 from attsvm.functional import exact_attention
 
-REPEATS, ENOUGH = 5, 3.0  # calls, and seconds after which no other call begins
-# Bytes of a copy; trials of (6, 8, 10) and their steps; queries of 64 tokens in 64 dimensions; sequence lengths.
+REPEATS, ENOUGH = 5, 3.0  # largest number of calls, and seconds after which no call starts
+# Bytes of a copy, trials of size (6, 8, 10) and their steps, queries of 64 tokens in 64 dimensions, sequence lengths.
 FULL = {"copy": 1 << 28, "trials": (100, 1000, 10_000, 100_000), "steps": 100, "queries": 20_000, "T": (512, 2048)}
 SMALL = {"copy": 1 << 20, "trials": (10,), "steps": 3, "queries": 100, "T": (32,)}
 BATCH, HEADS, WIDTH = 4, 16, 64
@@ -35,7 +35,7 @@ Rows = list[list[str]]
 
 
 def seconds(call: Callable[[], object], device: str) -> float:
-    """Least time of a call, in seconds; the first is not counted."""
+    """Return the least time of a call in seconds; the first call does not count."""
     call()
     durations: list[float] = []
     while len(durations) < REPEATS and sum(durations) < ENOUGH:

@@ -11,7 +11,7 @@ from results import Results
 
 from attsvm.plots.style import FIRST, QUIET, WIDE, as_svg, house_style, new_figure
 
-FITTED = 3  # exponents are of the largest sizes measured, at most so many, where overheads matter least
+FITTED = 3  # number of largest sizes from which exponents are fitted, because overheads matter least there
 LOOKS = {
     "attsvm 1e-09": (FIRST, "s"),
     "daqp primal": ("#c8641b", "o"),
@@ -24,7 +24,7 @@ LOOKS = {
 
 
 def curve(results: Results, name: str, norm: str, axis: str) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes along an axis and seconds."""
+    """Return the sizes along an axis, and the seconds."""
     points = []
     for instance in AXES[axis]:
         for row in results.on(norm, instance, axis):
@@ -35,7 +35,7 @@ def curve(results: Results, name: str, norm: str, axis: str) -> tuple[np.ndarray
 
 
 def exponent(x: np.ndarray, y: np.ndarray) -> float:
-    """Slope of log seconds over log size, least squares."""
+    """Fit the slope of log seconds over log size by least squares."""
     if len(x) < 2:
         return np.nan
     return float(np.polyfit(np.log(x[-FITTED:]), np.log(y[-FITTED:]), 1)[0])
@@ -55,7 +55,7 @@ def table(results: Results) -> list[str]:
 
 
 def draw(results: Results) -> str | None:
-    """Return the picture as SVG, None while a panel would be empty."""
+    """Return the picture as SVG, or None while a panel would be empty."""
     panels = [[len(curve(results, name, norm, a)[0]) for name in GROWERS[norm]] for norm in GROWERS for a in AXES]
     if not all(max(points) > 1 for points in panels):
         return None

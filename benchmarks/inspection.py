@@ -1,12 +1,12 @@
-"""What `attsvm inspect` takes of a model of a given size: processor time, time, and largest memory.
+"""Processor time, wall time and peak memory of `attsvm inspect` on a model of a given size.
 
     OMP_NUM_THREADS=1 python inspection.py stories     # 8 layers, 8 heads, 40 texts of 256 tokens
     python inspection.py billion                       # 1.04 billion weights, 100 texts of 1024 tokens: 1.5 hours
     python inspection.py quick                         # seconds
 
-Weights and texts are random: Llama with rotary positions, and words in Zipf's frequencies. What `inspect` prints
-follows the line of its costs. --set layers=4 inspected=0-1 and the like change a size; --keep leaves the model there;
---device cuda runs the model on a GPU.
+The model is a Llama with rotary positions and random weights; texts are random words with Zipf's frequencies. A line of
+costs comes first, then the output of `inspect`. --set layers=4 inspected=0-1 changes a size; --keep keeps the model;
+--device cuda runs it on a GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 @dataclass(frozen=True)
 class Size:
-    """A model, texts for it, and what `inspect` is told."""
+    """A model, its texts, and the options of `inspect`."""
 
     layers: int
     heads: int
@@ -83,7 +83,7 @@ def write_texts(size: Size, file: Path) -> None:
 
 
 def measure(size: Size, folder: Path, device: str) -> str:
-    """Make the model, inspect it in a process of its own, and say what that took."""
+    """Make the model, inspect it in a separate process, and print the costs."""
     weights = write_model(size, folder / "model")
     write_texts(size, folder / "texts.txt")
     command = [sys.executable, "-c", "import sys; from attsvm.cli import main; sys.exit(main())", "inspect"]
@@ -101,7 +101,7 @@ def measure(size: Size, folder: Path, device: str) -> str:
 
 
 def main() -> None:
-    """Measure the size that is named."""
+    """Measure the named size."""
     parser = argparse.ArgumentParser(description="Measure what `attsvm inspect` takes.")
     parser.add_argument("size", choices=SIZES)
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")

@@ -1,9 +1,9 @@
-"""Size on disk of attsvm's dependencies as they are installed here, by extra; PyTorch and what only it asks for apart.
+"""Size on disk of attsvm's installed dependencies, by extra; PyTorch and packages that only it requires are separate.
 
     python benchmarks/installed_size.py [EXTRA ...]
 
-Follows the requirements of the installed distributions, from those in pyproject.toml on, and adds the files that each
-of them lists.
+The script follows the requirements of installed distributions, beginning with pyproject.toml, and adds the sizes of the
+files that each distribution lists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text
 
 
 def requirements(name: str, extras: set[str]) -> list[str]:
-    """What a distribution asks for with these extras; nothing where it is not installed."""
+    """Return the requirements of a distribution with these extras; none if it is not installed."""
     if name == "attsvm":
         optional = PROJECT["optional-dependencies"]
         return [text for extra in sorted(extras) for text in optional[extra]] + PROJECT["dependencies"]
@@ -30,7 +30,7 @@ def requirements(name: str, extras: set[str]) -> list[str]:
 
 
 def closure(name: str, extras: set[str], visits: set[tuple[str, str]]) -> set[str]:
-    """Names of the distributions that this one asks for, directly or not, itself included."""
+    """Return the names of a distribution and of all that it requires, directly or not."""
     names = {name}
     for text in requirements(name, extras):
         one = Requirement(text)
@@ -43,7 +43,7 @@ def closure(name: str, extras: set[str], visits: set[tuple[str, str]]) -> set[st
 
 
 def size(name: str) -> int:
-    """Bytes of the files of a distribution; none where it is not installed."""
+    """Return the bytes of the files of a distribution; zero if it is not installed."""
     try:
         distribution(name)
     except PackageNotFoundError:

@@ -1,11 +1,13 @@
 """The instances of the benchmarks, made once and read from files by every solver.
 
-*off* draws tokens, queries and labels as the paper's code does and selects the token of best score; *planted* selects
-what a random matrix selects, so that a W exists; *shared* does so for one query, a number; *digits* and *hidden* plant
-a selection on the correlated tokens of images and of a transformer; *infeasible* selects at random where there are more
-constraints than a W can meet; *several* ties up to three tokens a query; *classes* has class vectors for tokens and
-inputs for queries, many more than dimensions; *one-hot* has unit vectors for tokens and queries, as words after
-contexts or documents for queries are.
+* *off*: random data of the paper's code; the token with the best score is selected;
+* *planted*: a random matrix selects, so that a W exists;
+* *shared*: the same with one query, a number;
+* *digits*, *hidden*: a random matrix selects among the correlated tokens of images and of a transformer;
+* *infeasible*: random selections, with more constraints than a W can meet;
+* *several*: up to three tied tokens per query;
+* *classes*: tokens are class vectors and queries are inputs, many more than dimensions;
+* *one-hot*: tokens and queries are unit vectors, as in words after contexts or documents for queries.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Instance:
-    """What is made, and how large: ``work`` orders the instances of a family, for skipping past a limit."""
+    """An instance and its sizes; ``work`` orders the instances of a family, so that larger ones can be skipped."""
 
     family: str
     sizes: tuple[int, int, int]
 
     @property
     def name(self) -> str:
-        return f"{self.family} {', '.join(map(str, self.sizes))}"
+        return f"{NAMES[self.family]} {', '.join(map(str, self.sizes))}"
 
     @property
     def work(self) -> int:
@@ -42,7 +44,7 @@ class Instance:
 
 
 def planted_selection(tokens: np.ndarray, queries: np.ndarray, seed: Any) -> np.ndarray:
-    """Select what a Gaussian matrix selects."""
+    """Select the tokens with the largest score under a Gaussian matrix."""
     teacher = np.random.default_rng(seed).standard_normal((tokens.shape[2], queries.shape[1]))
     return np.matmul(tokens, (queries @ teacher.T)[:, :, None])[..., 0].argmax(axis=1)
 
@@ -75,7 +77,7 @@ def infeasible(n: int, T: int, d: int) -> Arrays:
 
 
 def digit_patches(n: int, T: int, d: int) -> Arrays:
-    """Patches of n images; their position is appended (d = 20) or they lie in their place (d = 80), query the mean."""
+    """Return patches of n images, with position appended (d = 20) or on a blank canvas (d = 80); query: the mean."""
     data = digits("odd-even", query="mean" if d == 80 else "patch", positions="place" if d == 80 else "append").tokens
     tokens, queries = data.tokens[:n], data.queries[:n]
     if tokens.shape != (n, T, d):
@@ -84,7 +86,7 @@ def digit_patches(n: int, T: int, d: int) -> Arrays:
 
 
 def hidden_states(n: int, T: int, d: int) -> Arrays:
-    """Output states of a transformer of two layers on random words; the last position asks."""
+    """Return output states of a transformer of two layers on random words; the last position is the query."""
     import torch
 
     torch.manual_seed(0)
@@ -98,7 +100,7 @@ def hidden_states(n: int, T: int, d: int) -> Arrays:
 
 
 def class_vectors(n: int, T: int, d: int) -> Arrays:
-    """Multiclass classification: n inputs ask for one of T orthonormal class vectors, labels by a random matrix."""
+    """Return n inputs as queries and T orthonormal class vectors as tokens, with labels from a random matrix."""
     rng = np.random.default_rng([7, n, T, d])
     queries = rng.standard_normal((n, d))
     tokens = np.tile(np.eye(T), (n, 1, 1))
@@ -106,14 +108,14 @@ def class_vectors(n: int, T: int, d: int) -> Arrays:
 
 
 def several(n: int, T: int, d: int) -> Arrays:
-    """One to three tied tokens a query, at random."""
+    """Draw one to three tied tokens per query."""
     rng = np.random.default_rng([9, n, T, d])
     selected = rng.random((n, T)).argsort(axis=1) < rng.integers(1, 4, size=(n, 1))
     return planted(n, T, d) | {"selected": selected}
 
 
 def one_hot(n: int, T: int, d: int) -> Arrays:
-    """Each of n contexts is followed by one of T words: unit vectors on both sides, words at random."""
+    """Draw one of T words after each of n contexts; words and contexts are unit vectors."""
     if d != T:
         raise ValueError(f"d is {d} for {T} words; the same number was expected.")
     selected = np.random.default_rng([10, n, T]).integers(T, size=n)
@@ -131,12 +133,24 @@ MAKERS: dict[str, Callable[[int, int, int], Arrays]] = {
     "several": several,
     "one-hot": one_hot,
 }
+# Families as readers of the tables know them.
+NAMES = {
+    "off": "random data of the paper",
+    "planted": "labels from a random matrix",
+    "shared": "one shared query",
+    "digits": "patches of digits",
+    "hidden": "hidden states of a transformer",
+    "infeasible": "infeasible",
+    "classes": "class vectors",
+    "several": "several selected tokens",
+    "one-hot": "one-hot words and contexts",
+}
 STREAMED_ROWS = 500
 
 
 def write(instance: Instance, directory: Path, *, mapped: bool = False) -> Path:
     """Write an instance as a folder of .npy files; ``mapped``: planted tokens, block by block, for a memory map."""
-    folder = directory / instance.name.replace(", ", "-").replace(" ", "-")
+    folder = directory / "-".join((instance.family, *map(str, instance.sizes)))
     if folder.exists():
         return folder
     beside = folder.with_suffix(".partial")

@@ -1,16 +1,16 @@
 """Instances for benchmarks/knock_outs.py, by suite.
 
-* *named*, *random*, *rows*: those of benchmarks/pairwise.py;
-* *orthonormal*: those of benchmarks/orthonormal.py, relevance labels and words after contexts;
+* *named*, *random*, *rows*: the suites of benchmarks/pairwise.py;
+* *orthonormal*: relevance labels and words after contexts of benchmarks/orthonormal.py;
 * *classes*: four data sets of scikit-learn, hard margins and three C;
-* *words*: which words follow which in the pages of docs/, vectors of words fitted on them;
-* *relevance*: images of scikit-learn's digits as documents and as queries, relevant where the digit is the same;
+* *words*: next words in the pages of docs/, with word vectors fitted on them;
+* *relevance*: scikit-learn's digits as documents and queries; an image of the same digit is relevant;
 * *wide*: few prompts of hidden states in many dimensions, in entrywise norms;
 * *many rows*: far more constraints than W has entries, digits among them;
 * *label noise*: one input in a hundred repeated under another label, hard margins;
 * *sharp*: families of tests/problems.py to a gap of 1e-12;
 * *sharpest*: badly scaled and planted data to a gap of 1e-13;
-* *large C*: contradicted data of tests/problems.py with C from 1e4 to 1e7;
+* *large C*: inseparable data of tests/problems.py with C from 1e4 to 1e7;
 * *regularised*: random norms, C, losses and priors, as benchmarks/undecided.py draws them.
 """
 
@@ -40,14 +40,14 @@ import problems  # noqa: E402
 from attsvm import SelectionProblem  # noqa: E402
 from attsvm.data.text import fit_vectors  # noqa: E402
 
-ROWS = 200  # of a data set, at most
+ROWS = 200  # largest number of rows of a data set
 NORMS = ("frobenius", "nuclear", "spectral", "max", "1", "1.5", "3")
 ENTRYWISE = ("1", "max", "1.5")
 
 
 @dataclass(frozen=True)
 class Instance:
-    """One instance: a label, what makes the problem, the norm, and the options of ``solve``."""
+    """A label, the function that makes the problem, the norm, and the options of ``solve``."""
 
     label: str
     make: Callable[[], SelectionProblem]
@@ -96,7 +96,7 @@ def _data_set(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def of_classes() -> Iterator[Instance]:
-    """Yield classification of standardised features, hard where the classes are separable and soft anyway."""
+    """Yield classification of standardised features: soft margins, and a hard margin if the classes are separable."""
     for name in ("iris", "wine", "breast_cancer", "digits"):
         for norm in NORMS:
             for options in ({}, {"C": 0.1}, {"C": 10.0}, {"C": 1e4}):
@@ -153,7 +153,7 @@ def of_sharpest() -> Iterator[Instance]:
 
 @cache
 def _successors(words: int, dimensions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors (n, d) of the most frequent words of the pages of docs/, and which of them follow, (n, words)."""
+    """Return vectors (n, d) of the most frequent words of docs/, and which words follow them, (n, words)."""
     text = [re.findall(r"[a-z]+", page.read_text().lower()) for page in sorted((HERE.parent / "docs").glob("*.md"))]
     frequent = {word: k for k, (word, _) in enumerate(Counter(chain.from_iterable(text)).most_common(words))}
     numbers = [[frequent[word] for word in page if word in frequent] for page in text]
@@ -215,7 +215,7 @@ def of_wide() -> Iterator[Instance]:
 
 
 def of_large_C() -> Iterator[Instance]:
-    """Yield data that no W separates, with losses that dwarf the norm."""
+    """Yield data that no W separates, with losses much larger than the norm."""
     for family in ("contradicted", "published", "near_duplicates"):
         for size in ((10, 5, 4), (10, 6, 8), (30, 10, 8)):
             for norm in NORMS:
@@ -225,7 +225,7 @@ def of_large_C() -> Iterator[Instance]:
 
 
 def of_regularised() -> Iterator[Instance]:
-    """Yield norms in turn, all else at random."""
+    """Yield norms in a fixed order, with everything else random."""
     for label, problem, norm, options in undecided.regularised(np.random.default_rng(0)):
         yield Instance(f"regularised {label}", lambda problem=problem: problem, norm, options)
 

@@ -1,13 +1,12 @@
-"""Rescue parts of the solvers, taken out one at a time: which statuses differ, and how much slower is what is left?
+"""Rescue parts of the solvers, removed one at a time: which statuses differ, and how much slower is the rest?
 
-An instance is solved once as it is, with a count of the parts that act on it. Each part that acted is then replaced by
-nothing and the instance solved again: a part that did not act can change neither status nor time, since runs repeat.
-Seconds are processor seconds of one thread, the least of two runs where one takes below a second. The suites
-are in benchmarks/knock_out_suites.py.
+An instance is solved once while the parts that act on it are counted. It is then solved again without each part that
+acted; a part that did not act changes neither status nor time. Seconds are processor seconds of one thread, and runs
+below a second are repeated (least of two). The suites are in benchmarks/knock_out_suites.py.
 
-A part stays where an instance that users have changes its status for the worse, or takes three times as long. The limit
-is wall-clock time: on a busy machine a TIME_LIMIT counts only with several times the processor seconds.
-With --out each instance is a line of JSON as it is done, and those in the file are left out.
+A part stays if without it a realistic instance gets a worse status or takes three times as long. The limit is wall
+time: on a busy machine, a TIME_LIMIT counts only if the processor seconds are several times larger.
+The option --out appends each finished instance as a line of JSON, and skips instances in the file.
 
     python benchmarks/knock_outs.py [--suite named classes ...] [--part restart ...] [--limit 30] [--out FILE]
 """
@@ -46,14 +45,14 @@ from attsvm.solvers.interior_point import general, semidefinite, terms  # noqa: 
 from attsvm.solvers.nuclear import portfolio  # noqa: E402
 
 FINAL = ("OPTIMAL", "INFEASIBLE")
-# A part stays from this ratio of times on; ratios are of times longer than the second, in seconds.
+# Ratio of times above which a part stays, and seconds below which a time gives no ratio.
 SLOWER, SHORTEST = 3.0, 5e-3
 REPEATED = 1.0  # seconds below which a run is repeated
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part: where its name is looked up, what takes its place, and whether a call of it acts.
+    """One part: where its name is looked up, its replacement, and whether a call of it acts.
 
     ``acts`` gets the arguments and the result, which is None for a generator.
     """
@@ -133,7 +132,7 @@ def counting(hits: Counter[str]) -> Iterator[None]:
 
 @contextmanager
 def without(label: str) -> Iterator[None]:
-    """Take one part out."""
+    """Run without one part."""
     part = PARTS[label]
     with ExitStack() as stack:
         for owner in part.owners:
@@ -142,7 +141,7 @@ def without(label: str) -> Iterator[None]:
 
 
 def timed(instance: Instance, limit: float) -> tuple[float, str, float]:
-    """Solve; returns processor seconds, the least of two runs where they are short, status and gap."""
+    """Solve; returns processor seconds (the least of two short runs), status and gap."""
     best = np.inf
     for _ in range(2):
         problem = instance.make()
@@ -158,7 +157,7 @@ def knock_out(instance: Instance, parts: list[str], limit: float) -> dict[str, A
     """Solve an instance as it is, and without each of the parts that act on it."""
     hits: Counter[str] = Counter()
     with counting(hits):
-        solve(instance.make(), instance.norm, time_limit=limit, **instance.options)  # compiles what is not compiled yet
+        solve(instance.make(), instance.norm, time_limit=limit, **instance.options)  # a first run, which compiles
     acting = [label for label in parts if hits[label]]
     row: dict[str, Any] = {"label": instance.label, "without": {}}
     if not acting:
@@ -171,7 +170,7 @@ def knock_out(instance: Instance, parts: list[str], limit: float) -> dict[str, A
 
 
 def verdict(row: dict[str, Any], label: str) -> str:
-    """Say what taking out a part changes on one instance; empty where it changes nothing to speak of."""
+    """Describe the effect of removing a part on one instance; empty if it is small."""
     (seconds, status, gap), (seconds_without, status_without, gap_without) = row["whole"], row["without"][label]
     ratio = seconds_without / seconds
     if status == status_without and (max(seconds, seconds_without) < SHORTEST or 1 / SLOWER < ratio < SLOWER):

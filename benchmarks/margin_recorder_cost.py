@@ -1,8 +1,8 @@
-"""What MarginRecorder costs a training run: processor time of its calls, as a share of the smallest useful loop.
+"""Cost of MarginRecorder: processor time of its calls as a share of the smallest useful training loop.
 
     OMP_NUM_THREADS=1 python benchmarks/margin_recorder_cost.py
 
-Softmax regression on 178 inputs of 13 features: every larger model makes the share smaller.
+The loop is softmax regression on 178 inputs of 13 features; larger models make the share smaller.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STEPS = 3162
 
 
 def main() -> None:
-    """Print the time of the loop, of the recorder's part in it, and the share."""
+    """Print the time of the loop, the time of the recorder, and the share."""
     torch.manual_seed(0)
     X, y = torch.randn(178, 13), torch.arange(178) % 3
     model = torch.nn.Linear(13, 3)

@@ -1,10 +1,10 @@
-"""Time one contestant, in a process of its own.
+"""Time one contestant in a separate process.
 
-    python measure.py CONTESTANT NORM        with cells as JSON on stdin; one JSON line a cell on stdout
+    python measure.py CONTESTANT NORM        with cells as JSON on stdin; one JSON line per cell on stdout
 
-The process imports the contestant, solves two tiny problems, and then forks once a cell: a crash ends that cell alone,
-a limit on time kills it, and the peak memory (``ru_maxrss`` less what was resident at the fork, after all imports)
-belongs to that cell. Larger cells of a family in which a limit was met are skipped.
+The process imports the contestant, solves two tiny problems, and then forks once per cell. A crash ends only its cell,
+a time limit kills it, and the peak memory (``ru_maxrss`` minus the resident memory at the fork, after all imports)
+belongs to it. If a cell reaches its limit, larger cells of its family are skipped.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from attsvm.core.norms import get_norm
 from attsvm.proofs.certified import certify
 from attsvm.proofs.program import Program
 
-# Between them they reach the compiled parts that attsvm uses, and the lazy imports of the others.
+# Together they use the compiled parts of attsvm and the lazy imports of the others.
 WARM_UP = ((4, 4, 4), (10, 8, 6))
 WARM_UP_OURS = (*WARM_UP, (50, 20, 10))
 LOADING = 120.0  # seconds for reading an instance, and for certifying an answer
-QUICK, LONG = 0.3, 2.0  # repeat until this many seconds are spent; a run above the second is not repeated
+QUICK, LONG = 0.3, 2.0  # seconds spent up to which runs are repeated, and up to which there are three runs
 MOST = 200
 MEMORY_SHARE = 0.85
 RESIDENT_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -45,7 +45,7 @@ def peak() -> int:
 
 
 def best_of(run: Solver, problem: SelectionProblem, effort: float) -> tuple[Answer, float, int, int]:
-    """The first answer, the least time, how often it ran, and the peak memory after the first run."""
+    """Return the first answer, the least time, the number of runs, and the peak memory after the first run."""
     total, best, count = 0.0, np.inf, 0
     answer, most = None, 0
     while answer is None or (total < effort * QUICK and count < MOST) or (count < 3 and total < effort * LONG):
@@ -59,10 +59,10 @@ def best_of(run: Solver, problem: SelectionProblem, effort: float) -> tuple[Answ
 
 
 def judge(problem: SelectionProblem, norm: str, answer: Answer) -> dict[str, Any]:
-    """What the answer is worth, recomputed from W and the multipliers by attsvm.proofs.certified.certify.
+    """Certify the answer from W and the multipliers by attsvm.proofs.certified.certify.
 
-    In twice the precision: in floats the allowance for rounding, 1e-11 for thousands of constraints, would hide whose
-    answer is the more accurate.
+    It computes in double-double precision. In floats the allowance for rounding, 1e-11 for thousands of constraints,
+    would hide which answer is more accurate.
     """
     usable = answer.W is not None and np.isfinite(answer.W).all()
     W = answer.W if usable and answer.W is not None else np.zeros(problem.shape[2:])
@@ -83,7 +83,7 @@ def judge(problem: SelectionProblem, norm: str, answer: Answer) -> dict[str, Any
 
 
 def _cell(pipe: Connection, run: Solver, norm: str, cell: dict[str, Any]) -> None:
-    """The forked process: everything it finds goes through the pipe."""
+    """Measure a cell in the forked process; results go through the pipe."""
     try:
         baseline = peak()
         limit_memory()
@@ -96,7 +96,7 @@ def _cell(pipe: Connection, run: Solver, norm: str, cell: dict[str, Any]) -> Non
         pipe.send({"outcome": "memory", "verdict": "out of memory"})
     except ImportError as error:
         pipe.send({"outcome": "missing", "verdict": f"{error.name or error} is not installed"})
-    except Exception as error:  # a peer may raise anything; it becomes an entry of the table
+    except Exception as error:  # any error of a peer becomes an entry of the table
         pipe.send({"outcome": "error", "verdict": f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"})
 
 
@@ -145,7 +145,7 @@ def measure(run: Solver, norm: str, cell: dict[str, Any]) -> dict[str, Any]:
 def warm(run: Solver, who: Contestant) -> None:
     for size in WARM_UP_OURS if who.ours else WARM_UP:
         arrays = planted(*size)
-        # Whatever goes wrong here will show in the cells, where it is reported.
+        # An error here occurs in the cells again and is reported there.
         with contextlib.suppress(Exception):
             run(SelectionProblem(arrays["tokens"], arrays["queries"], arrays["selected"]))
 

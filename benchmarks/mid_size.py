@@ -1,12 +1,12 @@
 """Times of `solve` and of each of its methods, at sizes where a wrong choice costs most.
 
 The tuned set has every family of tests/problems.py at (100, 32, 24) and (200, 32, 24), classes with more inputs than
-dimensions, and thousands of queries in one direction. The held-out set has other sizes, other seeds and families of its
-own: no constant of :mod:`attsvm.solvers.schedule` was tuned on it, and none may be.
+dimensions, and thousands of queries in one direction. The held-out set has other sizes, seeds and families. No constant
+of :mod:`attsvm.solvers.schedule` was tuned on it, and none may be.
 
 Times are processor seconds of one thread. The ratio divides the time of `solve` by the least time of a single method. A
-method is stopped at twice the time of `solve`, since a slower one is not the best. With --out every instance
-is a line of JSON as it is done, and instances that the file has are left out, so that a long sweep can be interrupted.
+method is stopped at twice the time of `solve`, because a slower method is not the best. The option --out appends each
+finished instance as a line of JSON, and skips instances in the file.
 
     python benchmarks/mid_size.py [--held-out] [--norm nuclear ...] [--seeds 5] [--family several ...] [--out FILE]
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(name, "1")
-# Times are of machine code.
+# Machine code is compiled before the clock starts.
 os.environ.setdefault("ATTSVM_COMPILE", "first")
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -41,7 +41,7 @@ HELD_OUT_SIZES, HELD_OUT_SEED = ((60, 48, 16), (150, 20, 40), (50, 44, 36)), 100
 ONE_DIRECTION = ((1000, 10, 20), (2000, 16, 3), (5000, 16, 4))
 FINAL = (Status.OPTIMAL, Status.INFEASIBLE)
 REPEATS, SHORT = 3, 0.5  # runs below this many seconds are repeated
-SLOWER, LEAST = 2.0, 0.2  # a method's limit over the time of `solve`, and in seconds
+SLOWER, LEAST = 2.0, 0.2  # limit of a method: multiple of the time of `solve`, and least seconds
 
 
 @dataclass
@@ -71,7 +71,7 @@ def multiclass(classes: int, inputs: int, d: int) -> SelectionProblem:
 
 
 def one_direction(n: int, T: int, d: int) -> SelectionProblem:
-    """A shared query of one dimension, planted: the tokens of every sequence are ranked by one vector."""
+    """A shared query of one dimension: the tokens of every sequence are ranked by one vector."""
     rng = np.random.default_rng(0)
     tokens = rng.standard_normal((n, T, d))
     return SelectionProblem(tokens, np.ones((n, 1)), (tokens @ rng.standard_normal(d)).argmax(axis=1))
@@ -80,7 +80,7 @@ def one_direction(n: int, T: int, d: int) -> SelectionProblem:
 def tuning_instances(
     families: list[str], sizes: list[tuple[int, ...]], seeds: int
 ) -> Iterator[tuple[str, SelectionProblem]]:
-    """Yield (label, problem) of the instances that constants may be tuned on."""
+    """Yield (label, problem) of the instances on which constants may be tuned."""
     for size in sizes or SIZES:
         for name in families or problems.FAMILIES:
             for seed in range(seeds):
@@ -94,7 +94,7 @@ def tuning_instances(
 
 
 def held_out(families: list[str], sizes: list[tuple[int, ...]], seeds: int) -> Iterator[tuple[str, SelectionProblem]]:
-    """Yield (label, problem) of the instances that no constant was tuned on: the families unseen come first."""
+    """Yield (label, problem) of the instances on which no constant was tuned; unseen families come first."""
     makers = {**problems.HELD_OUT, **{name: family.make for name, family in problems.FAMILIES.items()}}
     for size in sizes or HELD_OUT_SIZES:
         for name in families or makers:
@@ -104,7 +104,7 @@ def held_out(families: list[str], sizes: list[tuple[int, ...]], seeds: int) -> I
 
 
 def seconds(problem: SelectionProblem, norm: str, method: str | None, limit: float) -> tuple[float, float, Status, str]:
-    """Least processor time of a few runs (infinite when undecided), the last one's wall clock, status and method."""
+    """Return the least processor time of a few runs (infinite if undecided); of the last, wall time, status, method."""
     best = np.inf
     for _ in range(REPEATS):
         clock, start = time.perf_counter(), time.process_time()
@@ -129,7 +129,7 @@ def measure(label: str, problem: SelectionProblem, norm: str, limit: float) -> T
 
 
 def summary(timings: list[Timing]) -> str:
-    """The distribution of the ratio, and what is undecided or beyond three."""
+    """Describe the distribution of the ratio, and list instances that are undecided or have a ratio above three."""
     lines = []
     for norm in dict.fromkeys(t.norm for t in timings):
         here = [t for t in timings if t.norm == norm]
@@ -143,7 +143,7 @@ def summary(timings: list[Timing]) -> str:
 
 
 def main() -> None:
-    """Print a row an instance, and the distribution of the ratio."""
+    """Print a row per instance, and the distribution of the ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--norm", nargs="*", default=["frobenius"], choices=NORMS)

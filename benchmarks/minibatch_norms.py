@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/minibatch_norms.py
 
 The predictions below were committed before the first run. Steps decay like 1/sqrt(k). The momentum is 0.9 for Adam and
-0.99 for Signum. beta2 is 0.99: its memory is ten epochs of single samples, and short against the time in which the loss
-changes. The scales of coordinates, from 0.3 to 3, set the norms apart. Shares are means over eight instances; the
-interval of a limit is the atlas's.
+0.99 for Signum. beta2 is 0.99: its memory is ten epochs of single samples, and short compared with the time in which
+the loss changes. The scales of coordinates, from 0.3 to 3, distinguish the norms. Shares are means over eight
+instances; intervals of limits are computed as in the atlas.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OPTIMISERS: dict[str, Optimizer] = {
     "Adam": Adam(0.02, "sqrt", betas=(0.9, 0.99)),
     "Signum": Signum(0.02, "sqrt", momentum=0.99),
 }
-# The norm with the largest share at the end, whose limit may be 1; the other seven have smaller shares.
+# Predicted norm with the largest share at the end, whose limit may be 1; the other seven have smaller shares.
 PREDICTIONS = {
     ("Adam", 1): "fixed point, b = 1",  # arXiv 2510.26303, for beta2 -> 1
     ("Adam", 2): "fixed point, b = 2",  # our extension
@@ -42,7 +42,7 @@ PREDICTIONS = {
 
 
 def inputs(seed: int) -> np.ndarray:
-    """Draw inputs times labels (N, D); fewer samples than coordinates are separable."""
+    """Draw inputs times labels (N, D); they are separable, because there are fewer samples than coordinates."""
     rng = np.random.default_rng(seed)
     return rng.standard_normal((N, D)) * np.exp(rng.uniform(np.log(0.3), np.log(3), D))
 
@@ -62,7 +62,7 @@ def norms_of(Z: np.ndarray, seed: int) -> dict[str, Mahalanobis | str | float]:
 
 
 def runs() -> Iterator[tuple[str, int, dict[str, np.ndarray]]]:
-    """Give the shares (INSTANCES, records) by norm, for every optimiser and batch."""
+    """Yield the shares (INSTANCES, records) by norm, for every optimiser and batch."""
     Zs = np.stack([inputs(seed) for seed in range(INSTANCES)])
     tokens = np.stack([Zs, np.zeros_like(Zs)], axis=2)  # (B, N, 2, D)
     values = np.broadcast_to([[1.0], [0.0]], (INSTANCES, N, 2, 1))

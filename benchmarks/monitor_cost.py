@@ -1,9 +1,9 @@
-"""What AttentionMonitor costs a training run: processor time of steps with and without a measurement.
+"""Cost of AttentionMonitor: processor time of training steps with and without a measurement.
 
     OMP_NUM_THREADS=1 python monitor_cost.py
 
-A GPT-2 of four layers, 128 wide, eight sequences of 128 tokens a step. Every second step is measured here; the last
-number is the share of the time that one measurement in fifty steps takes.
+The model is a GPT-2 of four layers and width 128, trained on eight sequences of 128 tokens per step. Every second step
+is measured here; the last number is the share of the time that one measurement in fifty steps takes.
 """
 
 from __future__ import annotations

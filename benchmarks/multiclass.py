@@ -1,14 +1,14 @@
-"""Multiclass max-margin matrices: `solve` beside cvxpy as papers write it, one scalar constraint a class and input.
+"""Multiclass max-margin matrices: `solve` compared with cvxpy as papers write it, one constraint per class and input.
 
-Data "centres" are Gaussian clouds around class means three units an axis apart, 50 inputs a class, as such papers draw
-them; "teacher" are Gaussian inputs labelled by a random matrix, which is harder: 340 supports instead of 130. Both are
-separable. Both answers are scaled to margin one and their norms held against the certified bound. cvxpy's time is that
-of writing the model down, compiling and solving it; ours that of the least of a few runs, from arrays to certified
-solution, the first of which, not counted, compiles.
+The data "centres" are Gaussian clouds around class means three units per axis apart, 50 inputs per class, as in such
+papers. "teacher" are Gaussian inputs labelled by a random matrix, which is harder: 340 supports instead of 130. Both
+are separable. Both answers are scaled to margin one, and their norms are compared with the certified bound. The time of
+cvxpy includes writing the model, compiling and solving it. Ours is the least of a few runs from arrays to certified
+solution; a first run, which compiles, does not count.
 
-With `--sets`, `MarginClassifier` next to LIBLINEAR's Crammer-Singer classifier (scikit-learn's LinearSVC, its own
-defaults) on data of scikit-learn, features standardised unless `--raw`: processor milliseconds of a fit, the mean over
-five folds of the least of a few, and accuracy on the folds held out.
+`--sets` compares `MarginClassifier` with LIBLINEAR's Crammer-Singer classifier (scikit-learn's LinearSVC with its
+defaults) on data of scikit-learn. Features are standardised unless `--raw` is given. The table has processor
+milliseconds of a fit (least of a few, mean over five folds) and accuracy on held-out folds.
 
     python benchmarks/multiclass.py --sets iris wine breast_cancer digits [--norms frobenius nuclear] [--raw]
     python benchmarks/multiclass.py [--classes 15] [--dimensions 25] [--inputs 750] [--norms frobenius ...] [--cpu]
@@ -51,7 +51,7 @@ def draw(kind: str, inputs: int, dimensions: int, classes: int) -> tuple[np.ndar
 
 
 def naive(X: np.ndarray, y: np.ndarray, classes: int, norm: str) -> np.ndarray:
-    """Write one constraint a class and input; return W (classes, d)."""
+    """Write one constraint per class and input; return W (classes, d)."""
     cp: Any = import_module("cvxpy")
     W = cp.Variable((classes, X.shape[1]))
     constraints = []
@@ -73,7 +73,7 @@ def compare_on_sets(names: list[str], norms: list[str], *, raw: bool) -> None:
 
     from attsvm import MarginClassifier
 
-    warnings.simplefilter("ignore")  # LIBLINEAR's limit of iterations, its multi_class option
+    warnings.simplefilter("ignore")  # LIBLINEAR warns of its iteration limit and of multi_class
     print(f"{'data':<14} {'C':>5} {'classifier':<26} {'ms':>8} {'ratio':>6} {'held out':>9}")
     for name in names:
         X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
@@ -95,7 +95,7 @@ def compare_on_sets(names: list[str], norms: list[str], *, raw: bool) -> None:
 
 
 def _fit_folds(model: Any, folds: list[tuple[np.ndarray, ...]]) -> tuple[float, float]:
-    """Mean milliseconds of a fit and mean accuracy; a fit that ends in the time limit makes them NaN."""
+    """Return mean milliseconds of a fit and mean accuracy; NaN if a fit reaches the time limit."""
     seconds, correct = [], []
     try:
         model.fit(*folds[0][:2])

@@ -2,8 +2,8 @@
 
 The corpus is the docstrings of the installed packages of ``PACKAGES`` (about four million words). Words are the most
 frequent ones, contexts are the words before them, and the words that follow a context tie. Contexts are one-hot, with a
-hard margin, or word vectors of 64 dimensions, with a soft one (C = 1, squared hinge). Every row runs in a process of
-its own, whose peak memory includes Python and the problem.
+hard margin, or word vectors of 64 dimensions, with a soft margin (C = 1, squared hinge). Every row runs in a separate
+process, whose peak memory includes Python and the problem.
 
     python benchmarks/next_words.py [--sizes 500 1000] [--norms frobenius nuclear] [--contexts one-hot learned]
         [--tol 1e-6] [--limit 600]
@@ -35,7 +35,7 @@ DIMENSIONS, C, LOSS = 64, 1.0, "squared_hinge"
 
 
 def texts() -> list[list[str]]:
-    """Words of each distinct docstring, in lower case."""
+    """Return the words of each distinct docstring, in lower case."""
     found: dict[str, None] = {}
     for package in PACKAGES:
         spec = find_spec(package)
@@ -60,7 +60,7 @@ def successors(size: int) -> coo_array:
 
 
 def word_vectors(counts: csr_array) -> np.ndarray:
-    """Vectors (n, 64) of contexts: singular vectors of log(1 + count), scaled by the root of the singular values."""
+    """Return vectors (n, 64) of contexts: singular vectors of log(1 + count) times roots of singular values."""
     U, sigma, _ = svds(counts.log1p(), k=DIMENSIONS, random_state=0)
     return U * np.sqrt(sigma)
 

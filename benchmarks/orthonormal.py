@@ -1,14 +1,12 @@
-"""Orthonormal queries: relevance labels and words after contexts, `solve` compared with sparse statements in cvxpy.
+"""Orthonormal queries (relevance labels, words after contexts): `solve` compared with sparse statements in cvxpy.
 
-*relevance m q k*: m one-hot documents and q one-hot queries, each with k relevant documents drawn at random without a
-repeated set (all pairs where q says so), every relevant document above every irrelevant one. *contexts n V*: n one-hot
-contexts, each followed by one to five of V words, which tie. The instances of ``HELD_OUT`` have sizes and seeds that
-nothing was chosen on.
+*relevance m q k*: m one-hot documents and q one-hot queries. Each query has k random relevant documents, which must
+score above all others; no two queries have the same set. *contexts n V*: n one-hot contexts, each followed by one to
+five of V words, which tie. Nothing was tuned on the instances of ``HELD_OUT``.
 
-Each peer gets one vectorised sparse statement (``peers_sparse.py``), stated and compiled before the clock starts; its
-tolerance falls by tens from 1e-5 until its own answer has a certified gap of 1e-6, as ours is asked for. A cell is the
-least processor time of the runs, ours and the peers' in turns, and the gap. The last column is the time of the fastest
-peer over ours.
+Each peer gets one vectorised sparse statement (``peers_sparse.py``), compiled before the clock starts. Its tolerance
+falls by factors of ten from 1e-5 until its answer has a certified gap of 1e-6, which ours must have too. A cell has the
+least processor time of alternating runs, and the gap. The last column divides the time of the fastest peer by ours.
 
     python benchmarks/orthonormal.py [--norms frobenius max nuclear spectral] [--only NAME] [--limit 60] [--ours]
 """
@@ -47,12 +45,12 @@ ROWS = (
     "contexts 200 400",
 )
 HELD_OUT = ("relevance 16 60 2", "relevance 31 70 3", "contexts 65 120")
-# Sides d + dz of a semidefinite cone beyond which a solver is over a minute.
+# Side d + dz of a semidefinite cone above which a solver takes more than a minute.
 LARGEST_CONES = {"CLARABEL": 60, "SCS": 260}
 
 
 def relevance(documents: int, queries: int, size: int) -> SelectionProblem:
-    """Every relevant document above every irrelevant one, without ties."""
+    """Draw relevant documents, which must score above all others, without ties."""
     rng = np.random.default_rng([21, documents, queries, size])
     sets = np.array(list(combinations(range(documents), size)))
     sets = sets[np.sort(rng.choice(len(sets), queries, replace=False))]
@@ -62,7 +60,7 @@ def relevance(documents: int, queries: int, size: int) -> SelectionProblem:
 
 
 def contexts(n: int, words: int) -> SelectionProblem:
-    """One to five of the words follow each context."""
+    """Draw one to five words that follow each context."""
     rng = np.random.default_rng([22, n, words])
     supports = rng.random((n, words)).argsort(axis=1) < rng.integers(1, 6, size=(n, 1))
     return SelectionProblem.from_contexts(np.eye(n), supports)
@@ -82,7 +80,7 @@ def ours(problem: SelectionProblem, norm: Any, limit: float) -> tuple[float, flo
 
 
 def contestants(problem: SelectionProblem, norm: str, limit: float) -> dict[str, Statement]:
-    """Write the statements of the solvers that have a chance."""
+    """Write the statements of the solvers that can solve the instance in time."""
     task = Task(problem, norm)
     side = sum(problem.shape[2:]) if norm in ("nuclear", "spectral") else 0
     names = [name for name in PEERS[norm] if side <= LARGEST_CONES.get(name, side)]

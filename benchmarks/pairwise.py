@@ -1,17 +1,17 @@
-"""Two checkouts of attsvm on the same instances, in turns: which status differs, and which is the slower?
+"""Two checkouts of attsvm on the same instances, alternating: which statuses differ, and which checkout is slower?
 
     python benchmarks/pairwise.py OTHER [--suite rows named random mid] [--out FILE]
 
-OTHER is the folder of another checkout, this one's commit of before, say. Each checkout has a process of its own, with
-one thread and machine code compiled before the clock starts. An instance is solved in one, then in the other, until
-both have spent a while; the least processor time counts. The suites:
+OTHER is the folder of another checkout, for example of an earlier commit. Each checkout has a separate process with one
+thread, and machine code is compiled before the clock starts. An instance is solved by both alternately, until both have
+spent some time; the least processor time counts. The suites:
 
-* *rows*: what the tables of ``attsvm bench`` time, at each of its tolerances;
+* *rows*: the instances of the tables of ``attsvm bench``, at each of its tolerances;
 * *named*: the instances of tests/problems.py whose answers are known;
 * *random*: every family of tests/problems.py at small sizes, hard and soft margins;
 * *mid*: the same families at (100, 32, 24).
 
-With --out each instance is a line of JSON as it is done, and those in the file are left out.
+The option --out appends each finished instance as a line of JSON, and skips instances in the file.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ SMALL = ((6, 8, 10), (15, 15, 20), (30, 10, 8))
 MIDDLE = (100, 32, 24)
 SOFT = (0.1, 10.0)
 LIMIT = 120.0
-# Repeat an instance until both checkouts have spent this many seconds; five times at most.
+# Seconds of each checkout up to which an instance is repeated, and largest number of repeats.
 ENOUGH, MOST = 0.4, 5
-# Ratios are of times longer than this; below it a clock tick decides.
+# Seconds above which a ratio of times is printed; below, clock ticks decide.
 SHORTEST = 1e-3
 
 
 @dataclass(frozen=True)
 class Order:
-    """One instance: where it comes from, and the options of ``solve``."""
+    """One instance: its source, and the options of ``solve``."""
 
     suite: str
     source: list[Any]
@@ -84,7 +84,7 @@ def orders(suites: list[str]) -> Iterator[Order]:
 
 
 def serve() -> None:
-    """Solve what comes on stdin, a line of JSON an instance, with whichever attsvm the path names."""
+    """Solve instances from stdin, one line of JSON per instance, with the attsvm on the path."""
     import numpy as np
     from instances import MAKERS
 
@@ -142,8 +142,8 @@ class Checkout:
 
 
 def compare(order: Order, here: Checkout, there: Checkout) -> dict[str, Any]:
-    """Solve one instance in both, in turns."""
-    answers = {"here": here.solve(order), "there": there.solve(order)}  # compiles what is not compiled yet
+    """Solve one instance by both checkouts, alternately."""
+    answers = {"here": here.solve(order), "there": there.solve(order)}  # a first run, which compiles
     best = dict.fromkeys(answers, float("inf"))
     spent = 0.0
     for _ in range(MOST):
@@ -161,7 +161,7 @@ def compare(order: Order, here: Checkout, there: Checkout) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print every status that differs, every ratio past 1.1, and the distribution of ratios."""
+    """Print every status that differs, every ratio above 1.1, and the distribution of ratios."""
     if sys.argv[1:] == ["--serve"]:
         serve()
         return

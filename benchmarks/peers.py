@@ -1,6 +1,6 @@
-"""Every contestant, by name: attsvm, and what else solves the problem. Each takes a problem and gives an Answer.
+"""Every contestant by name: attsvm and other solvers. Each takes a problem and returns an Answer.
 
-Time runs from the tokens to W, so a solver that needs the constraints as a matrix pays for forming it.
+Time counts from the tokens to W, so it includes forming a matrix of constraints for solvers that need one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from attsvm import SelectionProblem
 
 @dataclass(frozen=True)
 class Answer:
-    """W and multipliers, None where the solver gives none; ``verdict`` is what the solver says of itself."""
+    """W and multipliers, None if the solver gives none; ``verdict`` is the status that the solver reports."""
 
     W: np.ndarray | None
     dual: np.ndarray | None
@@ -31,7 +31,7 @@ Solver = Callable[[SelectionProblem], Answer]
 
 @dataclass(frozen=True)
 class Contestant:
-    """``home`` is module:function of this folder, imported only in the contestant's own process."""
+    """A solver; ``home`` is module:function of this folder, imported only in the contestant's process."""
 
     name: str
     norm: str
@@ -117,7 +117,7 @@ def with_attsvm(problem: SelectionProblem, norm: str, tol: float) -> Answer:
 
 
 def constraint_rows(problem: SelectionProblem, *, ties: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Every rejected (or tied) token's difference to the selected one, and its query: (m, d), (m, dz)."""
+    """Return the selected token minus every rejected (or tied) token, (m, d), and the query of each, (m, dz)."""
     i, t = np.nonzero(problem.constrained if ties else problem.rejected)
     sequence = problem.sequence[i]
     delta = problem.tokens[sequence, problem.reference[i]] - problem.tokens[sequence, t]
@@ -125,19 +125,19 @@ def constraint_rows(problem: SelectionProblem, *, ties: bool = False) -> tuple[n
 
 
 def constraint_matrix(problem: SelectionProblem, *, ties: bool = False) -> np.ndarray:
-    """The matrix of A, rows delta kron z: (m, d * dz)."""
+    """Return the matrix of A, rows delta kron z: (m, d * dz)."""
     delta, z = constraint_rows(problem, ties=ties)
     return np.einsum("ma,mb->mab", delta, z).reshape(len(delta), -1)
 
 
 def gram_matrix(problem: SelectionProblem) -> np.ndarray:
-    """A A^T, which is a Hadamard product of two small Gram matrices: (m, m)."""
+    """Return A A^T (m, m), the Hadamard product of two Gram matrices."""
     delta, z = constraint_rows(problem)
     return (delta @ delta.T) * (z @ z.T)
 
 
 def spread(problem: SelectionProblem, values: np.ndarray | None) -> np.ndarray | None:
-    """Put one value a constraint back at its token: (n, T)."""
+    """Put the value of each constraint at its token: (n, T)."""
     if values is None:
         return None
     dual = np.zeros(problem.mask.shape)

@@ -1,6 +1,6 @@
-"""Cone solvers: through cvxpy as one would write the model, and called directly for the nuclear norm.
+"""Cone solvers: through cvxpy as users write the model, and called directly for the nuclear norm.
 
-*naive* is one constraint a token in a Python loop, with the solver that the paper's authors run (Clarabel for the
+*naive* writes one constraint per token in a Python loop, with the solver that the paper's authors run (Clarabel for the
 Frobenius norm, SCS for the nuclear norm) at its default settings; *vectorised* is one matrix expression.
 
 Directly, the nuclear norm of W is the least (tr U + tr V) / 2 with [[U, W], [W^T, V]] positive semidefinite.
@@ -58,7 +58,7 @@ def _answer(problem: SelectionProblem, program: Any, W: Any, values: np.ndarray 
 
 
 def _semidefinite_program(problem: SelectionProblem, upper: bool) -> tuple[np.ndarray, sp.csc_matrix, np.ndarray, Any]:
-    """Cost c, matrix G and offset h of: minimise c^T s with h - G s in (nonnegative, semidefinite); and where W is.
+    """Return c, G and h of: minimise c^T s with h - G s in (nonnegative, semidefinite); and the places of W in s.
 
     The variable s is the symmetric block matrix, one triangle column by column, entries off the diagonal times sqrt 2.
     """

@@ -1,7 +1,7 @@
 """HiGHS, through SciPy, on the linear programs of the l_1 and the largest-entry norm.
 
-For l_1 the variables are the positive and the negative parts of W; for the largest entry W and its bound, two rows an
-entry.
+For l_1, the variables are the positive and the negative parts of W. For the largest entry, they are W and its bound,
+with two rows per entry.
 """
 
 from __future__ import annotations

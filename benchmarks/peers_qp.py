@@ -1,9 +1,9 @@
-"""Quadratic programming solvers, on the primal (variables W) or the dual (one variable a constraint).
+"""Quadratic programming solvers, on the primal (variables W) or the dual (one variable per constraint).
 
 *primal*: minimise |w|^2 / 2 subject to A w >= 1.
 *dual*: minimise lam^T A A^T lam / 2 - 1^T lam over lam >= 0; then W = A^T lam.
 
-Solvers with a tolerance are asked for 1e-9, which is what attsvm promises by default.
+Solvers with a tolerance get 1e-9, the default of attsvm.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from peers import Answer, constraint_matrix, gram_matrix, spread
 from attsvm import SelectionProblem
 
 TOLERANCE = 1e-9
-MANY = 1_000_000  # iterations: the time limit is what ends a run
+MANY = 1_000_000  # iterations; the time limit ends a run earlier
 SPARSE = ("osqp", "clarabel")
 OPTIONS: dict[str, dict[str, Any]] = {
     "osqp": {"eps_abs": TOLERANCE, "eps_rel": TOLERANCE, "max_iter": MANY, "polishing": True},
@@ -48,7 +48,7 @@ def with_qpsolvers(problem: SelectionProblem, solver: str, form: str) -> Answer:
     verdict = _verdict(answer)
     dead = "infeasible" in verdict if form == "primal" else "dual" in verdict and "infeasible" in verdict
     if answer.x is None:
-        # The identity always factors, so that inconsistent constraints are quadprog's only reason to give up.
+        # The identity always factors, so quadprog fails only if the constraints are inconsistent.
         gave_up = solver == "quadprog" and form == "primal"
         return Answer(None, None, "constraints are inconsistent" if gave_up else verdict, dead or gave_up)
     if form == "primal":
@@ -63,7 +63,7 @@ def _from_dual(problem: SelectionProblem, values: np.ndarray, verdict: str, dead
 
 
 def _verdict(answer: Any) -> str:
-    """What the solver says, in its own words as far as qpsolvers hands them on."""
+    """Return the status of the solver, in its words if qpsolvers passes them on."""
     info = answer.extras.get("info")
     status = answer.extras.get("status") or getattr(info, "status", None)
     text = str(status if status is not None else "solved" if answer.found else "not solved")

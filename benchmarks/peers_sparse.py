@@ -1,12 +1,13 @@
-"""Sparse statements of a problem, one vectorised expression each, for the solvers that can state it.
+"""Sparse statements of a problem, one vectorised expression for each solver.
 
 Four things make a statement small. Dense tokens and queries that span less than their space are written in an
-orthonormal basis of that span, where the norm does not depend on the basis. One-hot ones stay sparse. The products of W
-with the queries become variables where that saves most of the entries. A Frobenius problem with few constraints is
-stated by its dual. A norm of singular values is the Euclidean norm where W has one row or one column.
+orthonormal basis of that span if the norm does not depend on the basis. One-hot vectors stay sparse. The products of W
+with the queries become variables if that saves most of the entries. A Frobenius problem with few constraints is stated
+by its dual. A norm of singular values is the Euclidean norm if W has one row or one column.
 
-A statement is compiled before the clock starts. Its tolerance falls by tens until its own answer has a certified gap of
-``TOL``, as attsvm's has. LIBLINEAR gives no multipliers: the excess of its objective over a proven bound counts there.
+A statement is compiled before the clock starts. Its tolerance falls by factors of ten until its answer has the
+certified gap ``TOL``, as attsvm's has. LIBLINEAR gives no multipliers: the excess of its objective over a proven bound
+counts there.
 """
 
 from __future__ import annotations
@@ -45,26 +46,26 @@ MOST_STEPS: dict[str, dict[str, int]] = {
     "PIQP": {"max_iter": 1000},
 }
 SPECTRAL = ("nuclear", "spectral")
-# Tokens or queries with a smaller share of nonzeros stay as they are.
+# Share of nonzeros below which tokens or queries stay sparse.
 SPARSE_SHARE = 0.5
-# Products of W with the queries are variables where that leaves less than this share of the entries.
+# Share of the entries below which products of W with the queries become variables.
 PRODUCT_SHARE = 1 / 3
-# Most constraints of a dual, whose matrix is dense; it must also have fewer entries than the primal's rows.
+# Largest number of constraints of a dual, whose matrix is dense.
 MOST_DUAL = 2000
-# Most entries of the rows that a statement may have: 12 bytes each, and solvers copy them.
+# Largest number of entries of a statement's rows; each takes 12 bytes, and solvers copy them.
 MOST_ENTRIES = 60_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A problem, the norm, and the price of losses if there is one."""
+    """A problem, the norm, and C for a soft margin."""
 
     problem: SelectionProblem
     norm: Any
     regularisation: Regularisation = HARD_MARGIN
 
     def certify(self, W: np.ndarray, dual: np.ndarray) -> Certified:
-        """Bound the optimum by an answer."""
+        """Return the bounds on the optimum that an answer proves."""
         return certify(Program(self.problem, get_norm(self.norm), self.regularisation), W, dual)
 
     @cached_property
@@ -92,7 +93,7 @@ class Coordinates:
 
     @classmethod
     def of(cls, problem: SelectionProblem, invariant: bool) -> Coordinates:
-        """Find bases of the spans, where the norm is invariant and the data dense."""
+        """Find bases of the spans if the norm is invariant and the data are dense."""
         distinct, of_query = np.unique(problem.queries, axis=0, return_inverse=True)
         tokens = problem.tokens.astype(float)  # (b, T, d)
         b, T, d = tokens.shape
@@ -225,7 +226,7 @@ class Statement:
         return self.program.status in (("unbounded", "unbounded_inaccurate") if self.by_dual else ("infeasible",))
 
     def answer(self) -> Certified | None:
-        """Bounds that the last answer proves; None without an answer."""
+        """Return the bounds that the last answer proves; None without an answer."""
         problem, where = self.task.problem, self.task.coordinates
         dual = np.zeros(problem.mask.shape)
         if self.by_dual:
@@ -237,7 +238,9 @@ class Statement:
             return None
         dual[problem.rejected] = np.maximum(self.multipliers[0].dual_value, 0.0)
         answers = []
-        for sign in (1.0, -1.0) if problem.has_ties else (1.0,):  # which sign an equality's has depends on the solver
+        for sign in (
+            (1.0, -1.0) if problem.has_ties else (1.0,)
+        ):  # the sign of an equality's multiplier depends on the solver
             if problem.has_ties:
                 dual[problem.tied] = sign * self.multipliers[1].dual_value
             answers.append(self.task.certify(where.restore(self.W.value), dual.copy()))
@@ -283,12 +286,12 @@ class Liblinear:
         return time.process_time() - start
 
     def answer(self) -> Certified:
-        """Bounds that its W proves."""
+        """Return the bounds that its W proves."""
         return self.task.certify(self.task.coordinates.restore(self.W), np.zeros(self.task.problem.mask.shape))
 
 
 def accuracy(peer: Statement | Liblinear, bound: float) -> float:
-    """Certified gap of the last answer, infinite without one; LIBLINEAR's is its excess over a proven bound."""
+    """Return the certified gap of the last answer (LIBLINEAR: excess over a proven bound); infinite without one."""
     answer = peer.answer()
     if isinstance(peer, Liblinear):
         return max(peer.answer().value / bound - 1.0, 0.0) if bound > 0 else np.inf
@@ -296,7 +299,7 @@ def accuracy(peer: Statement | Liblinear, bound: float) -> float:
 
 
 def first_accurate(peer: Statement | Liblinear, bound: float = 0.0, limit: float = np.inf) -> tuple[float, float]:
-    """Find the largest tolerance at which a peer arrives; returns seconds and accuracy of the last run."""
+    """Find the largest tolerance that is accurate enough; returns seconds and accuracy of the last run."""
     seconds, found = peer.run(), accuracy(peer, bound)
     for epsilon in EPSILONS[1:]:
         if found <= TOL or seconds > limit or not peer.options or peer.says_infeasible:

@@ -1,8 +1,8 @@
 """Support vector machines of scikit-learn, with a hard margin by a large C on token differences.
 
-The constraints (delta kron z)^T w >= 1 are those of a classifier without intercept whose examples y (delta kron z)
-carry label y. LIBLINEAR gets alternating signs. LIBSVM always fits an intercept; with every example present under both
-signs it is zero by symmetry.
+A classifier without intercept has the constraints (delta kron z)^T w >= 1 if its examples y (delta kron z) carry label
+y. LIBLINEAR gets alternating signs. LIBSVM always fits an intercept; it gets every example with both signs, so that the
+intercept is zero by symmetry.
 """
 
 from __future__ import annotations

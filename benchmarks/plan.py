@@ -1,4 +1,4 @@
-"""Which contestant meets which instance, with how much time."""
+"""The instances of each contestant, with their time limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from peers import CONTESTANTS, LIBLINEAR, OFFICIAL, Contestant
 
 FROBENIUS, NUCLEAR, SUM, LARGEST = "frobenius", "nuclear", "1", "max"
 NORMS = (FROBENIUS, NUCLEAR, SUM, LARGEST)
-# Linear programs: few constraints on many entries, and the other way round.
+# Linear programs: few constraints on many entries, and many constraints on few entries.
 LINEAR = (
     Instance("planted", (10, 5, 30)),
     Instance("off", (6, 8, 10)),
@@ -47,8 +47,8 @@ TABLES: dict[str, tuple[Instance, ...]] = {
     SUM: LINEAR,
     LARGEST: LINEAR,
 }
-# Where a dual active-set method is at its best: one shared query, more queries than dimensions, and hardly any data.
-# And ties, which of the others only it is given as equalities.
+# Instances that suit a dual active-set method: one shared query, more queries than dimensions, and little data. Also
+# ties, which among the others only this method gets as equalities.
 RIVAL = "daqp primal"
 RIVALS = (
     Instance("shared", (1000, 10, 20)),
@@ -78,7 +78,7 @@ LARGE: dict[str, tuple[Instance, ...]] = {
 MAPPED = Instance("mapped", (20000, 64, 64))
 
 LIMIT, QUICK_LIMIT, LARGE_LIMIT = 10.0, 2.0, 1800.0
-# Goals are ratios to these, so they get the time they need.
+# Goals are ratios to these contestants, so they get enough time.
 LIMITS = {
     (OFFICIAL, FROBENIUS, Instance("planted", (100, 32, 32))): 100.0,
     (OFFICIAL, NUCLEAR, Instance("planted", (100, 32, 32))): 90.0,
@@ -87,7 +87,7 @@ LIMITS = {
 }
 OURS_LIMIT = 120.0
 
-# Growth: one size varies, the others stay.
+# Growth: one size varies, the others are fixed.
 AXES: dict[str, tuple[Instance, ...]] = {
     "n": tuple(Instance("planted", (n, 16, 16)) for n in (12, 25, 50, 100, 200, 400, 800)),
     "T": tuple(Instance("planted", (25, T, 16)) for T in (4, 8, 16, 32, 64, 128, 256)),
@@ -113,12 +113,12 @@ class Cell:
 
     @property
     def family(self) -> str:
-        """Instances in which a limit met by the smaller excuses the larger."""
+        """Name of the family in which larger cells are skipped once a cell reaches its limit."""
         return self.axis or {"off": "random", "planted": "random"}.get(self.instance.family, self.instance.family)
 
 
 def cells(mode: str) -> list[Cell]:
-    """All cells of a mode ("tiny", "quick", "full", "large"), grouped by contestant."""
+    """List all cells of a mode ("tiny", "quick", "full", "large"), grouped by contestant."""
     out: list[Cell] = []
     for who in CONTESTANTS:
         if mode == "tiny" and who.name not in TINY_CONTESTANTS:

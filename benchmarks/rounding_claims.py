@@ -1,7 +1,7 @@
-"""How problems at the edge of rounding end, each OPTIMAL and INFEASIBLE judged in exact arithmetic: counts.
+"""Statuses of problems at the edge of rounding, with each OPTIMAL and INFEASIBLE checked in exact arithmetic.
 
-The families are those of tests/rounding_problems.py: tokens 1e-14 to 1e-17 off the line between two others, near
-duplicates of a selected token, ties that agree but for an ulp. tests/reference/test_rounding_of_claims.py runs a part.
+Families of tests/rounding_problems.py: tokens 1e-14 to 1e-17 off the line between two others, near duplicates of a
+selected token, ties that differ by an ulp. tests/reference/test_rounding_of_claims.py runs a part.
 
     python benchmarks/rounding_claims.py
 """
@@ -26,7 +26,7 @@ FAMILIES: dict[str, tuple[Callable[[int], SelectionProblem], int]] = {
 
 
 def main() -> None:
-    """Print a line a family, and what exact arithmetic does not bear out."""
+    """Print a line per family, and the claims that exact arithmetic refutes."""
     for name, (make, count) in FAMILIES.items():
         statuses: Counter[str] = Counter()
         unproven = []

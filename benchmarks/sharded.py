@@ -6,13 +6,13 @@ python benchmarks/sharded.py --random-matrix N T D
 python benchmarks/sharded.py --words N V D
 python benchmarks/sharded.py --passes
 
-The second writes an instance of size (N, 64, 64) into the folder and reads it from there, the third makes one of size
-(N, T, D), the fourth asks N contexts for their next of V words; these print rounds as they end, with processor seconds
-and peak memory. The last prints what a pass over all constraints costs.
+The second command writes an instance of size (N, 64, 64) into the folder and reads it from there. The third makes an
+instance of size (N, T, D), the fourth selects the next of V words after N contexts. They print each round with its
+processor seconds and peak memory. The last prints the cost of a pass over all constraints.
 
 In every instance a Gaussian matrix selects, so that a W exists. Shards hold at least a hundred queries. Processor
-seconds count this process and the worker processes that it started, so that they are the same on a busy machine.
-Exponents are slopes of least squares in logarithms along one size, the others fixed.
+seconds count this process and its worker processes, and do not depend on the load of the machine. Exponents are least
+squares slopes in logarithms along one size, with the others fixed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from attsvm import ShardedProblem, solve
 from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.working_sets.pricing import Request, price
 
-# The sizes that are fixed while one grows; then what each of them grows through.
+# Sizes that are fixed while one grows, and the values of the growing size.
 BASE = {"n": 2000, "T": 16, "d": 10}
 QUICK = {"n": (500, 1000, 2000, 4000, 8000), "T": (4, 8, 16, 32), "d": (4, 6, 10, 14)}
 FULL = {"n": (1000, 4000, 16000, 64000, 256000), "T": (4, 8, 16, 32, 64), "d": (4, 8, 12, 16, 24, 32)}
@@ -42,7 +42,7 @@ SHARDS = 16
 
 
 def measured(n: int, T: int, d: int, workers: int | None = None) -> dict[str, Any]:
-    """Solve one instance; returns what it took."""
+    """Solve one instance; returns its costs."""
     arrays = planted(n, T, d)
     pieces = ShardedProblem.from_arrays(**arrays, chunk=max(100, n // SHARDS))
     start, processor = time.perf_counter(), _processor()
@@ -72,7 +72,7 @@ def _processor() -> float:
 
 
 def next_words(n: int, V: int, d: int) -> ShardedProblem:
-    """Ask n contexts for the word that a Gaussian matrix prefers; scores are formed a thousand contexts at a time."""
+    """Select the word that a Gaussian matrix scores highest after n contexts, a thousand contexts at a time."""
     rng = np.random.default_rng([10, n, V, d])
     words, contexts, teacher = rng.standard_normal((V, d)), rng.standard_normal((n, d)), rng.standard_normal((d, d))
     parts = (contexts[start : start + 1000] @ teacher.T @ words.T for start in range(0, n, 1000))
@@ -80,7 +80,7 @@ def next_words(n: int, V: int, d: int) -> ShardedProblem:
 
 
 def follow(problem: ShardedProblem) -> None:
-    """Solve one large instance, and print what its rounds took."""
+    """Solve one large instance, and print the costs of its rounds."""
     start = _processor()
 
     def elapsed() -> str:
@@ -96,7 +96,7 @@ def follow(problem: ShardedProblem) -> None:
 
 
 def passes() -> None:
-    """Print the processor time of a pass, a constraint: the least of three, one core."""
+    """Print the processor time of a pass per constraint on one core, the least of three."""
     problems = {
         f"tokens (2000, 64, {d}), {width}": ShardedProblem.from_arrays(
             **(arrays | {"tokens": arrays["tokens"].astype(width)}), chunk=2000
@@ -123,7 +123,7 @@ def passes() -> None:
 
 
 def exponent(rows: list[dict[str, Any]], size: str, quantity: str) -> float:
-    """Slope of a quantity over a size, in logarithms."""
+    """Fit the slope of a quantity over a size, in logarithms."""
     x, y = (np.log([max(row[name], 1e-9) for row in rows]) for name in (size, quantity))
     return float(np.polyfit(x, y, 1)[0])
 
@@ -140,7 +140,7 @@ def main() -> None:
     measured(200, 8, 4)  # compiles
     if options.mapped is not None:
         instance = Instance("planted", (int(options.mapped[0]), 64, 64))
-        # In a separate process, so that the peak of memory is that of the solve.
+        # A separate process, so that its peak memory belongs to the solver.
         with ProcessPoolExecutor(1, get_context("spawn")) as writer:
             folder = writer.submit(write, instance, Path(options.mapped[1]), mapped=True).result()
         follow(ShardedProblem.from_folder(folder))

@@ -1,8 +1,8 @@
-"""Frobenius soft margins beside LIBLINEAR, from C = 1e-2 to 1e5, on selections that no W keeps and that one does.
+"""Frobenius soft margins compared with LIBLINEAR, C = 1e-2 to 1e5, on infeasible and on feasible selections.
 
 LIBLINEAR (scikit-learn's LinearSVC) gets the constraints written out row by row with alternating signs, as in
-peers_svm.py, and tol 1e-5; it solves the same problem without a certificate. Times are processor time of one thread,
-ours to a certified gap of 1e-9, its excess over our proven bound beside it.
+peers_svm.py, and tol 1e-5; it solves the same problem without a certificate. Times are processor times of one thread.
+Ours is to a certified gap of 1e-9; the excess of LIBLINEAR over our proven bound stands next to its time.
 
     python benchmarks/soft_margin.py [--limit-passes 100000]
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(name, "1")
-# What is timed is machine code.
+# Machine code is compiled before the clock starts.
 os.environ.setdefault("ATTSVM_COMPILE", "first")
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -35,7 +35,7 @@ COSTS = (1e-2, 1.0, 1e2, 1e5)
 
 
 def by_liblinear(problem: SelectionProblem, C: float, passes: int) -> tuple[float, float]:
-    """Return its processor time and its objective."""
+    """Return the processor time and the objective of LIBLINEAR."""
     rows = constraint_matrix(problem)
     signs = np.where(np.arange(len(rows)) % 2, -1.0, 1.0)
     machine = LinearSVC(C=C, loss="hinge", dual=True, fit_intercept=False, tol=1e-5, max_iter=passes)  # pyright: ignore[reportArgumentType]

@@ -1,11 +1,11 @@
-"""attsvm and the solvers that one would otherwise use: time, memory and certified accuracy on the same instances.
+"""attsvm and other solvers: time, memory and certified accuracy on the same instances.
 
     python benchmarks/solvers.py            half an hour on two idle cores; writes RESULTS.md and growth.svg
     python benchmarks/solvers.py --quick    under a minute, small instances; only prints, unless --out names a file
     python benchmarks/solvers.py --large    adds 1.3 million constraints from a memory map, and other long runs
 
-Needs `pip install 'attsvm[bench]'`; a solver that is not installed is an entry of the table. The report is
-written after every solver, so an interrupted run leaves one that says how far it came.
+Needs `pip install 'attsvm[bench]'`; the table lists solvers that are not installed as missing. The report is written
+after every solver, so an interrupted run leaves a report that says how far it got.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def say(start: float, text: str) -> None:
 
 
 def run_contestant(plan: list[Cell], folder: Path) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Run one contestant's cells in its own process, and yield what it finds as it comes."""
+    """Run one contestant's cells in a separate process, and yield each result when it is there."""
     who = plan[0].who
     orders = [
         {
@@ -77,7 +77,7 @@ def run_contestant(plan: list[Cell], folder: Path) -> Iterator[tuple[Cell, dict[
 
 
 def run_batch(mode: str, cores: int) -> Iterator[dict[str, Any]]:
-    """The batch, each runner in its own process."""
+    """Run the batch, each runner in a separate process."""
     count = QUICK_BATCH if mode == "quick" else BATCH
     runs = [(runner, c) for c in sorted({1, cores}) for runner in ("attsvm", "daqp")] + [("naive", 1)]
     runs += [("attsvm, nuclear", c) for c in sorted({1, cores})] + [("attsvm alone, nuclear", 1), ("naive, nuclear", 1)]
@@ -103,7 +103,7 @@ def available_cores() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="attsvm bench", description="Time attsvm beside other solvers.")
+    parser = argparse.ArgumentParser(prog="attsvm bench", description="Time attsvm and other solvers.")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="mode", action="store_const", const="quick", help="under a minute")
     size.add_argument("--large", dest="mode", action="store_const", const="large", help="the long runs too")
@@ -131,8 +131,8 @@ def main() -> int:
             picture = "growth.svg"
         text = report.markdown(results, command, len(results.rows), total, cores, load, picture)
         if out is not None:
-            with replacing_file(out) as beside:
-                beside.write_text(text, encoding="utf-8")
+            with replacing_file(out) as temporary:
+                temporary.write_text(text, encoding="utf-8")
         return text
 
     if out is not None:
@@ -153,7 +153,7 @@ def main() -> int:
                     say(start, f"{cell.who.norm}, {cell.who.name}, {place}: {label}{row.outcome}")
                 text = write(len(plan))
     except KeyboardInterrupt:
-        print("Interrupted; what is done was kept." if out else "Interrupted.", file=sys.stderr)
+        print("Interrupted; finished results were kept." if out else "Interrupted.", file=sys.stderr)
         return 130
     print("\n" + text.split("## Every cell")[0].rstrip())
     if out is not None:

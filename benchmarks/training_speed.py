@@ -1,11 +1,11 @@
-"""Speed and accuracy of attsvm.train beside the published training loop.
+"""Speed and accuracy of attsvm.train, compared with the published training loop.
 
     python benchmarks/training_speed.py [--long]        prints the tables and writes docs/tables/training.inc
 
-The published loop does what the official code of arXiv 2308.16898 does in its convergence experiment, one trial at a
-time, with everything it records; see `published_loop`. All loops run in float64 on one thread, except the last column,
-the compiled loop with its trials spread over the processors. Times are the best of five, the loops taking turns. About
-three minutes; with --long ten, for the rows after 1e5 steps.
+The published loop repeats the convergence experiment of the official code of arXiv 2308.16898, one trial at a time,
+with all its records; see `published_loop`. All loops run in float64 on one thread. Only in the last column the compiled
+loop spreads its trials over the processors. Times are the least of five alternating runs. The script takes about three
+minutes, and ten with --long, which adds rows after 1e5 steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SPREAD = f"compiled, {os.cpu_count()} threads"
 
 
 class PublishedAttention(torch.nn.Module):
-    """The attention of the published experiments: bias-free Linear maps, softmax, identity values, a vector v."""
+    """Attention of the published experiments: bias-free Linear maps, softmax, identity values, a vector v."""
 
     def __init__(self, v: torch.Tensor, factored: bool) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class PublishedAttention(torch.nn.Module):
         self.key = torch.nn.Linear(d, d, bias=False, dtype=torch.float64)
         self.query = torch.nn.Linear(d, d, bias=False, dtype=torch.float64) if factored else None
         self.value = torch.nn.Identity()
-        self.v = torch.nn.Parameter(v)  # autograd differentiates it as well; the optimiser leaves it alone
+        self.v = torch.nn.Parameter(v)  # autograd differentiates it too; the optimiser does not change it
 
     def forward(self, tokens: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
         query_rows = queries.unsqueeze(1)  # (n, 1, d)
@@ -51,11 +51,11 @@ class PublishedAttention(torch.nn.Module):
 def published_loop(tokens, queries, labels, v, steps: int, factored: bool) -> np.ndarray:
     """Train one trial as the official code does, and return the recorded correlations with two reference matrices.
 
-    A step is: forward and autograd backward of log(1 + exp(-Y f)), for factors with 2.2e-16 (|K|^2 + |Q|^2) added; the
-    gradient of each matrix divided by its norm plus 2.2e-16; a step of torch.optim.SGD with rate 0.1; and what is kept
-    for the figures: a copy of W (for factors their product), the mean over sequences of the largest probability, and
-    the tokens attended to. After the last step every W is normalised and multiplied with the two SVM solutions. Solving
-    those SVMs is not part of this loop.
+    A step has a forward pass and autograd's backward pass of log(1 + exp(-Y f)); for factors, 2.2e-16 (|K|^2 + |Q|^2)
+    is added. The gradient of each matrix is divided by its norm plus 2.2e-16, and torch.optim.SGD takes a step with
+    rate 0.1. Records for the figures are W (for factors their product), the mean over sequences of the largest
+    probability, and the tokens with the most attention. After the last step every W is normalised and multiplied with
+    the two SVM solutions. Solving the SVMs is not part of this loop.
     """
     d, tiny = len(v), torch.finfo(torch.float64).eps
     model = PublishedAttention(v, factored)
@@ -78,7 +78,7 @@ def published_loop(tokens, queries, labels, v, steps: int, factored: bool) -> np
         highest, _selected = model.probabilities.detach().max(-1)
         attention[step] = highest.mean()
         path[step] = W.numpy()
-    references = [np.eye(d) / d**0.5, np.ones((d, d)) / d]  # what they are does not matter to the time
+    references = [np.eye(d) / d**0.5, np.ones((d, d)) / d]  # their values do not affect the time
     correlations = np.zeros((2, steps))
     for step in range(steps):
         unit = path[step] / np.linalg.norm(path[step])
@@ -88,7 +88,7 @@ def published_loop(tokens, queries, labels, v, steps: int, factored: bool) -> np
 
 
 def best_of(runs: dict[str, Callable[[], object]], repeats: int = 5) -> dict[str, float]:
-    """Seconds of each run, best of `repeats`; the runs take turns, so that a slow spell meets them all."""
+    """Return seconds of each run, the least of `repeats`; runs alternate, so that a busy moment affects all."""
     best = dict.fromkeys(runs, float("inf"))
     for _ in range(repeats):
         for name, run in runs.items():
@@ -99,7 +99,7 @@ def best_of(runs: dict[str, Callable[[], object]], repeats: int = 5) -> dict[str
 
 
 def spread(run: Callable[[], object]) -> None:
-    """Run on as many threads as there are processors."""
+    """Run on one thread per processor."""
     torch.set_num_threads(os.cpu_count() or 1)
     try:
         run()
@@ -108,7 +108,7 @@ def spread(run: Callable[[], object]) -> None:
 
 
 def rates(n: int, T: int, d: int, trials: int, steps: int, few: int, parameterization: str) -> dict[str, float]:
-    """Trial-iterations a second of the published loop, the tensor loop and the compiled loop."""
+    """Return trial-iterations per second of the published loop, the tensor loop and the compiled loop."""
     data, v = random_data(trials, n, T, d)
     tokens, queries, labels, vector = (torch.as_tensor(a[0]) for a in (data.tokens, data.queries, data.labels, v))
 
@@ -129,12 +129,12 @@ def rates(n: int, T: int, d: int, trials: int, steps: int, few: int, parameteriz
 
 
 def speed() -> list[tuple]:
-    """Rows of size, parameterisation and rates."""
+    """Return rows of size, parameterisation and rates."""
     return [(size[:3], kind, rates(*size, kind)) for size in SIZES for kind in ("W", "KQ")]
 
 
 def accuracy(long: bool) -> list[tuple]:
-    """Median over seeds of 1 - correlation with the SVM of the realised tokens, by method and steps."""
+    """Return medians over seeds of 1 - correlation with the SVM of the realised tokens, by method and steps."""
     data, v = random_data(SEEDS, 6, 8, 10, gap=0.1)
     runs = [
         ("W, normalised GD, autograd", "frobenius", {"numerics": "autograd"}),
@@ -167,7 +167,7 @@ def accuracy(long: bool) -> list[tuple]:
 def markdown(rates: list[tuple], errors: list[tuple]) -> str:
     ours = ("torch", "compiled", SPREAD)
     lines = [
-        f"Trial-iterations a second, float64, one thread unless said, {platform.machine()} CPU; factor in brackets.",
+        f"Trial-iterations per second, float64, one thread by default, {platform.machine()} CPU; factor in brackets.",
         "",
         f"| n, T, d | parameters | published loop | {' | '.join(ours)} |",
         "|---|---|---:|---:|---:|---:|",
@@ -179,7 +179,7 @@ def markdown(rates: list[tuple], errors: list[tuple]) -> str:
     counts = errors[0][1]
     lines += [
         "",
-        f"1 - correlation with the SVM of the tokens attended to at that step, median of {SEEDS} seeds, (6, 8, 10).",
+        f"1 - correlation with the SVM of the tokens selected at that step, median of {SEEDS} seeds, (6, 8, 10).",
         "",
         "| method | " + " | ".join(f"{c:,} steps" for c in counts) + " |",
         "|---|" + "---:|" * len(counts),

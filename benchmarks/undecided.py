@@ -1,12 +1,12 @@
 """Soft margins and priors of every norm on random problems: which end undecided?
 
-*powers* are the 1,176 soft margins in l_p with 1.1 <= p <= 1.75: seven families of tests/problems.py at six sizes up to
-(60, 20, 24), seven exponents, four C. *regularised* draws a norm (all of :mod:`attsvm.norms` among them), a family, a
-size, C, a loss and a prior at random. Instances come in a random order that is always the same, so that the first few
+*powers* are 1,176 soft margins in l_p with 1.1 <= p <= 1.75: seven families of tests/problems.py, six sizes up to
+(60, 20, 24), seven exponents and four C. *regularised* draws a norm (also from :mod:`attsvm.norms`), a family,
+a size, C, a loss and a prior at random. The random order of the instances is always the same, so that the first few
 hundred are an even sample.
-With --out each instance is a line of JSON as it is done, and those in the file are left out.
+The option --out appends each finished instance as a line of JSON, and skips instances in the file.
 
---seed draws another order and, of *regularised*, other instances.
+--seed draws another order, and other instances of *regularised*.
 
     python benchmarks/undecided.py powers|regularised [--count 300] [--limit 30] [--seed 0] [--out FILE]
 """
@@ -71,7 +71,7 @@ def powers(order: np.random.Generator) -> Iterator[Instance]:
 
 
 def regularised(order: np.random.Generator) -> Iterator[Instance]:
-    """Yield (label, problem, norm, options) without end: norms in turn, all else at random."""
+    """Yield (label, problem, norm, options) without end: norms in a fixed order, everything else random."""
     while True:
         for name, norm in ANY_NORM.items():
             family = str(order.choice(list(problems.FAMILIES)))
@@ -92,7 +92,7 @@ SWEEPS = {"powers": powers, "regularised": regularised}
 
 
 def main() -> None:
-    """Print every instance that ends undecided, and how many there are."""
+    """Print every undecided instance, and their number."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweep", choices=SWEEPS)
     parser.add_argument("--count", type=int, default=300)

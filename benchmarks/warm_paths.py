@@ -1,9 +1,9 @@
-"""What a warm start gains along a path of slightly changed tokens, in every norm.
+"""Time with and without a warm start along a path of slightly changed tokens, in every norm.
 
     OMP_NUM_THREADS=1 python warm_paths.py [NORM ...]
 
-Every step moves all tokens by a relative Gaussian change; each problem is solved from nothing and from the solution of
-the one before. Medians over the steps of the process time of one solve, each the least of three runs.
+Every step moves all tokens by a relative Gaussian change. Each problem is solved without a warm start and from the
+previous solution. Times are medians over the steps of the processor time of one solve, the least of three runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STEPS, RUNS = 10, 3
 
 
 def path(sizes: tuple[int, int, int], change: float) -> list[SelectionProblem]:
-    """Problems whose tokens wander; the selection stays."""
+    """Return problems whose tokens change while the selection stays."""
     arrays, random = planted(*sizes), np.random.default_rng([3, *sizes])
     problems = [SelectionProblem(**arrays)]
     for _ in range(STEPS):
@@ -34,7 +34,7 @@ def path(sizes: tuple[int, int, int], change: float) -> list[SelectionProblem]:
 
 
 def timing(run: Callable[[], Solution]) -> tuple[float, Solution]:
-    """Least process time in milliseconds, and the answer, which must be optimal."""
+    """Return the least processor time in milliseconds, and the answer, which must be optimal."""
     best = np.inf
     for _ in range(RUNS):
         start = time.process_time()
@@ -44,7 +44,7 @@ def timing(run: Callable[[], Solution]) -> tuple[float, Solution]:
 
 
 def race(norm: str, sizes: tuple[int, int, int], change: float) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     first, *rest = path(sizes, change)
     before = solve(first, norm).raise_for_status()
     cold, warm, steps = [], [], []

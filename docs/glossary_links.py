@@ -6,7 +6,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 PAGE = "glossary"
-# Where a link would stand in another, or where a word is no prose.
+# Nodes in which a link would stand in another link, or in which a word is no prose.
 NO_PROSE = (nodes.reference, nodes.title, nodes.literal, nodes.math, nodes.term, nodes.caption, nodes.image)
 
 

@@ -1,9 +1,9 @@
-"""Build the conda recipe where no conda channel is within reach.
+"""Build the conda recipe without access to a conda channel.
 
-The recipe asks a channel for Python, pip and the build backend. This script makes a channel in a folder: its python is
-an environment of this Python that has the backend, and its other packages are empty. rattler-build then does what it
-does elsewhere: it solves, runs the recipe's script, and packs what that installs. The recipe's own tests need the
-packages that attsvm runs on and are left to a real channel.
+The recipe requires Python, pip and the build backend from a channel. This script makes a channel in a folder: its
+python is an environment of this Python with the backend, and its other packages are empty. rattler-build then works as
+usual: it solves, runs the recipe's script, and packs the installed files. The tests of the recipe need the dependencies
+of attsvm, so only a real channel can run them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EMPTY = """
 package: {{name: {name}, version: "{version}"}}
 build: {{number: 0, script: ["mkdir -p $PREFIX/share/{name}", "touch $PREFIX/share/{name}/empty"]}}
 """
-# Installs into the folder that it lies in, as conda's python does.
+# Installs into its folder, as conda's python does.
 PYTHON = """
 package: {{name: python, version: "{version}"}}
 build:
@@ -54,7 +54,7 @@ def _parts(requirement: str) -> tuple[str, str, str]:
 
 
 def _run(recipe: Path, channel: Path) -> Path:
-    """Build one recipe into the channel that it takes its requirements from."""
+    """Build one recipe into the channel that has its requirements."""
     (variant,) = Stage0Recipe.from_file(recipe).render()
     result = variant.run_build(output_dir=channel, channels=[channel.as_uri()])
     return Path(result.packages[0])

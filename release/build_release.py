@@ -1,4 +1,4 @@
-"""Rehearse a release: everything that a person uploads, in one folder, installed and tested from its own files.
+"""Rehearse a release: write everything to upload into one folder, and test installations from these files.
 
 ``python release/build_release.py`` writes build/release: wheels and source distributions of both packages, the
 notebooks with a wheel, a conda recipe and its package, a bill of materials, the release notes, and the checksums of all
@@ -26,7 +26,7 @@ from clean_install import INSTALLED
 ROOT = Path(__file__).resolve().parents[1]
 RELEASE = ROOT / "build" / "release"
 RECIPE = ROOT / "release" / "recipe.yaml"
-# What the wheel holds of others: the file that says how it was made, the version in it, the licence.
+# Third-party files in the wheel: the file that describes their origin, the version in it, the licence.
 VENDORED = {
     "d3": ("src/attsvm/playground/static/vendoring.md", r"D3 ([\d.]+\d)", "ISC"),
     "stix-two-math": ("src/attsvm/report/font/vendoring.md", r"([\d.]+\d)", "OFL-1.1"),
@@ -48,7 +48,7 @@ def release_notes(changelog: str, version: str) -> str:
 
 
 def licenses(metadata: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the licence that a package states: an expression, else a name of one line, else those of its classifiers.
+    """Return the licence that a package states: an expression, else a name of one line, else its classifiers.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def licenses(metadata: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def bill_of_materials(report: dict[str, Any], version: str) -> dict[str, Any]:
-    """Return the packages of pip's report, and what the wheel holds of others, in the form of CycloneDX 1.6."""
+    """Return the packages of pip's report and the third-party files of the wheel, as CycloneDX 1.6."""
     components = []
     for item in report["install"]:
         metadata, archive = item["metadata"], item["download_info"]["archive_info"]
@@ -164,7 +164,7 @@ def main() -> None:
     files = sorted(path for path in RELEASE.rglob("*") if path.is_file())
     sums = "".join(f"{checksum(file)}  {file.relative_to(RELEASE).as_posix()}\n" for file in files)
     (RELEASE / "SHA256SUMS").write_text(sums, encoding="utf-8")
-    print(f"{RELEASE}: {len(files) + 1} files; docs/releasing.md says what remains")
+    print(f"{RELEASE}: {len(files) + 1} files; CONTRIBUTING.md, section Releasing, says what remains")
 
 
 if __name__ == "__main__":

@@ -22,13 +22,16 @@ from check_links import problems
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "site"
-# The reports of the commands: what the README tells one to type, on the smallest figures of the paper.
+# Reports of the commands in the README, on the smallest figures of the paper.
 STUDY = ("study", "bags")
 REPRODUCTION = ("reproduce", "gd-paths", "prompt-attention", "--quick")
+# Reports that are enough to check the site's links.
+SHORT_STUDY = (*STUDY, "--train", "50", "--steps", "300", "--max-steps", "300", "--shuffles", "1")
+SHORT_REPRODUCTION = ("reproduce", "gd-paths", "--quick", "--set", "trials=1")
 
 
 def published_address() -> str | None:
-    """Return the address of the site, which pyproject.toml alone holds."""
+    """Return the address of the site from pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return project["urls"].get("Documentation")
 
@@ -48,11 +51,11 @@ def run(*command: str, cwd: Path) -> None:
         sys.exit(f"{' '.join(command)}\n{process.stdout}")
 
 
-def write_reports(folder: Path) -> None:
+def write_reports(folder: Path, *, short: bool) -> None:
     """Write a study and a reproduction; relative paths, because a report prints its command."""
     folder.mkdir(parents=True)
-    run("attsvm", *STUDY, "--out", "study", cwd=folder)
-    run("attsvm", *REPRODUCTION, "--out", "reproduction", cwd=folder)
+    run("attsvm", *(SHORT_STUDY if short else STUDY), "--out", "study", cwd=folder)
+    run("attsvm", *(SHORT_REPRODUCTION if short else REPRODUCTION), "--out", "reproduction", cwd=folder)
 
 
 def write_sitemap(site: Path, address: str) -> None:
@@ -66,14 +69,14 @@ def write_sitemap(site: Path, address: str) -> None:
     )
 
 
-def build(site: Path, address: str | None, reports: Path | None) -> None:
+def build(site: Path, address: str | None, reports: Path | None, *, short: bool = False) -> None:
     """Build into a folder next to the site, and put it in the site's place once it is whole."""
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=site.parent) as name:
         pages, extra = Path(name) / "pages", Path(name) / "extra"
         shutil.copytree(FOLDER, extra / "playground")
         if reports is None:
-            write_reports(extra / "reports")
+            write_reports(extra / "reports", short=short)
         else:
             shutil.copytree(reports, extra / "reports")
         options = ["-t", "site", "-D", f"html_extra_path={extra}", "-D", f"html_baseurl={address or ''}"]
@@ -99,10 +102,12 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=SITE)
     parser.add_argument("--address", default=published_address(), help="where the site is published")
     parser.add_argument("--reports", type=Path, metavar="FOLDER", help="copy build/site/reports of an earlier build")
+    parser.add_argument("--short", action="store_true", help="reports of short runs: to check links, not to publish")
     options = parser.parse_args()
-    build(options.folder.resolve(), options.address and options.address.rstrip("/"), options.reports)
+    address = options.address and options.address.rstrip("/")
+    build(options.folder.resolve(), address, options.reports, short=options.short)
     if not options.address:
-        print("without an address: no sitemap, no link previews (docs/releasing.md)")
+        print("without an address: no sitemap, no link previews (CONTRIBUTING.md, section Releasing)")
     print(options.folder / "index.html")
 
 

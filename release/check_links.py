@@ -1,7 +1,7 @@
 """Check a folder of pages: every link and anchor leads somewhere, and nothing leaves the folder.
 
-``python release/check_links.py FOLDER`` prints what is wrong, one line each. A link that one follows may lead to the
-web. Everything that a page loads lies in the folder, under a relative path that names a file.
+``python release/check_links.py FOLDER`` prints one line per fault. Links may lead to the web. Everything that a page
+loads must lie in the folder, under a relative path that names a file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# Attributes that make a browser load a file. Links are followed; the address of a canonical page is only read.
+# Attributes that make a browser load a file; it does not load a link or the address of a canonical page.
 LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("object", "data")}
 READ = {"canonical", "author", "license"}
 SCHEMES = {"data", "mailto", "javascript"}  # they lead to no file
@@ -22,7 +22,7 @@ SCHEMES = {"data", "mailto", "javascript"}  # they lead to no file
 
 @dataclass
 class Page(HTMLParser):
-    """Anchors and links of a page; `loads` are what a browser asks for without being told to."""
+    """Anchors and links of a page; `loads` are the files that a browser requests by itself."""
 
     anchors: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ def problems(folder: Path) -> list[str]:
 
 
 def _broken(url: str, path: Path, folder: Path, files: set[Path], pages: dict[Path, Page]) -> str:
-    """Return why a link of a file leads nowhere, or nothing."""
+    """Return why a link of a file leads nowhere; None if it leads somewhere."""
     parts = urlsplit(url)
     if parts.scheme in SCHEMES or parts.scheme.startswith("http"):
         return ""
@@ -83,7 +83,7 @@ def _broken(url: str, path: Path, folder: Path, files: set[Path], pages: dict[Pa
         return "which leaves the folder"
     if target not in files:
         return "which is no file"
-    # What follows # in a link to the playground is a state, not an anchor.
+    # In a link to the playground, a state follows the #, not an anchor.
     anchor = unquote(parts.fragment)
     if anchor and target in pages and "=" not in anchor and anchor not in pages[target].anchors:
         return "an anchor that is not there"

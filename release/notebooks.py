@@ -1,8 +1,8 @@
 """Run the notebooks and write the outputs of their cells into them.
 
 ``python release/notebooks.py [FILE ...]`` runs all of them or the ones named. A cell shows what it prints, its figures,
-and its last expression, as Jupyter does. The first cell installs attsvm from a wheel in the notebook's folder and is
-left out: this Python has what is to be shown.
+and its last expression, as Jupyter does. The first cell, which installs attsvm from a wheel in the notebook's folder,
+is skipped, because this Python has attsvm.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def run_cell(source: str, names: dict[str, Any], count: int) -> list[dict[str, A
 
 
 def run(notebook: dict[str, Any]) -> dict[str, Any]:
-    """Run every cell but the first of code, put the outputs in, and return the names."""
-    plt.close("all")  # what the caller left open is not a figure of the first cell
+    """Run every code cell except the first, store the outputs, and return the names."""
+    plt.close("all")  # open figures of the caller do not belong to the first cell
     names: dict[str, Any] = {}
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for count, cell in enumerate(cells[1:], start=2):

@@ -1,10 +1,11 @@
 """Build sdist and wheel of both distributions, install them in clean environments, and run tests outside the tree.
 
-``python tests/clean_install.py`` visits every Python from 3.11 on that this machine has; ``--newest`` only the newest.
-Each gets the core with its reference solvers, and the tests that need no extra; then attsvm-paper, whose experiments
-must load. pip finds the built files, and what they need, on an index that this script serves from a folder, and
-nowhere else. ``--demo VERSION`` also installs ``attsvm[cli]`` for that version and runs ``attsvm study digits``;
-``--notebook FILE`` runs a notebook that needs no extra in a kernel without attsvm, with the wheel beside it.
+``python tests/clean_install.py`` visits every Python from 3.11 on that this machine has; ``--newest`` the newest alone,
+without the slow tests. Each gets the core with its reference solvers, and the tests that need no extra; then
+attsvm-paper, whose experiments must load. pip finds the built files, and what they need, on an index that this script
+serves from a folder, and nowhere else. ``--demo VERSION`` also installs ``attsvm[cli]`` for that version and runs
+``attsvm study digits``; ``--notebook FILE`` runs a notebook that needs no extra in a kernel without attsvm, with the
+wheel beside it.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ def run_notebook(notebook: Path, folder: Path, commands: Path, package: Path) ->
 def main() -> None:
     """Check each version in turn."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--newest", action="store_true", help="only the newest Python of this machine")
+    parser.add_argument("--newest", action="store_true", help="the newest Python alone, without slow tests")
     parser.add_argument("--demo", metavar="VERSION", help="also run the demo, with the extra cli, on this version")
     parser.add_argument("--notebook", type=Path, metavar="FILE", help="also run a notebook, its first cell too")
     parser.add_argument("--out", type=Path, help="keep what was built, and the list of what it installs")
@@ -231,7 +232,8 @@ def main() -> None:
             commands = environment(interpreter, folder / f"core-{version}", index, package, *TOOLS)
             # The methods one by one and mutants of certificates take minutes and depend on no version of Python.
             selected = "not (forced_method or false_claim or families_are_many)"
-            selection = (*CORE_TESTS, "-k", selected, "-q", "-n", "2", "-p", "no:cacheprovider")
+            speed = ("-m", "not slow") if options.newest else ()
+            selection = (*CORE_TESTS, *speed, "-k", selected, "-q", "-n", "2", "-p", "no:cacheprovider")
             output = run(commands / "python", "-m", "pytest", *selection, cwd=folder / "outside", OMP_NUM_THREADS="1")
             print(f"Python {version}, {package.name}: {output.splitlines()[-1].strip('= ')}", flush=True)
             index.install(commands, "--no-deps", "attsvm-paper")

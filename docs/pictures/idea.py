@@ -37,23 +37,21 @@ figure, (plane, curve) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constraine
 along = np.array([-direction[1], direction[0]]) / np.linalg.norm(direction)
 for i, (colour, marker) in enumerate(((BLUE, "o"), (ORANGE, "s"))):
     plane.scatter(*tokens[i, 1:].T, s=36, marker=marker, facecolors="none", edgecolors=colour)
-    plane.scatter(
-        *tokens[i, 0], s=70, marker=marker, color=colour, label=f"sequence {i + 1}; filled: the token it keeps"
-    )
+    plane.scatter(*tokens[i, 0], s=70, marker=marker, color=colour, label=f"sequence {i + 1}; filled: selected token")
     for level, style in ((0.0, "-"), (1.0, ":")):
         foot = direction * (tokens[i, 0] @ direction - level) / (direction @ direction)
         ends = np.array([foot - 1.9 * along, foot + 1.9 * along])
         plane.plot(*ends.T, style, color=colour, lw=1)
 plane.annotate("", direction, (0, 0), arrowprops={"arrowstyle": "-|>", "color": "black", "lw": 1.6})
 plane.annotate("W z", direction, textcoords="offset points", xytext=(-2, 8))
-plane.set(xlim=(-1.8, 2.4), ylim=(-1.7, 3.3), aspect="equal", title="Every rejected token is a margin behind")
+plane.set(xlim=(-1.8, 2.4), ylim=(-1.7, 3.3), aspect="equal", title="Rejected tokens score at least one less")
 plane.legend(frameon=False, fontsize=8, loc="upper left")
 
 steps = np.maximum(trace.step[1:], 1)
-curve.semilogx(steps, trace.attention[1:, 0, 0], color=BLUE, label="attention to the kept token, sequence 1")
+curve.semilogx(steps, trace.attention[1:, 0, 0], color=BLUE, label="attention to the selected token, sequence 1")
 curve.semilogx(steps, trace.attention[1:, 1, 0], color=ORANGE, label="the same, sequence 2")
 curve.semilogx(steps, correlation(trace.W[1:], solution.W), color="black", label="correlation of W with the SVM")
-curve.set(title="Training turns into that W", xlabel="step", ylim=(-0.05, 1.03))
+curve.set(title="Training converges to this direction", xlabel="step", ylim=(-0.05, 1.03))
 curve.legend(frameon=False, fontsize=8, loc="lower right")
 for axes in (plane, curve):
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""Measure the gaps that solutions in the norms of norms.md reach and write them to norms.inc in this folder.
+"""Measure the gaps that solutions in the norms of how-to.md reach and write them to norms.inc in this folder.
 
 python docs/tables/norms.py
 """

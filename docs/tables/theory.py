@@ -27,7 +27,7 @@ def hypotheses() -> list[str]:
     """How often strict B.1, slack B.1 and C hold."""
     trials, n, T = (HYPOTHESES[name] for name in ("trials", "n", "T"))
     lines = [
-        f"Share of {trials} random instances a row in which each hypothesis holds, with 95 % intervals (n = {n}, "
+        f"Share of {trials} random instances per row in which each hypothesis holds, with 95 % intervals (n = {n}, "
         f"T = {T}, score gap {GAP}):",
         "",
         "| d | strict B.1 | slack B.1 | C |",
@@ -52,13 +52,13 @@ def separability() -> list[str]:
         statuses = [theory.Trial.of(data[j], v[j]).optimal_solution.status for j in range(trials)]
         shares.append(f"{share(sum(status is Status.OPTIMAL for status in statuses), trials)} at d = {d}")
     return [
-        f"The condition is sufficient only: with n = {n} and T = {T} the optimal tokens of {trials} random instances a "
-        f"dimension, without a score gap, have an SVM in {', '.join(shares)} (95 % intervals)."
+        f"The condition is sufficient, not necessary. The share of {trials} random instances (n = {n}, T = {T}, no "
+        f"score gap) whose optimal tokens have an SVM is {', '.join(shares)} (95 % intervals)."
     ]
 
 
 def predictions() -> list[str]:
-    """What was expected from zero, and where normalised descent ended."""
+    """The outcome expected from zero, and where normalised descent ended."""
     trials, n, T = (PREDICTIONS[name] for name in ("trials", "n", "T"))
     counts = dict.fromkeys(("all", "expected", "reached", "late", "C", "C reached", "not local", "unsettled"), 0)
     for d in PREDICTIONS["dimensions"]:
@@ -83,12 +83,12 @@ def predictions() -> list[str]:
             ):
                 counts[name] += event
     return [
-        f"Of {counts['all']} random instances (n = {n}, T = {T}, d = "
-        f"{', '.join(map(str, PREDICTIONS['dimensions']))}, score gap {GAP}, {PREDICTIONS['steps']} normalised steps "
-        f"from zero), the global direction was expected in {counts['expected']} and reached in {counts['reached']} of "
-        f"those, with {counts['late']} of the rest not settled; C held in {counts['C']}, and {counts['C reached']} of "
-        f"those reached the global direction. In all, {counts['not local']} ended on tokens that are not locally "
-        f"optimal, and {counts['unsettled']} had not settled.",
+        f"{counts['all']} random instances were trained with {PREDICTIONS['steps']} normalised steps from zero "
+        f"(n = {n}, T = {T}, d = {', '.join(map(str, PREDICTIONS['dimensions']))}, score gap {GAP}). The global "
+        f"direction was expected in {counts['expected']} of them. {counts['reached']} of these reached it, and "
+        f"{counts['late']} still shared attention. C held in {counts['C']}, and {counts['C reached']} of these reached "
+        f"the global direction. {counts['not local']} of all instances ended on tokens that are not locally optimal, "
+        f"and {counts['unsettled']} still shared attention.",
     ]
 
 
@@ -101,8 +101,8 @@ def constant_of_k() -> list[str]:
     change = (initial_gradient(trial, W=step @ Q.T) - initial_gradient(trial, W=-step @ Q.T)) @ Q
     return [
         f"At K = 0 and Q = 10⁴ I (n = 3, T = 4, d = 4) finite differences of the gradient in K show "
-        f"{np.linalg.norm(change) / np.linalg.norm(2 * step):.2g} where ‖Q‖ L_W = {scale * bound.L_W:.2g} and "
-        f"‖Q‖² L_W = {bound.L_K:.2g}.",
+        f"{np.linalg.norm(change) / np.linalg.norm(2 * step):.2g}. The printed bound is ‖Q‖ L_W = "
+        f"{scale * bound.L_W:.2g}, the corrected one ‖Q‖² L_W = {bound.L_K:.2g}.",
     ]
 
 
@@ -119,8 +119,8 @@ def looseness() -> list[str]:
         ratios.append(theory.smoothness(trial).L_W / max(changes))
     low, middle, high = np.quantile(ratios, (0.0, 0.5, 1.0))
     return [
-        f"L_W over the largest of 30 measured Lipschitz quotients, 200 random instances with n = T = d = 5: median "
-        f"{middle:.0f}, between {low:.0f} and {high:.0f}."
+        f"L_W is {middle:.0f} times the largest of 30 measured Lipschitz quotients in the median of 200 random "
+        f"instances with n = T = d = 5 ({low:.0f} to {high:.0f} times)."
     ]
 
 

@@ -1,4 +1,4 @@
-"""A classifier of bags that selects one instance of each, behind scikit-learn's interface."""
+"""A classifier of bags that selects one instance per bag, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     Instances are standardised. One attention matrix W under a constant query is trained together with a logistic head,
     under weight decay. Inner folds choose the decay and the number of rounds by their loss, and calibrate the
     probabilities. The attention SVM of the selected instances is then solved: it shows the largest margin that any
-    W gives this selection, or which bags contradict each other. More than two classes are told apart one against the
+    W gives this selection, or which bags contradict each other. More than two classes are separated one against the
     rest.
 
     Bags are a list of arrays (instances, features), an array (bags, instances, features) with a ``mask``, or a table
@@ -45,14 +45,14 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     decay : float or sequence of float
         Weight of half the squared length of W and of the head. Inner folds choose from several.
     steps : int
-        Largest number of training steps. Inner folds choose after 10, 20, 40, ... of them.
+        Largest number of training steps. Inner folds choose among 10, 20, 40, ... steps.
     final : {"attention", "svm"}
         Predict with the trained attention, or with the certified W and all attention on its selection.
     norm : str, float or Norm
         Norm of the certified W, as for :func:`attsvm.solve`.
     C : float or None
-        Price of the soft margin that replaces the hard margin where no W selects all instances; None is 1 / (decay n),
-        which weighs losses as the training does.
+        Weight of the losses in the soft margin that replaces the hard margin if no W selects all instances. None:
+        1 / (decay n), as in the training.
     cv : int or None
         Number of inner folds. None takes the first decay and all steps, and leaves probabilities uncalibrated.
     class_weight : dict, "balanced" or None
@@ -62,7 +62,7 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     time_limit : float, optional
         In seconds, for each attention SVM.
     random_state : int, RandomState or None
-        Of the inner folds.
+        Random state of the inner folds.
 
     Attributes
     ----------
@@ -73,10 +73,10 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     selections_ : tuple of BagSelection
         The selected instances of the training bags and their SVM, in the same order.
     selected_ : ndarray of int, shape (n,), or (k, n) for more than two classes
-        The instance of each training bag with most attention.
+        Index of the instance with the most attention in each training bag.
     margins_ : ndarray, shape (n,) or (k, n)
-        Smallest margin of the selected instance over another one of its bag under the certified W of norm one, in
-        standardised units; negative where a soft margin selects another one, infinite in bags of one instance.
+        Smallest margin of the selected instance over another instance of its bag, under the certified W of norm one and
+        in standardised units. Negative if the soft margin selects another instance, infinite in bags of one instance.
     problem_, solution_ : SelectionProblem and Solution, or tuples of one per class
         The selection and its certified SVM.
     decay_, rounds_ : list
@@ -96,7 +96,7 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     (True, 'OPTIMAL')
     """
 
-    # Requested by default wherever metadata is routed; scikit-learn reads these names, mangled as they are.
+    # scikit-learn reads these names, although they are mangled: it then routes the mask here by default.
     __metadata_request__fit: ClassVar = {"mask": True}
     __metadata_request__predict: ClassVar = {"mask": True}
     __metadata_request__predict_proba: ClassVar = {"mask": True}
@@ -135,7 +135,7 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         ----------
         X : list of array_like (T_i, d), array_like (n, T, d), or DataFrame
         y : array_like, shape (n,)
-            The class of each bag; of a table, the class of each row is also accepted.
+            The class of each bag; a table may have the class of each row instead.
         mask : array_like of bool, shape (n, T), optional
             True where a padded array holds an instance.
 
@@ -204,7 +204,7 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any, *, mask: Any = None) -> np.ndarray:
-        """Name the class of each bag, (n,).
+        """Return the class of each bag, (n,).
 
         Examples
         --------
@@ -247,10 +247,10 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return weights[:, 0] if len(self.models_) == 1 else weights
 
     def covered(self, X: Any, *, mask: Any = None) -> np.ndarray:
-        """Tell for which bags the certified W leads by the margin it has on all training bags, bool (n,).
+        """Return whether the certified W leads in each bag by the margin of the training bags, bool (n,).
 
-        In these bags the selected instance is as far ahead of the others as in the nearest training bag. With more
-        than two classes, every W must.
+        In such a bag the margin of the selected instance is at least the margin that all training bags have. This must
+        hold for every W if there are more than two classes.
 
         Examples
         --------
@@ -268,7 +268,7 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X, mask
-            Bags that were held out, optional.
+            Held-out bags, optional.
         names : sequence of str, optional
             Names of the training bags; their numbers by default.
 
@@ -307,7 +307,7 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return decays, int(self.steps)
 
     def _of_bags(self, X: Any, y: Any, count: int) -> Any:
-        """Return one label per bag: of a table with one label per row, the label of each bag's rows."""
+        """Return one label per bag; for a table with one label per row, the label of each bag's rows."""
         if self.bag is None or not hasattr(X, "columns") or len(y) == count:
             return y
         labels, (rows, names) = np.asarray(y), table_bags(X, self.bag)
@@ -328,7 +328,7 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             bags = read_bags(X, mask, self.bag)
             width = bags.instances.shape[1]
             if width != self.n_features_in_:
-                raise ValueError(f"bags have {width} features; {self.n_features_in_}, those of fit, were expected.")
+                raise ValueError(f"bags have {width} features; {self.n_features_in_}, as in fit, were expected.")
         else:
             X = validate_data(self, X, reset=False, dtype=np.float64)
             bags = Bags(X, np.ones((len(X), 1), dtype=bool))
@@ -369,8 +369,8 @@ class AttentionClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         self, model: BagModel, bags: Bags, weights: np.ndarray, decay: float
     ) -> tuple[BagModel, BagSelection]:
         """Solve the SVM of a model's selection; with final="svm" its W replaces the trained one."""
-        price = 1.0 / (decay * len(bags)) if self.C is None else self.C
-        selection = select(bags, model.W, self.norm, price, self.time_limit)
+        C = 1.0 / (decay * len(bags)) if self.C is None else self.C
+        selection = select(bags, model.W, self.norm, C, self.time_limit)
         if self.final == "svm":
             model = with_svm(model, np.asarray(selection.solution.W), bags, weights, decay)
         return model, selection

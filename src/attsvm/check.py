@@ -1,6 +1,6 @@
 r"""Check a certificate of attsvm in exact arithmetic, with the standard library alone and without the solvers.
 
-`python -m attsvm.check FILE [--tol T]` needs the package, `python check.py FILE` this file alone. The exit status is 0
+`python -m attsvm.check FILE [--tol T]` needs the package, `python check.py FILE` only this file. The exit status is 0
 if all claims are proven and the relative width of the interval is at most T (default 1e-6), 1 if not, and 2 if the file
 cannot be read. Only roots and powers are rounded, outward. docs/certificates.md has the format and the proofs.
 """
@@ -27,8 +27,7 @@ COUNTS = ("rank_at_least", "rank_at_most", "face")
 # Default relative width of the interval up to which a certificate is accepted.
 TOLERANCE = 1e-6
 NUMBER = re.compile(r"-?\d+(/[1-9]\d*)?", re.ASCII)
-# Largest number of digits of a number, and of bits of an array's common denominator: time grows no faster than the
-# file.
+# Largest number of digits of a number, and of bits of an array's common denominator, which limit the time per number.
 MOST_DIGITS, COMMON_BITS = 4_300, 16_384
 FORMAT_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
 # Context in which ln and exp round correctly, and relative amount by which their results are moved outward.
@@ -114,12 +113,12 @@ class Matrix:
         return sum(a * a for row in self.rows for a in row) * self.unit**2
 
     def length(self) -> Fraction:
-        """Frobenius norm from above."""
+        """Bound the Frobenius norm from above."""
         return root_above(self.square())
 
 
 def root_above(x: Fraction) -> Fraction:
-    """Square root from above, relatively within 2^-150."""
+    """Bound a square root from above, with a relative error of at most 2^-150."""
     shift = max(0, 160 + (x.denominator.bit_length() - x.numerator.bit_length()) // 2)
     whole = -((-x.numerator << 2 * shift) // x.denominator)
     root = math.isqrt(whole) if x > 0 else 0
@@ -127,13 +126,13 @@ def root_above(x: Fraction) -> Fraction:
 
 
 def _above(x: Fraction) -> Fraction:
-    """Round a positive number up, relatively within 2^-160, to a power of two as denominator."""
+    """Round a positive number up, by a relative 2^-160 at most, so that its denominator is a power of two."""
     shift = max(0, 161 + x.denominator.bit_length() - x.numerator.bit_length())
     return Fraction(-((-x.numerator << shift) // x.denominator), 1 << shift)
 
 
 def _power(x: Fraction, p: Fraction, *, above: bool = True) -> Fraction:
-    """Bound x^p, p > 0, from above or below, relatively within 10^-40."""
+    """Bound x^p, p > 0, from above or below, with a relative error of about 10^-40."""
     if x <= 0:
         return ZERO
     log = DECIMAL.subtract(Decimal(x.numerator).ln(DECIMAL), Decimal(x.denominator).ln(DECIMAL))
@@ -158,7 +157,7 @@ def _conjugate(p: Fraction | None) -> Fraction | None:
 class Spectrum:
     """Bounds on the singular values of M from nearly orthonormal U and V.
 
-    They are the singular values of C = U^T M V, times at most |U^-1| |V^-1|.
+    They lie between the singular values of C = U^T M V divided by |U| |V|, and the same times |U^-1| |V^-1|.
 
     Attributes
     ----------
@@ -189,11 +188,11 @@ def _distance_from_identity(gram: Matrix) -> Fraction:
 
 
 class RationalRoot:
-    """S = A^(1/2), by a rational R near it.
+    """The root S = A^(1/2), bounded with a rational R near it.
 
-    The evidence is R, an inverse K of R, and a Cholesky factor that shows R to be positive definite. For positive
-    definite R and S, |S - R| <= |A - R^2| |R^-1|, so that S = (I + N) R = R (I + N^T) with |N| <= |A - R^2| |R^-1|^2,
-    and S^-1 is K times the inverses of I + N and of K R.
+    The evidence is R, an approximate inverse K of R, and a Cholesky factor that shows R positive definite. For positive
+    definite R and S, |S - R| <= |A - R^2| |R^-1|. Hence S = (I + N) R = R (I + N^T) with |N| <= |A - R^2| |R^-1|^2, and
+    S^-1 is K times the inverses of I + N and of K R.
 
     Attributes
     ----------
@@ -304,7 +303,7 @@ def norm_above(
 
 
 def _image(sides: list[RationalRoot | None], M: Matrix, radius: Fraction, dual: bool) -> tuple[Matrix, Fraction]:
-    """Multiply by two roots (or their inverses); returns the image of M, and a radius that holds its ball's image."""
+    """Map M and the ball around it by two roots (or their inverses); return the image of M, and a radius around it."""
     factors = [None if side is None else side.factors[dual] for side in sides]
     M = M if factors[0] is None else factors[0] @ M
     M = M if factors[1] is None else M @ factors[1].T
@@ -316,10 +315,10 @@ def _image(sides: list[RationalRoot | None], M: Matrix, radius: Fraction, dual: 
 
 
 def _gauge_above(name: str, number: Any, M: Matrix, vectors: Any, dual: bool) -> Fraction:
-    """Bound the Schatten norm of exponent ``number``, or the Ky Fan norm of that many values or its dual."""
+    """Bound the Schatten norm with exponent ``number``, or the Ky Fan norm of ``number`` values, or the dual norm."""
     spectrum = Spectrum(M, vectors)
     values, count = spectrum.diagonal, len(spectrum.diagonal)
-    # The part off the diagonal has a norm of at most the sum of its entries, and of its singular values.
+    # The norm of the part off the diagonal is at most the sum of its absolute entries, and of its singular values.
     is_short = name == "schatten" and (number is None or number >= 2)
     rest = min(spectrum.rest, spectrum.length * (1 if is_short else root_above(Fraction(count))))
     if name == "schatten":
@@ -369,7 +368,7 @@ class Certificate:
     kind : tuple
         The norm without coordinates and weights.
     stretch : Fraction
-        Largest ratio of a matrix's Frobenius norm to that of its image in those coordinates and weights.
+        Largest ratio between the Frobenius norms of a matrix and of its image in those coordinates and weights.
     squared : bool
         Whether half the square of the norm is minimised: Frobenius with a soft margin.
     """
@@ -447,14 +446,14 @@ class Certificate:
             _require(self.constraints[k].tied or change < values[k] * unit, "the multipliers do not nearly cancel")
 
     def _multipliers(self, table: Any, top: list[Fraction] | None) -> tuple[list[int], Fraction, Matrix]:
-        """Read multipliers: from zero to ``top`` of the query on rejected tokens, of any sign on tied ones.
+        """Read multipliers: on rejected tokens from zero to the query's ``top``, on tied tokens of any sign.
 
-        Returns integers, their unit, and the sum of the multipliers times delta z^T.
+        Return integers, their unit, and the sum of the multipliers times delta z^T.
         """
         dual = Matrix.read(table, len(self.queries.rows), len(table[0]))
         values = [dual.rows[at.query][at.token] for at in self.constraints]
         is_constrained = sum(x != 0 for row in dual.rows for x in row) == sum(x != 0 for x in values)
-        _require(is_constrained, "a multiplier is of a token of which nothing is asked")
+        _require(is_constrained, "a multiplier belongs to a token without a constraint")
         pairs = zip(values, self.constraints, strict=True)
         inequalities = [(value * dual.unit, at.query) for value, at in pairs if not at.tied]
         _require(all(value >= 0 for value, _ in inequalities), "a multiplier is negative")
@@ -496,7 +495,7 @@ class Certificate:
     def upper(self) -> tuple[Fraction, Matrix, Fraction]:
         """Bound the objective at W, rescaled to margin one if the margin is hard.
 
-        Returns the bound, W, and a radius around W (Frobenius norm) that holds a matrix whose ties are exact.
+        Return the bound, W, and a radius around W (Frobenius norm) within which a matrix has exact ties.
         """
         _require(self.witness["W"] is not None, "there is no W")
         W = Matrix.read(self.witness["W"], *self.shape)
@@ -523,7 +522,7 @@ class Certificate:
         return min(bounds), W, radius
 
     def _safe_margins(self, margins: list[Fraction], radius: Fraction) -> tuple[list[Fraction], list[Fraction]]:
-        """Bound margins of rejected tokens from below for all W within the radius; returns them and C of each."""
+        """Bound margins of rejected tokens from below for all W within the radius; return the bounds, and C of each."""
         inner, prices = [], []
         unit = (self.tokens.unit * self.queries.unit) ** 2
         for margin, at in zip(margins, self.constraints, strict=True):
@@ -543,7 +542,7 @@ class Certificate:
         return size**2 / 2 if self.squared else size
 
     def _tie_radius(self, margins: list[Fraction]) -> Fraction:
-        """Bound the distance (Frobenius norm) from W to a matrix whose ties are exact; zero if W's are.
+        """Bound the distance (Frobenius norm) from W to a matrix with exact ties; zero if the ties of W are exact.
 
         The witness names ties, each with a matrix that has a margin near one at this tie and near zero at the others.
         """
@@ -565,7 +564,7 @@ class Certificate:
         return _above(sum((matrix.length() for matrix in inverse), ZERO) * largest)
 
     def near(self, low: Fraction, high: Fraction, W: Matrix, radius: Fraction, adjoint: Matrix) -> dict[str, Any]:
-        """Bound the distance from W to the optimum, its rank and its spectrum: the other CLAIMS."""
+        """Bound the other CLAIMS: the distance from W to the optimum, and the optimum's rank and spectrum."""
         hard, vectors, largest_rank = self.C is None, self.witness["vectors"], min(self.shape)
         out: dict[str, Any] = {
             "rank_at_least": int(self.plain and hard and low > 0),
@@ -574,7 +573,7 @@ class Certificate:
         distance = self._distance(low, high)
         if distance is not None:
             out["distance"] = distance + radius
-            spectrum = Spectrum(W, vectors["W"])  # and Weyl's inequality
+            spectrum = Spectrum(W, vectors["W"])  # Weyl's inequality
             least = [(value - spectrum.length) / spectrum.shrink for value in spectrum.diagonal]
             out["rank_at_least"] = sum(value > out["distance"] for value in least)
         if self.plain and self._exponent() and self.kind[0] != "entrywise":  # every optimum lies in the queries' span
@@ -609,7 +608,7 @@ class Certificate:
         return None
 
     def proven(self) -> dict[str, Any]:
-        """Return what the witnesses prove of each of CLAIMS."""
+        """Return what the witnesses prove for each of CLAIMS."""
         low, adjoint = self.lower()
         if self.witness["W"] is None:
             return {"lower": low}
@@ -720,7 +719,8 @@ def statements(content: dict[str, Any], claims: dict[str, Any]) -> list[tuple[st
         ("prior", "none" if size is None else f"a matrix of Frobenius norm {_shown(size, 6)}"),
     ]
     if claims["status"] == "INFEASIBLE":
-        return [*lines, ("reason", "No W satisfies the constraints: the multipliers cancel exactly.")]
+        near = "near the given ones " if content["witness"].get("inverse") else ""
+        return [*lines, ("reason", f"No W satisfies the constraints: multipliers {near}cancel exactly.")]
     if "lower" in claims or "upper" in claims:
         low = _shown(claims.get("lower", ZERO), 17, ROUND_FLOOR)
         high = _shown(claims["upper"], 17) if "upper" in claims else "inf"
@@ -755,7 +755,7 @@ def read_tolerance(text: str) -> Fraction:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the file named in the arguments and print what it proves; returns the exit status."""
+    """Check the file named in the arguments, print what it proves, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m attsvm.check", description="Check a certificate of attsvm.")
     parser.add_argument("file", help="the certificate, a JSON file")
     parser.add_argument("--tol", type=read_tolerance, default=Fraction(TOLERANCE), help="relative width, default 1e-6")

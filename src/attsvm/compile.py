@@ -1,6 +1,6 @@
 """Compile every kernel now: ``python -m attsvm.compile``, once after an installation.
 
-Without it the first call that lacks machine code starts a process of low priority that does the same, see
+Otherwise the first call that finds no machine code starts a process of low priority that does the same; see
 :mod:`attsvm.platform.background`.
 """
 
@@ -25,10 +25,10 @@ PACKAGE = Path(__file__).parent
 
 
 def compile_kernels() -> tuple[int, int]:
-    """Compile what numba's cache does not hold yet; returns how many kernels these are, and of how many.
+    """Compile the kernels that numba's cache lacks; returns their number and the number of all kernels.
 
-    Two processes share the work, as numba compiles in one thread: one takes the nuclear norm, half of it, the other
-    the kernels that solve small problems in one call and then the rest.
+    Two processes share the work, because numba compiles in one thread. One compiles the nuclear norm, which takes half
+    of the time, the other all other kernels.
     """
     modules = list(_modules())
     nuclear = [name for name in modules if ".nuclear" in name]
@@ -38,21 +38,21 @@ def compile_kernels() -> tuple[int, int]:
 
 
 def _compile_modules(modules: Sequence[str]) -> tuple[int, int]:
-    """Compile the kernels of some modules, in their order: training comes last, since torch takes its time to load."""
+    """Compile the kernels of some modules, in the given order."""
     for module in modules:
         with suppress(ImportError):  # an extra that is not installed
             resolve_name(module)
     entries = [one for one in _entries() if one.py_func.__module__ in modules]
     missing = [one for one in entries if not is_kept(one)]
     for one in missing:
-        if not is_kept(one):  # others that call it bring it along
+        if not is_kept(one):  # compiling a caller has compiled it too
             for types in KERNELS[one].signatures:
                 one.compile(types)
     return len(missing), len(entries)
 
 
 def _entries() -> list[Any]:
-    """Kernels of the package that are called from Python."""
+    """Return the kernels of the package that are called from Python."""
     return [one for one, declaration in KERNELS.items() if declaration.signatures]
 
 
@@ -76,12 +76,12 @@ def main() -> int:
     """Compile, and say what was done."""
     folder = cache_folder()
     if folder is None:
-        print("attsvm: no folder of numba's cache can be written; NUMBA_CACHE_DIR can name one.", file=sys.stderr)
+        print("attsvm: numba's cache has no folder that can be written; set NUMBA_CACHE_DIR to one.", file=sys.stderr)
         return 2
     start = time.perf_counter()
     missing, declared = compile_kernels()
     seconds = time.perf_counter() - start
-    print(f"{missing} of {declared} kernels were compiled in {seconds:.0f} s; the others had been.")
+    print(f"{missing} of {declared} kernels were compiled in {seconds:.0f} s; the cache held the others.")
     return 0
 
 

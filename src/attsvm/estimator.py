@@ -1,4 +1,4 @@
-"""The attention SVM behind scikit-learn's interface."""
+"""The attention SVM as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ from attsvm.solvers.solving import solve
 class AttentionSVM(BaseEstimator):
     """Learn which token each query selects, with the largest margin.
 
-    scikit-learn's tools split and pass on one array, so there queries (and masks) travel inside it: see :meth:`pack`.
-    Given apart, as keywords, they are requested of metadata routing by default, once
-    ``sklearn.set_config(enable_metadata_routing=True)`` has switched that on. A model that was fitted with queries
-    refuses to predict without.
+    scikit-learn's tools split and pass on one array; :meth:`pack` puts tokens, queries and mask into it. Queries and
+    mask may also be keywords, which scikit-learn's tools route to the estimator by default after
+    ``sklearn.set_config(enable_metadata_routing=True)``. A model that was fitted with queries needs queries to predict.
 
     Parameters
     ----------
     norm : str or float
         As for :func:`attsvm.solve`.
     C : float or None
-        Weight of a unit of loss; None asks that every selection be met with margin one.
+        Weight of the losses (soft margin). None: every selected token must have margin one (hard margin).
     loss : {"hinge", "squared_hinge"}
-        Used with ``C``.
+        Loss of a margin below one, if ``C`` is not None.
     fit_intercept : bool
-        Whether to add a vector w to W z, as a further query coordinate of 1 that is penalised like the others. The
-        attention layer of arXiv 2308.16898 has none.
+        Whether to score tokens with W z + w. The vector w is a further column of W, for a query coordinate of 1, and
+        counts in the norm like the others. The attention layer of arXiv 2308.16898 has no w.
     tol : float
         Certified relative gap.
     time_limit : float, optional
@@ -45,7 +44,7 @@ class AttentionSVM(BaseEstimator):
     intercept_ : array, shape (d,)
         The vector w, zero without an intercept.
     solution_ : Solution
-        With the certificate, the support tokens and the status.
+        The solution with its certificate, support tokens and status.
     n_features_in_ : int
         The tokens' dimension d.
     queries_given_ : bool
@@ -67,7 +66,7 @@ class AttentionSVM(BaseEstimator):
     True
     """
 
-    # Requested by default wherever metadata is routed; scikit-learn reads these names, mangled as they are.
+    # scikit-learn reads these names, although they are mangled: it then routes queries and mask here by default.
     __metadata_request__fit: ClassVar = {"queries": True, "mask": True}
     __metadata_request__predict: ClassVar = {"queries": True, "mask": True}
     __metadata_request__decision_function: ClassVar = {"queries": True, "mask": True}
@@ -99,19 +98,19 @@ class AttentionSVM(BaseEstimator):
 
     @staticmethod
     def pack(tokens: Any, queries: Any, mask: Any = None) -> np.ndarray:
-        """Put tokens, queries and mask into one array of rows that can be split, searched over and passed on.
+        """Put tokens, queries and mask into one array, one row per query, that scikit-learn's tools can split.
 
         Parameters
         ----------
         tokens : array_like, shape (n, T, d)
         queries : array_like, shape (n, dz)
         mask : array_like of bool, shape (n, T), optional
-            True = visible; all are by default.
+            True = visible. By default all tokens are visible.
 
         Returns
         -------
         ndarray, shape (n,)
-            Structured: fields "tokens" (T, d) and "queries" (dz,) of float64, and "mask" (T,) of bool.
+            A structured array with fields "tokens" (T, d) and "queries" (dz,) of float64, and "mask" (T,) of bool.
 
         Raises
         ------
@@ -157,7 +156,7 @@ class AttentionSVM(BaseEstimator):
         y : array_like, shape (n,) int or (n, T) bool
             The selected tokens.
         queries : array_like, shape (n, dz), optional
-            Where X does not carry them. Default: the first token of each sequence (self-attention).
+            Queries, if X is not packed. Default: the first token of each sequence (self-attention).
         mask : array_like of bool, shape (n, T), optional
 
         Returns
@@ -204,7 +203,7 @@ class AttentionSVM(BaseEstimator):
         Raises
         ------
         ValueError
-            If queries are missing where :meth:`fit` had them, or a dimension is another.
+            If :meth:`fit` had queries and they are missing, or if a dimension differs from :meth:`fit`.
 
         Examples
         --------
@@ -220,7 +219,7 @@ class AttentionSVM(BaseEstimator):
         return SelectionProblem(tokens, query_array, first, mask=visible).scores(self.solution_.W)
 
     def predict(self, X: Any, queries: Any = None, *, mask: Any = None) -> Any:
-        """Pick the token of the largest score for each query, (n,); arguments as for :meth:`decision_function`.
+        """Return the token with the largest score for each query, (n,); arguments as for :meth:`decision_function`.
 
         Examples
         --------
@@ -233,19 +232,19 @@ class AttentionSVM(BaseEstimator):
         return self.decision_function(X, queries, mask=mask).argmax(-1)
 
     def score(self, X: Any, y: Any, queries: Any = None, *, mask: Any = None, sample_weight: Any = None) -> float:
-        """Compute the share of queries whose predicted token is (one of) the selected.
+        """Compute the share of queries whose predicted token is a selected token.
 
         Parameters
         ----------
         X, y, queries, mask
             As for :meth:`fit`.
         sample_weight : array_like, shape (n,), optional
-            What each query counts; by default all count the same.
+            Weight of each query; equal by default.
 
         Raises
         ------
         ValueError
-            As for :meth:`decision_function`, or if there is not one weight a query.
+            As for :meth:`decision_function`, or if the number of weights is not n.
 
         Examples
         --------
@@ -264,21 +263,21 @@ class AttentionSVM(BaseEstimator):
         return float(np.average(right, weights=sample_weight))
 
     def _inputs(self, X: Any, queries: Any, mask: Any) -> tuple[Any, Any, Any]:
-        """Return tokens, queries and mask to predict from, refusing those that the fitted W does not fit."""
+        """Return tokens, queries and mask; raises ValueError if the fitted W does not fit them."""
         check_is_fitted(self)
         tokens, query_array, visible = _unpack(X, queries, mask)
         if query_array is None:
             if self.queries_given_:
                 raise ValueError(
-                    f"queries is missing; fit was given queries of dimension {self.W_.shape[1]}, and the same were "
-                    "expected here: as queries=..., or in X by AttentionSVM.pack(tokens, queries)."
+                    f"queries is missing; fit had queries of dimension {self.W_.shape[1]}, and such queries were "
+                    "expected: as queries=..., or in X by AttentionSVM.pack(tokens, queries)."
                 )
             query_array = _first(tokens)
         shapes = tuple(np.shape(tokens)), tuple(np.shape(query_array))
         if (shapes[0][-1:], shapes[1][-1:]) != ((self.W_.shape[0],), (self.W_.shape[1],)):
             raise ValueError(
                 f"tokens has shape {shapes[0]} and queries has shape {shapes[1]}; dimensions {self.W_.shape[0]} and "
-                f"{self.W_.shape[1]}, those of fit, were expected."
+                f"{self.W_.shape[1]}, as in fit, were expected."
             )
         return tokens, self._with_one(query_array), visible
 
@@ -291,7 +290,7 @@ class AttentionSVM(BaseEstimator):
 
 
 def _unpack(X: Any, queries: Any, mask: Any) -> tuple[Any, Any, Any]:
-    """Return tokens, queries (None where there are none) and mask."""
+    """Return tokens, queries (None if X has none) and mask."""
     names = getattr(getattr(X, "dtype", None), "names", None)
     if not names:
         return X, queries, mask

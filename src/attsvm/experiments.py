@@ -1,4 +1,4 @@
-"""The documented modules of the experiments under their earlier names; the distribution attsvm-paper has them."""
+"""Modules of the experiments under their earlier names; the distribution attsvm-paper has them."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ with extra_for("attsvm.experiments"):
 
 __all__ = ["comparison", "experiment", "joint", "readings", "registry", "runner", "workers"]
 
-# An import of attsvm.experiments.runner first imports this module, and then finds what is here.
+# An import of attsvm.experiments.runner first imports this module and then finds its entry here.
 sys.modules |= {f"{__name__}.{name}": globals()[name] for name in __all__}

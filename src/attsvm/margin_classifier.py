@@ -1,4 +1,4 @@
-"""Max-margin multiclass classification in any norm, behind scikit-learn's interface."""
+"""Max-margin multiclass classification in any norm, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.types import AnyNorm, Shortfall
 from attsvm.solvers.solving import solve
 
-# Singular values of sparse inputs below this part of the largest are lost in their Gram matrix.
+# Ratio to the largest singular value below which singular values of sparse inputs are lost in their Gram matrix.
 GRAM_RESOLUTION = 1e-7
 
 
 class MarginClassifier(ClassifierMixin, BaseEstimator):
-    r"""Multiclass linear classifier of the largest margin, in any norm of its weight matrix.
+    r"""Multiclass linear classifier with the largest margin, in any norm of its weight matrix.
 
     Minimises the norm of W (k classes, d features) subject to :math:`(w_{y_i} - w_c)^\top x_i \ge 1` for every input
-    and every other class, the hard-margin multiclass SVM of Crammer and Singer (JMLR 2, 2001) in the chosen norm. With
-    ``C`` every shortfall is charged ``C`` times itself, summed over inputs and classes (Weston and Watkins, ESANN
-    1999), and added to half the squared Frobenius norm or to any other norm itself.
+    and every other class, the hard-margin multiclass SVM of Crammer and Singer (JMLR 2, 2001) in the chosen norm. The
+    soft margin minimises half the squared Frobenius norm, or any other norm itself, plus ``C`` times the losses, summed
+    over inputs and classes (Weston and Watkins, ESANN 1999).
 
     Parameters
     ----------
     norm : str, float or Norm
         As for :func:`attsvm.solve`.
     C : float or None
-        Price of a unit of shortfall; None asks that every input be classified with margin one.
+        Weight of the losses (soft margin). None: every input must have margin one (hard margin).
     class_weight : dict, "balanced" or None
-        Factors of C by class, as in scikit-learn: "balanced" is n / (k times the inputs of the class).
+        Factors of C by class, as in scikit-learn; "balanced" is n / (k times the number of inputs of the class).
     loss : {"hinge", "squared_hinge"}
-        With ``C``.
+        Loss of a margin below one, if ``C`` is not None.
     fit_intercept : bool
-        Append a feature that is one; its weights count in the norm like the others.
+        Whether to append a feature of ones; its weights count in the norm like the others.
     tol : float
-        Certified relative gap, of the inputs in the coordinates of their span where those are sparse and fewer than
-        their features.
+        Certified relative gap. For sparse inputs that are fewer than their features, it is the gap of the problem in
+        coordinates of their span.
     time_limit : float, optional
         In seconds.
 
@@ -54,7 +54,7 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
     coef_ : ndarray, shape (k, d)
     intercept_ : ndarray, shape (k,)
     solution_ : Solution
-        With the certificate, the support tokens (inputs and classes at margin one) and the status.
+        The solution with its certificate, support tokens (inputs and classes at margin one) and status.
     n_features_in_ : int
 
     Examples
@@ -90,8 +90,8 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array_like or sparse matrix, shape (n, d)
-            Of sparse inputs only n times the smaller of n and d numbers are written out, if the norm is one of singular
-            values, and otherwise those of the features that are used.
+            Sparse inputs become dense only in part: n min(n, d) numbers if the norm is one of singular values, the
+            features that occur otherwise.
         y : array_like, shape (n,)
             Two classes or more.
         sample_weight : array_like, shape (n,), optional
@@ -123,7 +123,7 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"y has {len(self.classes_)} class; two classes or more were expected.")
         weights = self._weights(y, labels, sample_weight)
         rows, count = np.flatnonzero(weights), len(self.classes_)
-        inputs, lift = _written_out(self._with_bias(X)[rows], get_norm(self.norm), count)
+        inputs, lift = _dense_inputs(self._with_bias(X)[rows], get_norm(self.norm), count)
         problem = SelectionProblem.from_classes(inputs, labels[rows], classes=count)
         C = None if self.C is None else self.C * weights[rows]
         C = float(C[0]) if C is not None and (C[0] == C).all() else C
@@ -136,7 +136,7 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Score every class, (n, k); for two classes the second less the first, (n,).
+        """Score every class, (n, k); for two classes, the second score minus the first, (n,).
 
         Examples
         --------
@@ -151,7 +151,7 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
-        """Name the class of the largest score for each input, (n,).
+        """Return the class with the largest score for each input, (n,).
 
         Examples
         --------
@@ -190,11 +190,11 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
         return weights * by_class[labels]
 
 
-def _written_out(X: Any, norm: Norm, count: int) -> tuple[np.ndarray, Any]:
-    """Write inputs (n, d) in few coordinates (n, m) if they are sparse; returns what turns W (k, m) to (k, d), or None.
+def _dense_inputs(X: Any, norm: Norm, count: int) -> tuple[np.ndarray, Any]:
+    """Write sparse inputs (n, d) in fewer coordinates (n, m); returns them and the map of W (k, m) to (k, d), or None.
 
-    A norm of singular values does not change with coordinates of the inputs' span, which the eigenvectors of their Gram
-    matrix (n, n) give; in other norms the weights of features that no input has are zero.
+    A norm of singular values is the same in orthonormal coordinates of the inputs' span, which follow from the
+    eigenvectors of their Gram matrix (n, n). In other norms, features that no input has get weight zero.
     """
     if not issparse(X):
         return X, None

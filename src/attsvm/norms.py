@@ -7,9 +7,9 @@ r"""Norms beyond the named ones, for ``attsvm.solve(problem, norm=...)``.
 >>> solution.status.name, round(solution.objective, 9)
 ('OPTIMAL', 0.125)
 
-Schatten-p and Ky Fan norms measure singular values, mixed norms rows or columns, weighted norms entries one by one, and
-the Mahalanobis norm W in other coordinates; ``Sum`` and ``Largest`` combine any two. A norm of one's own is a subclass
-of :class:`Norm`.
+Schatten-p and Ky Fan norms measure singular values, mixed norms rows or columns, and weighted norms single entries. The
+Mahalanobis norm measures W in other coordinates. ``Sum`` and ``Largest`` combine two norms. A subclass of :class:`Norm`
+defines a further norm.
 """
 
 from attsvm.core.norms.composite import Largest, Sum

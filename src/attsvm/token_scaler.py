@@ -14,10 +14,10 @@ from attsvm.platform.interop import to_numpy
 
 
 class TokenScaler(TransformerMixin, BaseEstimator):
-    """Standardise tokens over all visible tokens, and queries that travel with them over all rows.
+    """Standardise tokens over all visible tokens, and queries, if X holds any, over all rows.
 
-    scikit-learn's transformers expect a matrix; this one takes what :class:`attsvm.AttentionSVM` takes. Centred queries
-    ask for ``fit_intercept`` there.
+    scikit-learn's transformers expect a matrix; this one takes the inputs of :class:`attsvm.AttentionSVM`. That
+    estimator should have ``fit_intercept=True`` if queries are centred.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class TokenScaler(TransformerMixin, BaseEstimator):
     ----------
     tokens_ : StandardScaler
     queries_ : StandardScaler or None
-        None where the rows carry no queries.
+        None if X has no queries.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class TokenScaler(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Standardise, in the form of X; hidden tokens are transformed like the others.
+        """Standardise X and return it in the same form; hidden tokens are transformed like visible ones.
 
         Examples
         --------
@@ -110,7 +110,7 @@ class TokenScaler(TransformerMixin, BaseEstimator):
 
 
 def _parts(X: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Return tokens (n, T, d), queries (n, dz) where there are any, and which tokens are visible (n, T)."""
+    """Return tokens (n, T, d), queries (n, dz) or None, and which tokens are visible (n, T)."""
     if getattr(getattr(X, "dtype", None), "names", None) == ("tokens", "queries", "mask"):
         return X["tokens"], X["queries"], X["mask"]
     tokens = to_numpy("X", X)

@@ -54,7 +54,7 @@ def test_a_tiny_run_writes_a_report(tmp_path: Path) -> None:
     assert (process.returncode, process.stderr) == (0, "")
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "Unfinished" not in report
-    (summary,) = [line for line in report.splitlines() if line.startswith("| off 4, 4, 5")]
+    (summary,) = [line for line in report.splitlines() if line.startswith("| random data of the paper 4, 4, 5")]
     assert float(summary.split("|")[3]) > 0  # seconds of attsvm at 1e-9
     (row,) = [line for line in report.splitlines() if line.startswith("| attsvm 1e-09 |") and "optimal" in line]
     assert float(row.split("|")[4]) <= 1e-9
@@ -90,6 +90,9 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     return {name: importlib.import_module(name) for name in names}
 
 
+LARGER = "frobenius, labels from a random matrix 100, 32, 32: time of"
+
+
 def test_goals_follow_from_the_rows(modules: dict[str, ModuleType]) -> None:
     plan, peers, results, goals = (modules[name] for name in ("plan", "peers", "results", "goals"))
     measured = results.Results("full")
@@ -105,15 +108,15 @@ def test_goals_follow_from_the_rows(modules: dict[str, ModuleType]) -> None:
     add("naive cvxpy", goals.LARGER, 10.0, None, outcome="limit")
     verdicts = {goal.what: (goal.value, goal.verdict) for goal in goals.goals(measured, 2)}
     # Liblinear's excess, 5e-7, is beaten by the loose run of attsvm; daqp's 1e-14 asks for the accurate one.
-    assert verdicts["frobenius, planted 100, 32, 32: beside liblinear"] == (pytest.approx(500), "met")
+    assert verdicts[f"{LARGER} liblinear over ours"] == (pytest.approx(500), "met")
     faster = verdicts["instances on which a generic solver is faster at the same accuracy"]
     assert faster == (1.0, "**not met**")
     ((row, ratio),) = goals.faster(measured)
     assert (row.cell.who.name, ratio) == ("daqp primal", pytest.approx(0.5))
     # Without a default run of attsvm there is nothing to compare a limit with.
-    assert verdicts["frobenius, planted 100, 32, 32: beside naive cvxpy"][1] == "not measured"
+    assert verdicts[f"{LARGER} naive cvxpy over ours"][1] == "not measured"
     add("attsvm 1e-09", goals.LARGER, 0.005, 1e-10)
-    (goal,) = [g for g in goals.goals(measured, 2) if g.what == "frobenius, planted 100, 32, 32: beside naive cvxpy"]
+    (goal,) = [g for g in goals.goals(measured, 2) if g.what == f"{LARGER} naive cvxpy over ours"]
     assert (goal.value, goal.verdict) == (pytest.approx(2000), "not shown: the other met its limit")
 
 

@@ -487,7 +487,7 @@ def test_a_reproduction_says_what_a_second_ctrl_c_leaves(
     place = import_module("attsvm_paper.cli.work")
     monkeypatch.setattr(place, "finish", interrupting(place.finish))
     assert main(["reproduce", "svm-rank", "--out", str(tmp_path)]) == 130
-    assert "the same command continues there" in capsys.readouterr().err
+    assert "the same command continues from there" in capsys.readouterr().err
 
 
 def test_a_folder_that_may_not_be_looked_into_is_not_called_an_output(
@@ -657,7 +657,7 @@ def test_a_study_of_a_file_from_the_shell(tmp_path: Path) -> None:
     assert f"Report: {out / 'report.html'}" in process.stdout
     # A log gets a line a stage, and no control characters of a bar.
     *lines, last = process.stderr.splitlines()
-    assert last == "Drawing the report. Ctrl-C leaves it at the numbers."
+    assert last == "Drawing the report. Ctrl-C skips it and writes only the numbers."
     assert len(lines) >= 5
     assert all(line.startswith("[") and "\x1b" not in line for line in lines)
     names = {path.name for path in (out / "figures").iterdir()}
@@ -754,7 +754,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     running = subprocess.run([*command, *options], capture_output=True, text=True, env=ENVIRONMENT, check=False)
     out, rest = running.stdout, running.stderr
     assert running.returncode == 130, rest
-    assert "what is done will be kept" in rest
+    assert "finished work will be kept" in rest
     content = json.loads((tmp_path / "out" / "verdict.json").read_text(encoding="utf-8"))
     assert content["complete"] is False
     assert content["quantities"]["steps_W"]["value"] > 0
@@ -799,7 +799,7 @@ def test_tables_that_cannot_be_read_are_refused(raw: bytes, tmp_path: Path, caps
 @pytest.mark.parametrize("raw", [b"one\ntwo\x00\n", b"one\n\xfftwo\n"])
 def test_bytes_that_are_no_text_are_not_inspected(raw: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(raw)
-    with pytest.raises(ValueError, match=r"a\.txt is no UTF-8 text; a text file with one text a line was expected\."):
+    with pytest.raises(ValueError, match=r"a\.txt is no UTF-8 text; a text file with one text per line was expected\."):
         read_lines(tmp_path / "a.txt", 9)
 
 

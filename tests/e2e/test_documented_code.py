@@ -21,8 +21,8 @@ PRINTED = (
 NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 PAGES = sorted(page.name for page in DOCS.glob("*.md") if BLOCK.search(page.read_text(encoding="utf-8")))
 SLOW = {
-    "pretrained.md", "beyond.md", "monitor.md", "first-hour-teaching.md", "training.md", "counterexample.md",
-    "playground.md", "which-norm.md",
+    "pretrained.md", "beyond.md", "building-blocks.md", "first-hour-teaching.md", "training.md",
+    "counterexample.md", "playground.md", "which-norm.md",
 }  # fmt: skip
 
 

@@ -154,7 +154,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path, options: tuple[str, ...]) -> 
     assert out == ""
     lines = text.splitlines()
     assert lines[-2].startswith("Stopping")
-    assert lines[-1] == "Not finished: tiny; the same command continues there."
+    assert lines[-1] == "Not finished: tiny; the same command continues from there."
     assert all(line.startswith("[") for line in lines[:-2]), text
     preparation = prepare(EXPERIMENT, "quick", tmp_path / "tiny", overrides={"pause": 0.05, "trials": 100})
     assert 0 < sum(b - a for a, b in preparation.store.missing(6 * 34)) < 6 * 34

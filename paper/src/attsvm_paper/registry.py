@@ -1,6 +1,6 @@
-"""The experiments by name, and those in a file of one's own.
+"""The experiments by name, and experiments in users' files.
 
-``registry.toml`` holds what is listed of each; the modules of an experiment are imported when it is asked for.
+``registry.toml`` describes each experiment; its modules are imported on its first use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from attsvm_paper.engine.own_file import is_file, read_experiment
 
 @dataclass(frozen=True)
 class Listing:
-    """What is known of an experiment that is not imported; the attributes of :class:`Experiment`, and its modules."""
+    """The description of an experiment that is not imported: attributes of :class:`Experiment`, and its modules."""
 
     name: str
     title: str
@@ -35,11 +35,11 @@ class Listing:
 _TABLE = tomllib.loads(files("attsvm_paper").joinpath("registry.toml").read_text(encoding="utf-8"))
 
 
-def _listings(room: str) -> dict[str, Listing | Experiment]:
+def _listings(section: str) -> dict[str, Listing | Experiment]:
     listings: dict[str, Listing | Experiment] = {}
-    for name, entry in _TABLE[room].items():
+    for name, entry in _TABLE[section].items():
         stems = entry.pop("modules", [name.replace("-", "_")])
-        modules = tuple(f"{__package__}.{room}.{stem}" for stem in stems)
+        modules = tuple(f"{__package__}.{section}.{stem}" for stem in stems)
         listings[name] = Listing(name, instance=tuple(entry.pop("instance")), modules=modules, **entry)
     return listings
 
@@ -67,7 +67,7 @@ def get(name: str) -> Experiment:
     Raises
     ------
     ValueError
-        If there is no such experiment; the message suggests the closest names. If the file has none that can run.
+        If there is no such experiment (the message suggests the closest names), or the file has none that can run.
     OSError
         If the file cannot be read.
     """

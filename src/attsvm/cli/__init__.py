@@ -1,7 +1,7 @@
 """The command line. Each command is a separate module, imported only when it is called.
 
 Exit codes: 0 done, 1 a certificate is rejected, 2 bad input, 3 infeasible, 4 undecided or a limit reached, 130
-interrupted, 141 the reader of the output closed it.
+interrupted, 141 the program that read the output has closed it.
 
 Nothing is imported here, so that Ctrl-C is handled from the start.
 """
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         sentence = missing_extra("this command", error)
         if sentence is None:
             raise
-        asked = sys.argv[1:] if arguments is None else arguments
-        without = " python -m attsvm.check FILE works without it." if asked[:1] == ["check"] else ""
+        command = sys.argv[1:] if arguments is None else arguments
+        without = " python -m attsvm.check FILE works without it." if command[:1] == ["check"] else ""
         print(f"attsvm: {sentence}{without}", file=sys.stderr)
         return 2

@@ -44,7 +44,7 @@ def bench(
     Parameters
     ----------
     quick
-        Small instances only, under a minute; prints, and writes only a file named by --out.
+        Small instances only, in under a minute; writes no file unless --out names one.
     large
         Add the long runs.
     real

@@ -16,7 +16,7 @@ app = App(
     name="attsvm",
     help="Attention as a support vector machine: certified solvers, exact training, and a verdict on your data.",
     version=__version__,
-    default_parameter=Parameter(negative=()),  # --no-quick and the like would turn off what is off already
+    default_parameter=Parameter(negative=()),  # flags are off by default, so --no-quick would do nothing
     suppress_keyboard_interrupt=False,  # main reports the interruption
 )
 app.command("attsvm.cli.solve:solve", name="solve", help="Find the smallest W that selects given tokens, certified.")
@@ -32,7 +32,7 @@ app.register_install_completion_command(name="--install-completion")
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit code; output that cannot be written is reported like bad input.
+    """Run a command and return its exit code; if output cannot be written, the code is 2.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def _open_streams() -> None:
 
 
 def _check_arguments(arguments: list[str]) -> None:
-    """Refuse an empty argument, such as an unset shell variable: as a path it would be ".".
+    """Refuse an empty argument, such as an unset shell variable; as a path it would mean the current folder.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def _check_environment() -> None:
     BadInput
         If a variable has an invalid value.
     """
-    os.environ["MPLBACKEND"] = "agg"  # figures are written, never shown, whatever backend is installed
+    os.environ["MPLBACKEND"] = "agg"  # figures are written to files, never shown
     try:
         check_threads()
         read_moment()

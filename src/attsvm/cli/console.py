@@ -52,7 +52,7 @@ _POWER = re.compile("[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """Replace characters that an encoding lacks by ASCII: 7×10⁻¹⁵ by 7x10^-15, an unknown character by ?."""
+    """Replace characters that an encoding lacks with ASCII: 7×10⁻¹⁵ becomes 7x10^-15, an unknown character ?."""
     assert isinstance(error, UnicodeEncodeError)
     power = _POWER.match(error.object, error.end - 1)  # Latin-1 has ¹ but not ⁻: the whole power is replaced
     plain, end = "", error.end if power is None else power.end()
@@ -127,9 +127,9 @@ def discard(stream: TextIO) -> None:
 
 @contextmanager
 def refusing(*, values: bool = True) -> Iterator[None]:
-    """Turn the ValueError and OSError of the block into :class:`BadInput`; an error of linear algebra stays a bug.
+    """Turn the ValueError and OSError of the block into :class:`BadInput`; LinAlgError passes.
 
-    If `values` is False, a ValueError also stays a bug: no input can cause it.
+    If `values` is False, ValueError passes too: no input can cause it, so it is a bug.
     """
     try:
         yield
@@ -163,7 +163,7 @@ def check_writable(target: Path, *, directory: bool, option: str = "--out") -> N
         if not directory and target.is_dir():
             raise BadInput(f"{target} is a directory; the name of a file was expected for {option}.")
         parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=parent):  # unnamed where the system supports it: leaves nothing behind
+        with TemporaryFile(dir=parent):  # leaves no file behind
             pass
     except OSError as error:
         if Path(str(error.filename)).parent == parent:
@@ -180,7 +180,7 @@ class Progress:
     Parameters
     ----------
     outcome : str, optional
-        A sentence about the state after a second Ctrl-C. Default: nothing was written.
+        What a second Ctrl-C leaves, in words. Default: nothing was written.
     """
 
     def __init__(self, outcome: str = "nothing was written.") -> None:
@@ -189,7 +189,7 @@ class Progress:
         self._terminal = sys.stderr.isatty()
         self._start = time.perf_counter()
         self._stage = ""
-        self._before = signal.SIG_DFL
+        self._previous_handler = signal.SIG_DFL
         self._bar = None
         self._task = None
 
@@ -209,7 +209,7 @@ class Progress:
             self._bar.start()
             self._task = self._bar.add_task("", total=1.0)
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._on_interrupt)
+            self._previous_handler = signal.signal(signal.SIGINT, self._on_interrupt)
         return self
 
     def __exit__(
@@ -218,7 +218,7 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, self._before)
+            signal.signal(signal.SIGINT, self._previous_handler)
 
     def __call__(self, stage: str, share: float) -> bool:
         """Show the progress; return whether to stop."""
@@ -233,4 +233,4 @@ class Progress:
         if self.interrupted:
             raise KeyboardInterrupt(f"Interrupted; {self._outcome}")
         self.interrupted = True
-        tell("Stopping: what is done will be kept. Ctrl-C again quits at once.", sys.stderr)
+        tell("Stopping: finished work will be kept. Ctrl-C again quits at once.", sys.stderr)

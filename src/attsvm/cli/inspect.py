@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attsvm.pretrained.heads.media import MediaKind
 
 
-# Folder of finished heads in the report's directory, while others are unfinished.
+# Folder in the report's directory that holds finished heads while other heads are unfinished.
 RESUME = "unfinished"
 
 
@@ -40,14 +40,14 @@ def inspect(
     """Report what every attention head of a pretrained model selects, by what margin, and whether that is chance.
 
     Writes index.html, one page per head and inspect.json. Ctrl-C keeps finished heads, and the same command continues
-    from there. Of a folder with checkpoints it writes one page with types, hardness and margins over training steps;
-    Ctrl-C keeps finished checkpoints.
+    from there. For a folder with checkpoints, it writes one page with types, hardness and margins over training steps,
+    and Ctrl-C keeps finished checkpoints.
 
     Parameters
     ----------
     model
-        Folder of a transformers model, or its name on the Hugging Face hub. Or the output folder of a Trainer, which
-        has a folder checkpoint-STEP per step.
+        Folder of a transformers model, its name on the Hugging Face hub, or the output folder of a Trainer with its
+        folders checkpoint-STEP.
     text
         A text file, one text per line.
     images
@@ -57,8 +57,9 @@ def inspect(
     layers
         Layers to inspect, such as 0-2,5. By default all of them.
     rules
-        A Python file with types of heads of your own: each function takes a head and returns, as booleans (n, T), the
-        tokens that every query should attend to; a pair of regular expressions names a query's text and its tokens'.
+        A Python file that defines further types of heads. A function takes a head and returns, as booleans (n, T), the
+        tokens that each query should attend to. A pair of regular expressions describes the texts of queries and of
+        their tokens.
     out
         The directory to write.
     texts
@@ -66,17 +67,17 @@ def inspect(
     queries
         Number of queries in each SVM.
     seed
-        Root of all randomness.
+        Seed of all random numbers.
     memory
-        GiB for attention patterns, in addition to the model. As many texts as fit, at least two, are kept for the SVMs;
-        the others are read once, for hardness and places.
+        GiB for attention patterns, in addition to the model. The texts that fit, at least two, are used for the SVMs;
+        the others only for hardness and offsets.
     dtype
         Dtype of the computation: float32, bfloat16, float16, float64, or auto for the dtype of the stored weights.
     device
         Device of the model, such as cuda. By default the CPU.
     effects
-        Also measure in the model what each head does to the next tokens of eight texts: its direct effect on the logit,
-        and the loss with another attention in its place. For a causal language model; about eighteen passes per head.
+        Also measure the effect of each head on the next tokens of eight texts: its direct effect on the logit, and the
+        loss if other attention replaces its user_rules. For causal language models; about eighteen passes per head.
     """
     with refusing():
         for name, value, least in (("texts", texts, 2), ("queries", queries, 2), ("seed", seed, 0)):
@@ -97,14 +98,14 @@ def inspect(
         from attsvm.pretrained.selection.rules import read_rules
 
         with refusing():
-            own = None if rules is None else read_rules(rules)
+            user_rules = None if rules is None else read_rules(rules)
             saved = saved_steps(Path(model).expanduser())
             if saved and reads is not None:
                 raise BadInput(f"{model} holds checkpoints, which --{reads} does not read; --text was expected.")
             if saved and effects:
                 raise BadInput(f"{model} holds checkpoints; with --effects one of its folders was expected.")
             if saved:
-                options = {"layers": numbers, "rules": own, "queries": queries, "seed": seed}
+                options = {"layers": numbers, "rules": user_rules, "queries": queries, "seed": seed}
                 options |= {"memory": int(memory * 2**30), "dtype": dtype, "device": device}
                 return _over_checkpoints(saved, lines, out, short_name(model), options)
             if effects and reads is not None:
@@ -114,10 +115,10 @@ def inspect(
     except MissingExtra as error:
         raise BadInput(str(error)) from error
     resumption = out / RESUME
-    with Progress(f"the heads that are done are in {resumption}.") as progress, refusing(), locked(out):
+    with Progress(f"finished heads are in {resumption}.") as progress, refusing(), locked(out):
         options: dict[str, Any] = {
             "media": media,
-            "rules": own,
+            "rules": user_rules,
             "name": short_name(model),
             "layers": numbers,
             "queries": queries,
@@ -137,7 +138,7 @@ def inspect(
         if inspection.complete:
             unfinished.remove(resumption)
     if not inspection.complete:
-        print("Stopped; the same command goes on with the heads that are left.", file=sys.stderr)
+        print("Stopped; the same command continues with the other heads.", file=sys.stderr)
     print(headline(inspection))
     print(f"Report: {page}")
     return Exit.INTERRUPTED if is_stopped else Exit.DONE
@@ -184,19 +185,19 @@ def read_lines(path: Path, most: int) -> list[str]:
     Raises
     ------
     ValueError
-        If fewer than two are left, or the file is not text.
+        If there are fewer than two, or the file is not text.
     """
     try:
         content = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         content = "\0"
-    if "\0" in content:  # never in text, but in the bytes of most other files
-        raise ValueError(f"{path} is no UTF-8 text; a text file with one text a line was expected.")
+    if "\0" in content:  # text has none, most other files do
+        raise ValueError(f"{path} is no UTF-8 text; a text file with one text per line was expected.")
     lines = [line.strip() for line in content.splitlines()]
     texts = [line for line in lines if line][:most]
     if len(texts) < 2:
         raise ValueError(
-            f"{path} has {counted(len(texts), 'line')} of text; two or more were expected, one text a line."
+            f"{path} has {counted(len(texts), 'line')} of text; two or more were expected, one text per line."
         )
     return texts
 

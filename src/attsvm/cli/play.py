@@ -10,13 +10,13 @@ from attsvm.cli.console import BadInput, Exit
 def play(*, port: int | None = None, no_browser: bool = False) -> int:
     """Open a page on which tokens, scores and settings can be dragged and the SVM follows.
 
-    The page is a file of this package. It computes in the browser and needs nothing from elsewhere.
+    The page is a file of this package. It computes in the browser and needs no network.
 
     Parameters
     ----------
     port
-        Serve the page's files on 127.0.0.1 at this port until Ctrl-C: for a browser on another machine, through a
-        tunnel, or one that opens no files.
+        Serve the page on 127.0.0.1 at this port until Ctrl-C, for a browser that cannot open files or that reaches this
+        machine through a tunnel.
     no_browser
         Print the page's path, or its address with --port, and do not open it.
     """

@@ -77,14 +77,14 @@ def solve(
         The norm of W to minimise: frobenius, nuclear, spectral, max, a number p >= 1 for the entrywise l_p norm, or
         one of schatten:p, ky-fan:k, rows:p:q, columns:p:q.
     out
-        The .npz file to write: W, dual, margins, support, certificate and the numbers printed.
+        The .npz file to write: W, dual, margins, support, certificate and the printed numbers.
     certificate
         The .json file to write: the problem, W, multipliers and what they prove, as rational numbers. `attsvm check`
         verifies it without the solvers. Exits with 4 if exact arithmetic does not prove the result.
     C
-        Soft margin: weight of a margin that falls short of one. By default every constraint must hold.
+        Soft margin: weight of the losses. By default every constraint must hold (hard margin).
     loss
-        Loss of a shortfall, with --C.
+        Loss of a margin below one, with --C.
     prior
         A .npz file with W (d, dz), such as one written by --out: the distance from it replaces the norm.
     method
@@ -138,13 +138,13 @@ def solve(
 
         options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "time_limit": time_limit, "method": method}
         with refusing():
-            measure: Any = norm  # as typed; solve says what it expects
+            measure: Any = norm  # solve checks the name
             solution = solve_problem(problem, measure, **options, C=C, loss=loss, prior=origin, callback=watch)
     proof = solution.verify(exact=True) if exact else None
     lines = [dumps(numbers(solution, proof)) if json else summary(solution, "norm" if prior is None else "distance")]
     if proof is not None and not json:
         lines.append(f"{'exact':8} {'proven: ' if proof.proven else ''}{proof.statement}")
-    try:  # files first: the reader of the output may close it; if a disk is full, the output still comes
+    try:  # files first, because the output may be closed; the output comes even if a file cannot be written
         if out is not None:
             with refusing():
                 write_arrays(out, solution_arrays(solution))
@@ -224,7 +224,7 @@ def summary(solution: Solution, objective: str = "norm") -> str:
         support = counted(int(np.sum(solution.support)), "token")
         lines += [
             (objective, f"{solution.objective:.10g} ({solution.norm.name}), gap {small_text(max(solution.gap, 0.0))}"),
-            *_pricing_lines(solution),
+            *_soft_margin_lines(solution),
             ("rank", f"{least}{certified_rank(solution)}"),
             ("support", f"{most}{support} at margin one"),
         ]
@@ -237,7 +237,7 @@ def summary(solution: Solution, objective: str = "norm") -> str:
     return "\n".join(f"{name:8} {text}" for name, text in lines)
 
 
-def _pricing_lines(solution: Solution) -> list[tuple[str, str]]:
+def _soft_margin_lines(solution: Solution) -> list[tuple[str, str]]:
     """Describe the objective of a soft margin."""
     if not isinstance(solution, RegularisedSolution) or solution.regularisation.C is None:
         return []

@@ -61,8 +61,8 @@ def solve_folder(
         check_writable(out, directory=False)
     check_writable(folder.checkpoint, directory=False, option="--checkpoint")
     if folder.checkpoint.exists():
-        tell(f"going on from {folder.checkpoint}", sys.stderr)
-    with Progress("rounds that were done are kept, and the same command continues there.") as progress:
+        tell(f"continuing from {folder.checkpoint}", sys.stderr)
+    with Progress("finished rounds are kept, and the same command continues from there.") as progress:
 
         def watch(state: IterationState) -> bool:
             return progress(f"Solving, {state.method}", 0.0)
@@ -82,7 +82,7 @@ def solve_folder(
             except (ClusterLost, ImportError) as error:
                 raise BadInput(str(error)) from error
     lines = [dumps(numbers(solution)) if json else summary(solution)]
-    try:  # the file first: the reader of the output may close it; if a disk is full, the output still comes
+    try:  # the file first, because the output may be closed; the output comes even if the file cannot be written
         if out is not None:
             with refusing():
                 write_arrays(out, solution_arrays(solution))
@@ -90,7 +90,7 @@ def solve_folder(
     finally:
         print("\n".join(lines[:1] if json else lines))
     if folder.checkpoint.exists() and not json:
-        print(f"the same command goes on from {folder.checkpoint}")
+        print(f"the same command continues from {folder.checkpoint}")
     return CODES.get(solution.status, Exit.UNDECIDED)
 
 

@@ -56,26 +56,26 @@ def study(
     Parameters
     ----------
     data
-        "bags" (sequences of scikit-learn's digits in which one decides); "patches", also "digits" (the same 8x8 images,
-        cut into 2x2-pixel patches); a .npz file with tokens (n, T, d), queries
-        (n, dz), labels (n,) of -1 and +1, and optionally mask (n, T) and head (d,); or a .csv or .tsv file of labelled
-        texts, or of instances in labelled bags.
+        "bags" (sequences of scikit-learn's digits in which one digit decides); "patches" or "digits" (the same 8x8
+        images, cut into 2x2-pixel patches); a .npz file with tokens (n, T, d), queries (n, dz), labels (n,) of -1 and
+        +1, and optionally mask (n, T) and head (d,); or a .csv or .tsv file of labelled texts, or of instances in
+        labelled bags.
     out
         The directory to write, which must not contain a study. By default attsvm-study, or attsvm-study-2 and so on if
         it exists: studies are neither lost nor mixed.
     overwrite
         Replace the study that the directory holds.
     train
-        Number of training rows, drawn at random; the others are held out. By default three quarters, at most what takes
-        about two minutes (digits: 100).
+        Number of training rows, drawn at random; the others are held out. By default three quarters, or fewer if
+        training would take more than about two minutes (digits: 100).
     steps
         Number of training steps. Training is continued while it still improves.
     max_steps
-        Largest number of steps after continuing; by default ten times --steps. Set to --steps, it prevents continuing.
+        Largest number of steps with continued training; by default ten times --steps.
     lr
         Length of a step of W, for tokens and queries of mean length one.
     seed
-        Root of all randomness.
+        Seed of all random numbers.
     shuffles
         Number of shuffled selections among the controls, and of trainings on shuffled labels.
     time_limit
@@ -96,8 +96,8 @@ def study(
         Texts only: folder or hub name of a transformers model whose last hidden states are the tokens. By default words
         are tokens, with vectors fitted on the file.
     bag
-        Tables of instances, one per row: the name of the column that names the bag of each. Other columns of numbers
-        are features.
+        Tables of instances only, one instance per row: the name of the column that names its bag. Other columns of
+        numbers are features.
     """
     columns = {"text": text, "label": label, "model": model, "bag": bag}
     options = {"classes": classes, "query": query, "patch": patch, "positions": positions}
@@ -107,7 +107,7 @@ def study(
             _refuse_replacing(out, overwrite)
         dataset = _read_data(data, options, columns, train)
     with refusing():
-        # Before training: Ctrl-C during a later import would prevent writing the result.
+        # Imported before training: Ctrl-C during a later import would prevent writing the result.
         from attsvm.report.study import write_numbers, write_study
         from attsvm.study.run import prepare, run
         from attsvm.study.verdict import claims
@@ -121,7 +121,7 @@ def study(
         _say(result, assertions)
         with refusing(values=False), one_thread():
             try:
-                tell("Drawing the report. Ctrl-C leaves it at the numbers.", sys.stderr)
+                tell("Drawing the report. Ctrl-C skips it and writes only the numbers.", sys.stderr)
                 page = write_study(result, assertions, directory, command)
             except KeyboardInterrupt:
                 print(f"Numbers: {write_numbers(result, assertions, directory, command)}")
@@ -207,9 +207,7 @@ def _read_table(
     if classes is not None:
         first, comma, second = classes.partition(",")
         if not comma or "," in second:
-            raise BadInput(
-                f"--classes is {classes!r}; two labels with a comma between, such as good,bad, were expected."
-            )
+            raise BadInput(f"--classes is {classes!r}; two labels joined by a comma, such as good,bad, were expected.")
         pair = first.strip(), second.strip()
     if bag is not None:
         from attsvm.data.bag_table import read_bag_table
@@ -247,7 +245,7 @@ def _read_texts(
             width = getattr(transformer.config, "hidden_size", MOST_DIMENSIONS)  # some composite models have none
             most = min(most, MOST_STATES // (MOST_TOKENS * width))
         _, texts = texts.drawn(most)
-        sequences = hidden_states(transformer, tokenizer, texts.texts, MOST_TOKENS + 1)  # one more token shows a cut
+        sequences = hidden_states(transformer, tokenizer, texts.texts, MOST_TOKENS + 1)  # one more to recognise a cut
         spans = hidden_spans(tokenizer, texts.texts)
     except MissingExtra as error:
         raise BadInput(str(error)) from error
@@ -265,7 +263,7 @@ def _say(result: Study, assertions: list[TheoryClaim]) -> None:
 
     print(headline(result, assertions))
     if not result.complete:
-        print("  ! Stopped early; what follows rests on the stages done by then.")
+        print("  ! Stopped early; what follows rests on the completed stages.")
     for caution in cautions(result):
         print(f"  ! {caution}")
     if result.bags is not None:

@@ -6,9 +6,9 @@ e_{\alpha_i} - c_t e_t) z_i^\top`. Multipliers y with sums :math:`s_i = \sum_t y
 
 .. math:: y^\top K y = \sum_v g_v^\top H g_v, \qquad H = ZZ^\top .
 
-With the sums as unknowns and one multiplier :math:`\mu_i` per sum, a system in K falls apart into a block of H for each
-token, and one matrix over the queries couples the blocks. Their sizes cubed are far fewer operations than the cube of
-the number of constraints.
+A system in K takes the sums as further unknowns, each with a multiplier :math:`\mu_i`. It then splits into one block of
+H per token, and one matrix over the queries couples the blocks. The work is the sum of the cubed block sizes, far less
+than the cubed number of constraints.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from scipy.linalg import LinAlgError
 
 from attsvm.core.cholesky import PROXIMAL, factor, refined
 
-# Blocks of sizes up to the same multiple of this number are inverted in one call.
+# Multiple to which block sizes are rounded up; blocks of one rounded size are inverted in one call.
 ROUND = 8
 # Ridge of a proximal step, relative to each diagonal entry and the number of constraints.
 RELATIVE_RIDGE = 1e-13
 # Residual, relative to the right-hand side, up to which a system counts as solved.
 SOLUTION_ERROR = 1e-9
-# Proximal steps that take the effect of the ridge off the solution.
+# Number of proximal steps, which remove the effect of the ridge from the solution.
 STEPS = 3
 
 
@@ -82,7 +82,7 @@ class BlockGram:
 
     @property
     def coupling(self) -> tuple[int, int]:
-        """Shape of the queries that the blocks share, (m, r)."""
+        """Shape (m, r) of the queries that couple the blocks."""
         return self._queries.shape
 
     def part(self, chosen: np.ndarray) -> BlockGram:
@@ -95,7 +95,7 @@ class BlockGram:
 
     @property
     def suits(self) -> bool:
-        """Whether blocks are on average no larger than the rank of H; a few larger ones, singular, do no harm."""
+        """Whether the average block is no larger than the rank of H; a few larger, singular blocks do no harm."""
         return int(self.sizes.sum()) <= np.count_nonzero(self.sizes) * self._queries.shape[1]
 
     def dense(self) -> np.ndarray:
@@ -111,7 +111,7 @@ class BlockGram:
         return matrix
 
     def solve(self, rhs: np.ndarray, steps: int = STEPS) -> np.ndarray:
-        """Solve for (J,) by proximal steps; one is enough where the caller corrects the residual.
+        """Solve for a right-hand side (J,) by proximal steps; one step is enough if the caller corrects the residual.
 
         Raises
         ------
@@ -125,11 +125,11 @@ class BlockGram:
 
     @property
     def _ridge(self) -> float:
-        """Part by which the diagonal of H is longer in a proximal step."""
+        """Ridge of a proximal step, relative to the diagonal of H."""
         return RELATIVE_RIDGE * len(self)
 
     def _times(self, x: np.ndarray, ridge: float) -> np.ndarray:
-        """Multiply x (J,) by the matrix whose H has a diagonal longer by a part ``ridge``."""
+        """Multiply x (J,) by the matrix, with a ``ridge`` relative to the diagonal of H added to H."""
         values = self._weight * np.append(x, np.bincount(self._query, weights=x, minlength=len(self._queries)))
         image = ridge * self._squares[self._member_query] * values
         for members, present, matrices in self._blocks:
@@ -143,7 +143,7 @@ class BlockGram:
 
     @cached_property
     def _blocks(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Members (k, b) of blocks of similar size, which of them are present, and their parts (k, b, b) of H."""
+        """For each rounded size b: members (k, b) of k blocks, which of them are no padding, and their H (k, b, b)."""
         products = self._queries @ self._queries.T
         order = np.argsort(self._token, kind="stable")
         _, first, sizes = np.unique(self._token[order], return_index=True, return_counts=True)
@@ -162,7 +162,7 @@ class BlockGram:
 
     @cached_property
     def _solver(self) -> Callable[[np.ndarray], np.ndarray]:
-        """Solves with the matrix whose H has a longer diagonal."""
+        """Function that solves with the matrix after the ridge has been added to H."""
         ridge = self._ridge
         extra = np.append(self.diagonal, np.zeros(len(self._queries))) / self._weight**2
         extra += ridge * self._squares[self._member_query]

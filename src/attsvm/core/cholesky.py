@@ -1,4 +1,4 @@
-"""Cholesky factors of Newton matrices: entries over many decades, singular matrices, large matrices; refinement."""
+"""Cholesky factors of Newton matrices, which may be badly scaled, singular or large, and iterative refinement."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 # Ridges, relative to each diagonal entry and the size of the matrix, tried in turn until the matrix is positive
 # definite. A smaller ridge loses less curvature next to large weights.
 RIDGES = (1e-16, 1e-15, 1e-13)
-# Ridges of a matrix that may be singular: far above rounding, they select a short solution among many.
+# Ridges of a matrix that may be singular; they lie far above rounding and select a short solution among many.
 PROXIMAL = (1e-15, 1e-13, 1e-11, 1e-9)
-# Number of rows above which a matrix is factored in panels, and columns per panel. A panel takes at most half a second;
-# Ctrl-C cannot interrupt LAPACK within one.
+# Number of rows above which a matrix is factored in panels, and number of columns per panel: Ctrl-C cannot interrupt
+# LAPACK within a panel, which takes at most half a second.
 PANELLED_ROWS, PANEL = 4000, 256
 # Largest number of refinements of a solution.
 REFINEMENTS = 10
@@ -57,7 +57,7 @@ def factor(matrix: np.ndarray, ridges: Iterable[float] = RIDGES) -> Callable[[np
     failure = LinAlgError("no ridge was given")
     for ridge in ridges:
         definite = matrix.copy()
-        # Rounding of a factor is relative to the diagonal as well: a relative ridge is a ridge of the scaled matrix.
+        # The rounding errors of a factor are relative to the diagonal, and so is the ridge.
         definite[each] = np.where(diagonal > 0.0, diagonal * (1.0 + ridge * len(matrix)), 1.0)
         try:
             lower = lower_factor(definite)

@@ -1,9 +1,9 @@
 r"""Problems that separate into columns: orthonormal tokens shared by all queries, and orthogonal queries.
 
-Let the tokens be the rows of :math:`X = aE` and the queries :math:`z_i = c_iu_{g(i)}` multiples of directions, E and U
-with orthonormal rows. Examples are one-hot words and contexts, documents and queries. A solution then is :math:`W =
-E^\top SU` with scores S (T, G). Every unitarily invariant norm of W is the norm of S; if E and U are one-hot, so is
-every entrywise norm. The constraints of a query touch one column of S:
+Let the tokens be the rows of :math:`X = aE` and the queries multiples :math:`z_i = c_iu_{g(i)}` of the rows of U, where
+E and U have orthonormal rows. Examples are one-hot words with one-hot contexts, and documents with search queries. A
+solution is then :math:`W = E^\top SU` with scores S (T, G). Every unitarily invariant norm of W is the norm of S; if E
+and U are one-hot, so is every entrywise norm. The constraints of a query involve one column of S:
 
 .. math:: ac_i(s_{\alpha_i} - s_t) \ge 1 \text{ or } = 0.
 
@@ -22,10 +22,10 @@ from attsvm.core.error_free import UNIT
 from attsvm.core.one_hot import OneHot
 from attsvm.core.problem import SelectionProblem
 
-# Distance from zero or one up to which inner products of unit vectors count as zero or one: the rounding of an
-# orthogonal factor. The certificate accounts for the difference.
+# Distance from zero or one up to which inner products of unit vectors count as zero or one, the rounding of an
+# orthogonal factor; the certificate accounts for the difference.
 ROUNDING = 128 * UNIT
-# Number of queries compared first: random queries are recognised as not orthogonal at almost no cost.
+# Number of queries that are compared first, which rejects random queries at almost no cost.
 FIRST_QUERIES = 8
 
 # Rows of an array, or one-hot.
@@ -47,7 +47,7 @@ class Columns:
     length : ndarray, shape (n,)
         a c_i of the module's derivation; one for a query with no constraint.
     rows : ndarray of int, shape (m,)
-        Queries whose constraints place tokens above others, each (column, token) once: the most demanding ones.
+        For each column and preferred token, the query with the most demanding constraint.
     preferred, others : ndarray of bool, shape (T, G)
     demand : ndarray, shape (T, G)
         Required difference between a preferred token and the others; zero elsewhere.
@@ -96,7 +96,7 @@ class Columns:
 
     @cached_property
     def scale(self) -> np.ndarray:
-        """Length a c of a column's query, (G,); of one of its queries if it has several."""
+        """Length a c of each column's query, or of one of its queries if it has several, (G,)."""
         scale = np.ones(self.shape[1])
         scale[self.group[self.rows]] = self.length[self.rows]
         return scale
@@ -123,7 +123,7 @@ class Columns:
         return np.where(problem.constrained, self.length[:, None] * (first[:, None] - scores), 0.0)
 
     def multipliers(self, change: np.ndarray) -> np.ndarray:
-        """Split an adjoint (T, G), column sums zero, into multipliers (n, T), in equal shares per preferred token."""
+        """Split an adjoint (T, G) with column sums zero into multipliers (n, T), in proportion to preferred tokens."""
         rows, problem = self.rows, self.problem
         group, alpha = self.group[rows], problem.reference[rows]
         share = np.ones(len(rows))

@@ -31,7 +31,7 @@ def correlation(A: Array, B: Array) -> Array:
     Returns
     -------
     array, shape (...)
-        Of the given array type (a scalar for two matrices); 0 where a matrix is zero.
+        The array type of the arguments, or a scalar for two matrices; 0 where a matrix is zero.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def correlation(A: Array, B: Array) -> Array:
 
     Notes
     -----
-    arXiv 2308.16898, Section 3: the measure of Figures 7 to 12.
+    Figures 7 to 12 of arXiv 2308.16898 plot this measure (Section 3).
 
     Examples
     --------

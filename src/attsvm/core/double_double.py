@@ -97,7 +97,7 @@ class Rows:
         dz = self.queries.shape[1]
         directions = self._unique_queries()
         heavy = multiply(self.delta, weights[:, None])
-        # Sum per query, (g, d): first constraints, then second ones, and so on.
+        # Sum per query, (g, d). Each pass adds the next constraint of every query.
         share = Pair(np.zeros((len(directions), d)), np.zeros((len(directions), d)))
         order = np.argsort(self.group, kind="stable")
         place = np.arange(k) - np.searchsorted(self.group[order], self.group[order])
@@ -119,9 +119,9 @@ class Rows:
 
 
 def _axes(rows: np.ndarray) -> np.ndarray | None:
-    """Axes (k, w) that hold all entries of rows (k, d), such as differences of one-hot tokens; None if most are full.
+    """Axes (k, w) of the non-zero entries of rows (k, d), such as differences of one-hot tokens; None for dense rows.
 
-    Zeros contribute nothing to a sum, whose bound on the error counts d terms.
+    The bound on the error counts d terms, so it still holds for a sum without the zeros.
     """
     k, d = rows.shape
     entries = rows != 0
@@ -131,7 +131,7 @@ def _axes(rows: np.ndarray) -> np.ndarray | None:
         return None
     row, axis = np.nonzero(entries)
     axes = np.zeros((k, width), dtype=np.int64)
-    # A row with fewer entries than others is filled up with an axis on which it is zero.
+    # A row with fewer entries than w is filled up with an axis on which it is zero.
     axes[:] = (~entries).argmax(axis=1)[:, None]
     axes[row, np.arange(len(row)) - (np.cumsum(counts) - counts)[row]] = axis
     return axes

@@ -85,7 +85,7 @@ def sum_pairs(terms: Pair, axis: int) -> Pair:
 
 
 def error_of(first: int, second: int) -> float:
-    """Bound the relative error, in units of the sum of absolute products, of a sum of sums with these lengths.
+    """Bound the error of a sum of sums with these lengths, relative to the sum of absolute products.
 
     The product of two pairs drops its smallest term and rounds its error term: 8 u^2. Summing k pairs in a tree loses
     at most 8 u^2 on each of log2(k) + 1 levels; k is a generous bound.
@@ -98,12 +98,12 @@ SLICES, SLICED = 5, 2.0**-104
 
 
 def product(a: Pair, b: Pair) -> tuple[Pair, float]:
-    r"""Multiply matrices (m, k) and (k, n) in twice the precision; also bounds the error's Frobenius norm.
+    r"""Multiply matrices (m, k) and (k, n) in twice the precision, and bound the Frobenius norm of the error.
 
     Rows of the first factor and columns of the second are scaled to entries of at most one. They are cut into slices of
     :math:`\beta = \lfloor(53 - \log_2 k)/2\rfloor` bits, whose products BLAS sums exactly (Ozaki, Ogita, Oishi and
-    Rump, Numer. Algorithms 59, 2012). An entry then lacks fewer than ten products of slices below :math:`k2^{-5\beta}`
-    and the rounding of fifteen sums of pairs. The error is less than :math:`80k2^{-104}` for k up to 2048.
+    Rump, Numer. Algorithms 59, 2012). An entry then omits fewer than ten products of slices, each below
+    :math:`k2^{-5\beta}`, and rounds fifteen sums of pairs. The error is less than :math:`80k2^{-104}` for k up to 2048.
     """
     inner = a.high.shape[1]
     bits = (53 - max(inner - 1, 1).bit_length()) // 2

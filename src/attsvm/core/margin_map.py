@@ -179,7 +179,7 @@ class MarginMap:
     def evaluate(self, W: np.ndarray | None, dual: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Evaluate the map at W and the adjoint at dual in one pass over the tokens; None gives an empty array.
 
-        A certificate passes both. The pass then also computes :attr:`lengths`, whose squares may overflow.
+        If both are given, as by a certificate, the pass also computes :attr:`lengths`, whose squares may overflow.
 
         Examples
         --------

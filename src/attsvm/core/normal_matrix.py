@@ -1,8 +1,8 @@
 r"""The normal matrix A^T diag(theta) A of the linear map, in one matrix product.
 
-If all queries are multiples of one, that is the product of the weighted differences with themselves. Otherwise each
-query contributes :math:`(\Delta_i^\top\Theta_i\Delta_i) \otimes z_i z_i^\top`. Both factors are symmetric, so their
-packed upper triangles suffice. Stacked over queries, the sum of Kronecker products is one product of an (n,
+If all queries are multiples of one vector, it is the product of the weighted differences with themselves. Otherwise
+each query contributes :math:`(\Delta_i^\top\Theta_i\Delta_i) \otimes z_i z_i^\top`. Both factors are symmetric, so
+their packed upper triangles suffice. Stacked over queries, the sum of Kronecker products is one product of an (n,
 p(p+1)/2) and an (n, r(r+1)/2) array. This avoids one update of the (p r)^2 matrix per constraint.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from attsvm.core.reduction import Reduced
 
-# Queries per chunk: number of entries of their products, and smallest number that keeps adding to the matrix cheap.
+# Number of entries of the products of one chunk of queries, and smallest number of queries per chunk.
 PRODUCT_ENTRIES, LEAST_PRODUCT_ROWS = 1 << 18, 128
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-# Number of unit vectors up to which they are stored one by one: compiled methods expect contiguous arrays.
+# Number of unit vectors up to which the identity matrix is stored in full: compiled methods expect contiguous arrays.
 FEW_UNITS = 1000
 
 

@@ -118,7 +118,7 @@ class SelectionProblem(MarginMap, Summarised):
         queries : array_like, shape (b, T, dz), optional
             Default: the tokens themselves (self-attention).
         lengths : array_like of int, shape (b,), optional
-            Tokens past a sequence's length are no queries and are not seen.
+            Tokens past a sequence's length are neither queries nor visible.
 
         Returns
         -------
@@ -231,7 +231,7 @@ class SelectionProblem(MarginMap, Summarised):
         """Let all queries read the one sequence of words (V, m)."""
         rows = read_vectors("X" if selected.ndim == 1 else "contexts", queries)
         if len(rows) != len(selected):
-            raise ValueError(f"y or supports has {len(selected)} rows; {len(rows)}, one a query, were expected.")
+            raise ValueError(f"y or supports has {len(selected)} rows; {len(rows)}, one per query, were expected.")
         problem = cls(words[None], rows, selected, sequence=np.zeros(len(rows), dtype=np.int64))
         problem.kind = Kind.of(queries)
         return problem
@@ -258,9 +258,9 @@ class SelectionProblem(MarginMap, Summarised):
         return self.kind.restore(np.where(self.mask, out, -np.inf))
 
     def margins(self, W: Any) -> Array:
-        """Score of the (first) selected token minus every token's, shape (n, T); +inf where the mask hides the token.
+        """Score of the first selected token minus the score of each token, (n, T); +inf where the mask hides the token.
 
-        Computed from token differences, so that a large offset common to all tokens costs no accuracy.
+        Margins are computed from token differences: a large offset common to all tokens costs no accuracy.
 
         Examples
         --------

@@ -38,7 +38,7 @@ def read_tokens(tokens: Any) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _own_array(array: np.ndarray) -> np.ndarray:
-    """Copy an array that others may write to, unless a file holds it; the result may be frozen."""
+    """Copy an array that others may write to, unless a file holds it; the result can be made read-only."""
     source: Any = array
     immutable = True
     while isinstance(source, np.ndarray) and not isinstance(source, np.memmap):
@@ -58,7 +58,7 @@ def read_matrix(name: str, value: Any) -> np.ndarray:
 
 
 def read_vectors(name: str, value: Any) -> np.ndarray | OneHot:
-    """Return a finite float64 matrix; one-hot rows of a sparse matrix as such."""
+    """Return a finite float64 matrix, or the one-hot rows of a sparse matrix."""
     if not issparse(value):
         return value if isinstance(value, OneHot) else read_matrix(name, value)
     one_hot = OneHot.of_sparse(value)
@@ -81,7 +81,9 @@ def read_sequence(sequence: Any, n: int, b: int) -> np.ndarray:
         return np.arange(n)
     index = to_numpy("sequence", sequence)
     if index.shape != (n,) or index.dtype.kind not in "iu":
-        raise ValueError(f"sequence has {index.dtype} of shape {index.shape}; {n} integers were expected, one a query.")
+        raise ValueError(
+            f"sequence has {index.dtype} of shape {index.shape}; {n} integers, one per query, were expected."
+        )
     if (index < 0).any() or (index >= b).any():
         raise ValueError(f"sequence has {index.min()} to {index.max()}; indices of {b} token sequences were expected.")
     return index.astype(np.int64)
@@ -159,7 +161,9 @@ def read_labels(y: Any, classes: int | None) -> tuple[np.ndarray, int]:
     """Check labels and the number of classes; see :meth:`attsvm.SelectionProblem.from_classes`."""
     labels = to_numpy("y", y)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or labels.min() < 0:
-        raise ValueError(f"y has {labels.dtype} of shape {labels.shape}; integers from 0 were expected, one an input.")
+        raise ValueError(
+            f"y has {labels.dtype} of shape {labels.shape}; integers from 0, one per input, were expected."
+        )
     count = int(labels.max()) + 1 if classes is None else classes
     if isinstance(count, bool) or not isinstance(count, int) or count <= labels.max():
         raise ValueError(f"classes is {classes!r}; an integer above the label {labels.max()} was expected.")
@@ -173,7 +177,7 @@ def read_supports(supports: Any, embeddings: Any) -> tuple[np.ndarray, np.ndarra
         raise ValueError(f"supports has {support.dtype} of shape {support.shape}; booleans (n, V) were expected.")
     words = unit_vectors(support.shape[1]) if embeddings is None else read_matrix("embeddings", embeddings)
     if len(words) != support.shape[1]:
-        raise ValueError(f"embeddings has {len(words)} rows; {support.shape[1]}, one a word, were expected.")
+        raise ValueError(f"embeddings has {len(words)} rows; {support.shape[1]}, one per word, were expected.")
     return support, words
 
 

@@ -1,9 +1,9 @@
 r"""The problem in the reduced coordinates of a solver.
 
 Every solution lies in span{token differences} x span{queries} (Lemma 1 of arXiv 2308.16898). Orthonormal bases of the
-two spans therefore lose nothing for an orthogonally invariant norm. Let :math:`W = s^{-1} P^\top \bar W B`: margins of
-W and :math:`\bar W` agree, and norms agree up to ``s``. Lengths are scaled by powers of two, so that scaling the data
-does not change rounding. Queries with no constraint are dropped.
+two spans therefore lose nothing for an orthogonally invariant norm. If :math:`W = s^{-1} P^\top \bar W B`, then W and
+:math:`\bar W` have the same margins, and their norms differ by the factor s. Lengths are scaled by powers of two, so
+that scaling the data does not change rounding. Queries with no constraint are dropped.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from attsvm.core.rounding import row_lengths
 
 # Smallest and largest normal float.
 SMALLEST, LARGEST = float(np.finfo(float).tiny), float(np.finfo(float).max)
-# Shift of every eigenvalue of a Gram matrix, relative to its trace, at which a still definite matrix has full rank: far
-# above its rounding, about d * eps of the largest.
-SURELY_FULL_RANK = 1e-10
+# Shift of every eigenvalue of a Gram matrix, relative to its trace, after which a definite matrix has full rank; the
+# rounding error is about d * eps of the largest eigenvalue.
+FULL_RANK_SHIFT = 1e-10
 # Largest residual of ties, relative to the margin, at which W counts as a solution.
 TIE_PRECISION = 1e-10
-# Length of a tie's unit row, after projecting off other ties, below which it depends on them; relative to the largest.
+# Length of the part of a tie's unit row orthogonal to other ties, relative to the largest, below which it depends on
+# them.
 DEPENDENT_TIE = 1e-12
 
 # Number of token differences in one product or factorisation.
@@ -54,7 +55,7 @@ class Reduced:
     right : ndarray, shape (r, dz), or None
         Orthonormal basis of the queries; None for the identity.
     scale : float
-        Scale at which margins of W here equal margins of ``lift(W)`` there.
+        Divisor in ``lift``, so that W and ``lift(W)`` have the same margins.
     size : tuple
         (n, T) of the original problem.
     transform : tuple
@@ -106,7 +107,7 @@ class Reduced:
         return constraint_gram(*self.factors_at(rows, columns))
 
     def block_gram(self, rows: np.ndarray, columns: np.ndarray, diagonal: np.ndarray) -> BlockGram | None:
-        """Return the same plus a diagonal (J,), in blocks; None where it has none, or singular ones."""
+        """Return :meth:`gram` plus a diagonal (J,), in blocks; None if it has no blocks, or mostly singular ones."""
         if self.vocabulary is None:
             return None
         blocks = BlockGram(self.vocabulary, self.queries, rows, self.columns[rows, columns], diagonal)
@@ -220,7 +221,7 @@ def reduce(
         columns=columns,
         left=left,
         right=right,
-        # Beyond the range of floats W has a wrong factor, which no scaling to margin one corrects.
+        # A scale beyond the range of floats is clipped; the factor of W is then wrong, and no scaling corrects it.
         scale=min(max(token_scale * query_scale, SMALLEST), LARGEST),
         size=problem.mask.shape,
         transform=transform,
@@ -229,7 +230,7 @@ def reduce(
 
 
 def _vocabulary(problem: SelectionProblem, rows: np.ndarray, scale: float) -> SharedTokens | None:
-    """One-hot tokens that all queries share, divided by ``scale``; the selected tokens are those of the given rows."""
+    """One-hot tokens that all queries share, divided by ``scale``, and the selected tokens of the given rows."""
     one_hot = problem.one_hot
     return None if one_hot is None else SharedTokens(one_hot.entries / scale, problem.reference[rows])
 
@@ -281,10 +282,10 @@ def _power_of_two(array: np.ndarray) -> float:
 def _row_basis(rows: np.ndarray) -> np.ndarray | None:
     """Orthonormal basis (rank, d) of the row space of ``rows`` (m, d); None if it is the whole space."""
     m, d = rows.shape
-    parts = [rows[k : k + CHUNK_ROWS] for k in range(0, m, CHUNK_ROWS)]  # short calls handle Ctrl-C between them
+    parts = [rows[k : k + CHUNK_ROWS] for k in range(0, m, CHUNK_ROWS)]  # Ctrl-C is handled between short calls
     if m >= d:
         gram = sum((part.T @ part for part in parts), np.zeros((d, d)))
-        gram[np.diag_indices(d)] -= SURELY_FULL_RANK * float(np.trace(gram))
+        gram[np.diag_indices(d)] -= FULL_RANK_SHIFT * float(np.trace(gram))
         try:
             np.linalg.cholesky(gram)
             return None

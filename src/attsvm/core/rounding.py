@@ -30,7 +30,7 @@ PAIRWISE = 200
 FUNCTION_ROUNDING = 4 * UNIT
 # Number of products up to which the orthogonality of singular vectors is bounded in twice the precision.
 SHARP_PRODUCTS = 1_000_000
-# At the ends of the floating-point range squares overflow; an infinite bound claims nothing.
+# Squares of very large numbers overflow; the bound is then infinite and claims nothing.
 LENIENT: dict[str, Any] = {"over": "ignore", "divide": "ignore", "invalid": "ignore", "under": "ignore"}
 
 
@@ -63,12 +63,12 @@ def lengths_above(delta_squares: np.ndarray, query_squares: np.ndarray, rounding
         Overwritten.
     query_squares : ndarray, shape (n,)
     roundings : int
-        Relative error of the squares.
+        Relative error of the squares, in units of rounding.
     """
     for squares in (delta_squares, query_squares):
         if not SAFE_SQUARE < squares.max() < 1.0 / SAFE_SQUARE:
             return None
-    # Underflow takes less than this from the squares.
+    # Underflow reduces a square by less than UNDERFLOW.
     delta_squares += UNDERFLOW
     delta_squares *= (query_squares * (1.0 + gamma(roundings + 8)) + UNDERFLOW)[:, None]
     return np.sqrt(delta_squares, out=delta_squares)
@@ -143,7 +143,7 @@ def _nuclear_above(M: np.ndarray, *, sharp: bool) -> float:
 
 
 def _invariant_above(norm: Norm, M: np.ndarray, dual: bool, *, sharp: bool) -> float:
-    """Bound a norm of the singular values: the norm of U diag(s) V^T is at most |U||V| times the profile's of s."""
+    """Bound a norm of the singular values: the norm of U diag(s) V^T is at most |U||V| times the profile of s."""
     factors, profile = _singular_vectors(M), norm.profile
     if factors is None or profile is None:
         return math.inf

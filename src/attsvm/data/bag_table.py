@@ -1,4 +1,4 @@
-"""A table of instances, one per row, with a column that names the bag of each and a column of labels."""
+"""Tables with one instance per row, a column that names its bag and a column with the label of the bag."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from attsvm.platform.summary import counted
 def read_bag_table(path: str | Path, bag: str, label: str, classes: tuple[str, str] | None = None) -> Dataset:
     """Read bags of instances from a CSV or TSV file.
 
-    All other columns whose fields are numbers are features, to be standardised on the training bags. The first column
-    of text names the instances; without one they are named by their lines.
+    All other columns of numbers are features, to be standardised on the training bags. The first column of text names
+    the instances; if there is none, an instance is named by its line.
 
     Parameters
     ----------
@@ -34,7 +34,8 @@ def read_bag_table(path: str | Path, bag: str, label: str, classes: tuple[str, s
     FileNotFoundError
         If there is no such file.
     ValueError
-        As for :func:`attsvm.data.table.read_texts`, and if a bag has two labels, a feature has a gap, or there is none.
+        As for :func:`attsvm.data.table.read_texts`; also if a bag has two labels, a feature has a field that is no
+        number, or there is no feature.
     """
     file = Path(path)
     if not file.is_file():
@@ -102,7 +103,7 @@ def _features(
 
 
 def _number(entry: str) -> float:
-    """Read a number; NaN for text."""
+    """Return a field as a number; NaN if it is text."""
     try:
         return float(entry)
     except ValueError:

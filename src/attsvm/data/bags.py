@@ -1,4 +1,4 @@
-"""Bags of instances in the forms that users hold them: lists of arrays, padded arrays with a mask, tables."""
+"""Bags of instances, read from lists of arrays, padded arrays with a mask, or tables."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Bags:
     Attributes
     ----------
     instances : ndarray, shape (N, d)
-        Bag by bag.
+        Instances of the first bag, then of the second, and so on.
     mask : ndarray of bool, shape (n, T)
         True where a padded array holds an instance.
     labels : ndarray, shape (n,), optional
-        Of -1 and +1.
+        -1 and +1.
     """
 
     instances: np.ndarray
@@ -34,7 +34,7 @@ class Bags:
 
     @cached_property
     def owner(self) -> np.ndarray:
-        """The bag of each instance, (N,)."""
+        """Index of the bag of each instance, (N,)."""
         return np.nonzero(self.mask)[0]
 
     @cached_property
@@ -86,11 +86,11 @@ def read_bags(X: Any, mask: Any, bag: Any) -> Bags:
         X = [features[part] for part in rows]
     if mask is None and not _is_one_array(X):
         bags = [_numbers(f"bags[{i}]", part) for i, part in enumerate(X)]
-        wide = bags[0].shape[-1]
+        width = bags[0].shape[-1]
         for i, part in enumerate(bags):
-            if part.ndim != 2 or len(part) == 0 or part.shape[1] != wide:
+            if part.ndim != 2 or len(part) == 0 or part.shape[1] != width:
                 raise ValueError(
-                    f"bags[{i}] has shape {part.shape}; (instances, {wide}) with one instance or more was expected."
+                    f"bags[{i}] has shape {part.shape}; (instances, {width}) with one instance or more was expected."
                 )
         sizes = np.array([len(part) for part in bags])
         visible = np.arange(sizes.max()) < sizes[:, None]

@@ -1,7 +1,7 @@
 """Checksums of a shard's arrays: they identify the data, and detect changed files.
 
-CRC-32 detects accidental changes. It is fast enough to cover every byte in the first pass. Files .npz state it, and the
-checksum of a file follows from the checksums of its pieces, which different workers read.
+CRC-32 detects accidental changes. It is fast enough to cover every byte in the first pass, and .npz files store it.
+Different workers may read the pieces of a file: its checksum follows from the checksums of the pieces.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 
 from attsvm.data.file_arrays import RawArray
 
-# Bytes read at a time, so that they are still in the processor's cache.
+# Number of bytes read at a time; they fit the processor's cache.
 READ_BYTES = 1 << 22
-# The polynomial of CRC-32, and its residues 1 and x^8: the coefficient of x^k is bit 31 - k.
+# The polynomial of CRC-32, and the residues 1 and x^8. Bit 31 - k holds the coefficient of x^k.
 _POLYNOMIAL, _ONE, _BYTE = 0xEDB88320, 1 << 31, 1 << 23
 
 
@@ -31,7 +31,7 @@ class ShardRecord:
     digest : str
         Digest of names, dtypes, shapes and numbers.
     parts : mapping of str to (int, int)
-        Bytes of each array that the shard reads, and their CRC-32.
+        Number of bytes that the shard reads of each array, and their CRC-32.
     """
 
     digest: str
@@ -88,7 +88,7 @@ def check_files(shards: Sequence[Any], records: Mapping[int, ShardRecord]) -> No
 
 
 def joined(first: int, second: int, size: int) -> int:
-    """Checksum of two consecutive runs of bytes from their checksums; the second has ``size`` bytes.
+    """Return the checksum of two consecutive runs of bytes from their checksums; the second has ``size`` bytes.
 
     CRC-32 is linear: appending ``size`` bytes multiplies the residue of the first run by x^(8 size) modulo the
     polynomial.

@@ -35,9 +35,9 @@ class Dataset:
     standardise : bool
         Whether tokens must be standardised before use, as by :meth:`standardised`.
     bags : tuple of str, optional
-        Names of the rows, if they are bags of instances of which one may decide.
+        Names of the rows, if each row is a bag of instances and one instance may decide its label.
     default_train : int, optional
-        Default number of training rows in a study; None for the number that its time allows.
+        Default number of training rows in a study. None: the number for which the time of a study suffices.
     """
 
     name: str
@@ -97,8 +97,8 @@ class Dataset:
     def centred(self, mean: np.ndarray, spread: float) -> Dataset:
         """Replace each query z by [(z - mean) / spread, 1].
 
-        The constant coordinate gives W a column that acts on all queries equally, so that W can express the same
-        scores.
+        The constant coordinate gives W a column that acts on all queries equally. W can therefore express the same
+        scores as without centring.
         """
         data = self.tokens
         standardised = (data.queries - mean) / spread

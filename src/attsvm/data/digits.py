@@ -11,12 +11,12 @@ Patch t of image i, with pixels :math:`p_{it} \in [0,1]^4` and position t, becom
   deliberately poor setting.
 
 Blank patches differ only in their position. The position in the token makes them distinct points, so no selected token
-has a duplicate, which would make its selection infeasible. They do tie in score, since a linear head on mean tokens
-gives all positions the same weight.
+has a duplicate, which would make its selection infeasible. Blank patches tie in score, since a linear head on mean
+tokens gives all positions the same weight.
 
 Mean tokens of digits are all close to the average digit. They are therefore centred before use: the mean of the
-training images is subtracted and a constant coordinate added, which loses nothing. On six random splits of 100 training
-images the attention SVM of the best patches then had a norm 1.5 to 1.8 times smaller, and training converged sooner.
+training images is subtracted and a constant coordinate added, which loses nothing. Centring reduces the norm of the
+attention SVM of the best patches, and training converges sooner.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
     classes : str
         Two digits joined by a dash, the first labelled +1, or "odd-even".
     query : {"mean", "patch", "prompt"}
-        The image's mean token; one of its patches (self-attention); one constant for all images.
+        The image's mean token, one of its patches (self-attention), or the same constant for all images.
     patch : int
         Index of the query patch if `query` is "patch"; 0 to 15, row by row. The default is in the second row and
         column.
     positions : {"place", "append"}
-        Form of the position in tokens, see the module's description.
+        How tokens hold their position; see the module's description.
 
     Returns
     -------
@@ -126,17 +126,17 @@ def digits(classes: str = "3-8", *, query: Query = "mean", patch: int = 5, posit
         notes=(description, query_text),
         patches=Patches(images, np.array(corners), ink=True),
         centre=query == "mean",
-        default_train=100,  # as in every published number about them
+        default_train=100,  # the number in the documentation
     )
 
 
 def bags_of_digits(count: int = 400, size: int = 9, *, classes: str = "3-8", seed: int = 0) -> Dataset:
-    """Draw sequences of digits in which one decides: it is of one of two classes, and the others are of neither.
+    """Draw sequences in which one digit decides the label: it belongs to a class, and the others to neither class.
 
     Parameters
     ----------
     count, size : int
-        Number of sequences, half of each class, and of digits in each.
+        Number of sequences, half of them in each class, and number of digits per sequence.
     classes : str
         Two digits joined by a dash, the first labelled +1.
     seed : int

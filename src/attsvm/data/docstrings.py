@@ -21,7 +21,7 @@ MODULES = {
 LEAST_WORDS = 12
 # The first section of a docstring, recognised by its underline.
 SECTION = re.compile(r"^.+\n-{3,}\s*$", re.MULTILINE)
-# Markup, and signatures at the beginning of compiled functions' docstrings.
+# Markup, and the signature with which the docstring of a compiled function begins.
 MARKUP = re.compile(r"\.\. \w+::.*|:\w+:|^\w+\(.*\)\s*$", re.MULTILINE)
 
 
@@ -31,7 +31,7 @@ def docstrings(classes: str = "numpy-scipy") -> LabelledTexts:
     Parameters
     ----------
     classes : str
-        The two libraries, with a hyphen between.
+        The two libraries, joined by a hyphen.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def docstrings(classes: str = "numpy-scipy") -> LabelledTexts:
 
 
 def _prose(module: str) -> list[str]:
-    """Return the sufficiently long texts of a module's public functions and classes."""
+    """Return the texts of a module's public functions and classes that have at least ``LEAST_WORDS`` words."""
     library = resolve_name(module)
     texts = []
     for name in sorted(library.__all__):

@@ -29,7 +29,7 @@ DAMAGE = (
     *(ValueError, RuntimeError, TypeError, KeyError, AttributeError, SyntaxError),
 )
 
-# Bytes unpacked at a time: zipfile holds several times this number, still in the processor's cache.
+# Number of bytes unpacked at a time. zipfile holds several times this number, which fits the processor's cache.
 UNPACK_BYTES = 1 << 18
 
 
@@ -40,7 +40,7 @@ class Stamp:
     Attributes
     ----------
     host : str
-        Machine on which it was taken: device and inode have no meaning elsewhere.
+        Machine on which the stamp was taken; device and inode have a meaning only there.
     device, inode : int
         For a folder, ``inode`` is a digest of its files' inodes.
     size : int
@@ -105,14 +105,15 @@ def readable(fault: str, expected: str) -> Iterator[None]:
     Parameters
     ----------
     fault : str
-        The sentence's beginning: what cannot be read.
+        First words of the message, which name what cannot be read.
     expected : str
+        What was expected instead.
     """
     try:
         yield
     except DAMAGE as error:
-        told = str(error).endswith(" expected.")
-        if told or (isinstance(error, OSError) and error.filename is not None):
+        is_ours = str(error).endswith(" expected.")
+        if is_ours or (isinstance(error, OSError) and error.filename is not None):
             raise
         raise ValueError(f"{fault} ({' '.join(str(error).split())}); {expected} was expected.") from error
 
@@ -124,7 +125,7 @@ class FileArray(ABC):
     Attributes
     ----------
     path : str
-        File, or folder, that holds it.
+        File or folder that holds the array.
     name : str
     shape : tuple of int
     dtype : dtype
@@ -175,7 +176,7 @@ class FileArray(ABC):
 
 @dataclass(frozen=True)
 class RawArray(FileArray):
-    """Numbers stored in the file as in memory, with the last axis fastest.
+    """An array that the file stores as memory would, with the last axis fastest.
 
     Attributes
     ----------
@@ -221,12 +222,12 @@ class RawArray(FileArray):
         _read_into(stream, out, self.path)
 
 
-def _read_into(stream: Any, out: np.ndarray, path: str, most: int | None = None) -> None:
-    """Read the numbers of an array, ``most`` bytes at a time; raises ValueError if the file ends too early."""
+def _read_into(stream: Any, out: np.ndarray, path: str, chunk_bytes: int | None = None) -> None:
+    """Read the numbers of an array, ``chunk_bytes`` bytes at a time; raises ValueError if the file ends too early."""
     size, place = out.nbytes, 0
     view = out.reshape(-1).view(np.uint8).data
     while place < size:
-        count = stream.readinto(view[place : None if most is None else place + most])
+        count = stream.readinto(view[place : None if chunk_bytes is None else place + chunk_bytes])
         if not count:
             raise ValueError(f"{path} ends within its numbers; a whole file was expected.")
         place += count
@@ -234,7 +235,7 @@ def _read_into(stream: Any, out: np.ndarray, path: str, most: int | None = None)
 
 @dataclass(frozen=True)
 class PackedArray(FileArray):
-    """A member of an .npz file that is compressed, or has its first axis fastest: it is read from its start."""
+    """A member of an .npz file that must be read from its start: it is compressed, or its first axis is fastest."""
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         with zipfile.ZipFile(self.path) as archive, archive.open(f"{self.name}.npy") as content:
@@ -248,7 +249,7 @@ class PackedArray(FileArray):
                 out = np.empty((stop - start, *shape[1:]), dtype)
                 _read_into(content, out, self.path, UNPACK_BYTES)
             if fortran or stop == shape[0]:
-                content.read(1)  # the end, where the checksum is compared
+                content.read(1)  # zipfile compares the checksum at the end
             return out
 
 
@@ -320,7 +321,7 @@ def nested(column: Any, array: FileArray, first: int, expected: tuple[int, ...] 
             row = first + uneven[0] // prod(sizes[1:])
             raise ValueError(
                 f"{array.name} of {array.path} has a list of length {lengths[uneven[0]]} in row {row}; length {length} "
-                "of all, with a mask for what is padded, was expected."
+                "in every row, with a mask for padding, was expected."
             )
         sizes.append(length)
         column = column.flatten()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-# Numbers of channels that are shown as colours, with opacity last of four; for other numbers the mean is shown.
+# Numbers of channels that are shown as colours; a fourth channel is opacity. Other images are shown as their mean.
 COLOUR_CHANNELS = (3, 4)
 CHANNELS = (1, *COLOUR_CHANNELS)
 
@@ -21,11 +21,11 @@ class Patches:
     images : ndarray, shape (n, height, width) or (n, height, width, 3 or 4)
         Grey values, or colours.
     boxes : ndarray of int, shape (T, 4)
-        Row, column, height and width of each token's patch, in pixels; a height of zero for a token with no patch.
+        Row, column, height and width of each token's patch, in pixels. Height zero: the token has no patch.
     low, high : float
         The values of black and white.
     ink : bool
-        Whether grey values are drawn as ink on paper, large ones dark.
+        Whether large grey values are drawn dark, as ink on paper.
     """
 
     images: np.ndarray
@@ -54,7 +54,8 @@ def read_patches(images: np.ndarray, boxes: np.ndarray | None, n: int, T: int) -
     Parameters
     ----------
     images : ndarray, shape (n, height, width), or with channels last, or first when there are 1, 3 or 4
-        Eight-bit images are black at 0 and white at 255; others at 0 and 1, or at their extremes if these lie outside.
+        Black is 0 and white is 255 in eight-bit images, 1 in others. If values lie outside, the smallest is black and
+        the largest white.
     boxes : ndarray of int, shape (T, 4), optional
         By default T squares of equal size, row by row.
     n, T : int

@@ -19,7 +19,7 @@ from attsvm.data.passages import Passages
 from attsvm.data.token_data import TokenData
 from attsvm.platform.files import replacing_file
 
-# Inverse of the largest share of memory that an array may take: solving holds a few copies.
+# Inverse of the largest share of memory that one array may take; solving holds a few copies of it.
 SHARE_OF_MEMORY = 4
 
 
@@ -53,7 +53,7 @@ def read_arrays(
         raise FileNotFoundError(f"{path} does not exist; a .npz file was expected.")
     if not path.is_file():
         raise ValueError(f"{path} is not a file; a .npz file was expected.")
-    with path.open("rb") as stream:  # an unreadable file must raise its own error, not count as damaged
+    with path.open("rb") as stream:  # a file without read permission must raise PermissionError, not count as damaged
         stream.read(1)
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is truncated or of another format; a .npz file was expected.")
@@ -119,7 +119,7 @@ def check_size(archive: zipfile.ZipFile, name: str, path: Path) -> None:
     size = prod(shape) * dtype.itemsize
     if not dtype.hasobject and size > member.file_size:
         raise ValueError(
-            f"{name} in {path} declares {size:,} bytes and holds {member.file_size:,}; as many were expected."
+            f"{name} in {path} declares {size:,} bytes and holds {member.file_size:,}; equal numbers were expected."
         )
     if not hasattr(os, "sysconf"):  # Windows does not report the size of memory
         return
@@ -132,7 +132,7 @@ def check_size(archive: zipfile.ZipFile, name: str, path: Path) -> None:
 
 
 def _read_words(archive: np.lib.npyio.NpzFile, name: str, path: Path) -> np.ndarray:
-    """Read an array of text, which NumPy stores as text unless its dtype is object."""
+    """Read an array of text; raises ValueError if it has dtype object or holds numbers."""
     assert archive.zip is not None
     check_size(archive.zip, name, path)
     form = "np.array([...], dtype=str)"
@@ -247,5 +247,5 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray])
     OSError
         If the directory cannot be written.
     """
-    with replacing_file(path) as beside, beside.open("wb") as stream:
+    with replacing_file(path) as temporary, temporary.open("wb") as stream:
         np.savez_compressed(stream, allow_pickle=False, **arrays)

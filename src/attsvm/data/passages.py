@@ -11,7 +11,7 @@ import numpy as np
 BETWEEN = -1
 
 Span = tuple[int, int, int]
-"""First character, end, and the token that these characters show."""
+"""First character, end (exclusive), and the token that these characters show."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Passages:
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], spans: Iterable[Sequence[Span]]) -> Passages:
-        """Divide texts at the spans of their tokens, in order; where two overlap, the first gets the letters."""
+        """Divide texts at the spans of their tokens, in order; if two spans overlap, the first gets the characters."""
         rows = [_cut(text, of_text) for text, of_text in zip(texts, spans, strict=True)]
         return cls(tuple(pieces for pieces, _ in rows), tuple(tokens for _, tokens in rows), prose=True)
 

@@ -1,4 +1,4 @@
-"""Checks that the arrays of a shard fit together: shapes before anything is divided, values as they are read."""
+"""Checks that the arrays of a shard fit together: shapes before a file is divided, values when they are read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-# Fills a row of selected tokens (integers) that has fewer than the others.
+# Padding of a row of selected indices that is shorter than the longest row.
 ABSENT = -1
-# Dtypes and axes of each array, and both in words.
+# Kinds of dtype and numbers of axes of each array, and both in words.
 _FORMS = {
     "tokens": ("fiu", (3,), "numbers (n, T, d)"),
     "queries": ("fiu", (2,), "numbers (n, dz)"),
@@ -49,7 +49,7 @@ def sizes_of(arrays: Mapping[str, Any], name: str) -> tuple[int, int, int, int]:
         if not (key == "tokens" and "sequence" in arrays):
             _check_count(key, name, len(array), n)
     if "sequence" in arrays and n and not b:
-        raise ValueError(f"tokens of {name} has no rows; those that sequence names were expected.")
+        raise ValueError(f"tokens of {name} has no rows; the rows that sequence names were expected.")
     for key in ("mask", "selected"):
         if key in arrays and (key == "mask" or arrays[key].dtype == bool) and arrays[key].shape[1:] != (T,):
             raise ValueError(f"{key} of {name} has shape {tuple(arrays[key].shape)}; {(n, T)} was expected.")

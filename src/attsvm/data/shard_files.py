@@ -29,14 +29,14 @@ from attsvm.data.file_arrays import (
 from attsvm.data.npz import check_size, npy_header
 from attsvm.platform.extras import extra_for
 
-# Arrays of a shard.
+# Names of the arrays of a shard.
 NAMES = ("tokens", "queries", "selected", "mask", "sequence")
 # safetensors names of NumPy's dtypes.
 _SAFE_TYPES = {
     **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"},
     **{"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"},
 }
-# Length of the fixed part of a zip member's header, and position of the other parts' lengths.
+# Length of the fixed part of a zip member's header. The lengths of its other parts stand at _ZIP_LENGTHS.
 _ZIP_HEADER, _ZIP_LENGTHS = 30, 26
 # Flag of a zip member that marks encryption.
 _ENCRYPTED = 1
@@ -94,14 +94,14 @@ def _check_bytes(what: str, shape: tuple[int, ...], dtype: np.dtype, found: int)
         raise ValueError(f"{what} holds Python objects; a plain array of numbers was expected.")
     size = prod(shape) * dtype.itemsize
     if size != found:
-        raise ValueError(f"{what} declares {size:,} bytes and holds {found:,}; as many were expected.")
+        raise ValueError(f"{what} declares {size:,} bytes and holds {found:,}; equal numbers were expected.")
 
 
 def _describe_folder(path: Path, _: Stamp) -> Contents:
     entries = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
-    mine = {name: f"{name}.npy" for name in NAMES if f"{name}.npy" in entries}
-    arrays = {name: describe_npy(path / file, name) for name, file in mine.items()}
-    return Contents(arrays, tuple(entry for entry in entries if entry not in mine.values()))
+    files = {name: f"{name}.npy" for name in NAMES if f"{name}.npy" in entries}
+    arrays = {name: describe_npy(path / file, name) for name, file in files.items()}
+    return Contents(arrays, tuple(entry for entry in entries if entry not in files.values()))
 
 
 def _describe_npz(path: Path, stamp: Stamp) -> Contents:
@@ -118,7 +118,7 @@ def _describe_npz(path: Path, stamp: Stamp) -> Contents:
                 raise ValueError(f"{path} holds two arrays {name}; one of each name was expected.")
             if member.flag_bits & _ENCRYPTED:
                 raise ValueError(f"{name} in {path} is encrypted; a plain array of numbers was expected.")
-            # Small members are read as a whole, checksum included.
+            # zipfile reads a small member as a whole and compares its checksum: an error here means damage.
             with readable(f"{name} of {path} is damaged", "an undamaged file"), archive.open(member) as content:
                 shape, fortran, dtype = npy_header(content, name, path)
                 start = content.tell()
@@ -135,7 +135,7 @@ def _describe_npz(path: Path, stamp: Stamp) -> Contents:
 
 
 def _describe_safetensors(path: Path, stamp: Stamp) -> Contents:
-    """Locate the tensors; the library checks that they fill the file one after the other."""
+    """Locate the tensors; the library checks that they fill the file without gaps."""
     import safetensors
 
     arrays: dict[str, FileArray] = {}

@@ -1,4 +1,4 @@
-"""The shards of a folder, and the entries that are left out."""
+"""The shards of a folder, and the entries that are no shards."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from attsvm.data.shard_checks import sizes_of
 from attsvm.data.shard_files import FORMATS, NAMES, describe, describe_npy
 
 # File names in a folder that is one shard.
-_OWN = {f"{name}.npy" for name in NAMES}
+_ARRAY_FILES = {f"{name}.npy" for name in NAMES}
 
 
 @dataclass(frozen=True, eq=False)
 class ShardEntry:
-    """A file or folder of shards with consistent arrays.
+    """A file, or a folder of .npy files, with the arrays of a shard.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class ShardEntry:
     sizes : tuple of int
         (n, T, d, dz).
     left_out : tuple of str
-        Its other content.
+        Content that is not used.
     """
 
     path: Path
@@ -55,7 +55,7 @@ def shared_tokens(words: Path) -> FileArray:
     """Describe words (V, d) as the tokens of one sequence, (1, V, d)."""
     array = describe_npy(words, "tokens")
     if not isinstance(array, RawArray) or array.ndim != 2:
-        raise ValueError(f"{words} has shape {array.shape}, last axis last; words (V, d) were expected.")
+        raise ValueError(f"{words} has shape {array.shape}; words (V, d) in C order were expected.")
     return replace(array, shape=(1, *array.shape))
 
 
@@ -70,11 +70,11 @@ def entries_of(folder: Path) -> tuple[list[ShardEntry], tuple[str, ...]]:
         If the folder holds no shards, or an incomplete shard.
     """
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    own = _OWN & {entry.name for entry in entries}
+    array_files = _ARRAY_FILES & {entry.name for entry in entries}
     words = None
-    if "tokens.npy" in own and describe_npy(folder / "tokens.npy", "tokens").ndim == 2:
+    if "tokens.npy" in array_files and describe_npy(folder / "tokens.npy", "tokens").ndim == 2:
         words = folder / "tokens.npy"
-    if own - ({"tokens.npy"} if words is not None else set()):
+    if array_files - ({"tokens.npy"} if words is not None else set()):
         shard = ShardEntry.of(folder, words)
         return [shard], shard.left_out
     places = [entry for entry in entries if _is_shard(entry)]
@@ -89,5 +89,5 @@ def entries_of(folder: Path) -> tuple[list[ShardEntry], tuple[str, ...]]:
 
 
 def _is_shard(entry: Path) -> bool:
-    """Whether an entry has the name of a shard, or is a folder with an array of one; it must then be complete."""
-    return entry.suffix.lower() in FORMATS or (entry.is_dir() and any((entry / name).exists() for name in _OWN))
+    """Return whether an entry has the suffix of a shard, or is a folder with at least one array of a shard."""
+    return entry.suffix.lower() in FORMATS or (entry.is_dir() and any((entry / name).exists() for name in _ARRAY_FILES))

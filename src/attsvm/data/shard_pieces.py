@@ -14,7 +14,7 @@ from attsvm.data.shard_checks import ABSENT, check_selected, read_mask, read_que
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """A range of queries and the tokens they read, opened.
+    """A range of queries and the tokens they read, checked.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Shard:
     start : int
         Row of the first query in the file.
     has_sequence : bool
-        Whether queries refer to token sequences of the whole file, instead of one sequence per query.
+        Whether queries name sequences of the whole file. Otherwise query i reads sequence i.
     """
 
     tokens: np.ndarray | RawArray
@@ -73,7 +73,7 @@ class Shard:
 class ShardArrays:
     """Arrays of a shard; ``tokens`` may be a dask array to compute, or an object that reads a file.
 
-    ``name`` and ``start`` are their origin and first row.
+    ``name`` says where the arrays come from; ``start`` is the row of the first query there.
     """
 
     tokens: Any
@@ -152,8 +152,8 @@ class ShardFile:
             If the file is damaged, or differs from the described one; the message names it.
         """
         arrays, tokens = self.arrays, self.arrays["tokens"]
-        is_own = self.words is None and "sequence" not in arrays
-        start, stop = (self.start, self.stop) if is_own else (0, len(tokens))
+        is_paired = self.words is None and "sequence" not in arrays
+        start, stop = (self.start, self.stop) if is_paired else (0, len(tokens))
         parts = {name: array.rows(self.start, self.stop) for name, array in arrays.items() if name != "tokens"}
         if self.words is not None:
             parts = {"sequence": np.zeros(self.stop - self.start, dtype=np.int64)} | parts

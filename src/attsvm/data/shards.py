@@ -22,7 +22,7 @@ from attsvm.data.shard_pieces import ShardArrays, ShardFile
 from attsvm.platform.interop import to_numpy
 from attsvm.platform.summary import counted
 
-# Bytes of tokens per piece of a larger file; bytes of margins if all queries share the tokens.
+# Largest number of bytes per piece: bytes of tokens, or of margins if all queries share the tokens.
 PIECE_BYTES = 1 << 27
 
 
@@ -61,7 +61,7 @@ class ShardedProblem:
         self.left_out = left_out
 
     def current(self) -> ShardedProblem:
-        """Describe changed files again.
+        """Return the problem with changed files described again.
 
         Raises
         ------
@@ -111,9 +111,9 @@ class ShardedProblem:
         folder : path
             Files ``.npz``, ``.safetensors`` or ``.parquet``, or folders of ``.npy`` files or ``.zarr``. Each has tokens
             (n, T, d), queries (n, dz), selected (n,), and optionally mask (n, T) and sequence (n,), as for
-            :class:`attsvm.SelectionProblem`. A single such folder is accepted too. Hidden files are ignored; other
-            entries left out are in ``left_out``. If all queries read the same tokens, the folder holds ``tokens.npy``
-            of shape (V, d), and the shards have none. selected may then be (n, k), several tokens padded with -1.
+            :class:`attsvm.SelectionProblem`. ``folder`` may also be a single shard. Hidden files are ignored; other
+            unused entries are in ``left_out``. If all queries read the same tokens, the folder holds ``tokens.npy`` of
+            shape (V, d), and the shards have none. selected may be (n, k), several tokens padded with -1.
 
         Raises
         ------
@@ -181,13 +181,13 @@ class ShardedProblem:
 
     @classmethod
     def from_vocabulary(cls, contexts: Any, selected: Any, words: Any, *, chunk: int | None = None) -> ShardedProblem:
-        """Next-token prediction: all queries read the same words; no array of size n x V is formed.
+        """Describe next-token prediction: all queries read the same words, no array of size n x V is formed.
 
         Parameters
         ----------
         contexts : array_like, shape (n, dz)
         selected : array_like of int, shape (n,) or (n, k)
-            The word, or words, that follow; rows are padded with -1.
+            The words that follow each context; rows are padded with -1.
         words : array_like, shape (V, d)
         chunk : int, optional
             Contexts per piece.
@@ -233,9 +233,11 @@ class ShardedProblem:
 def _unresized(shard: ShardFile) -> ShardEntry:
     """Describe a shard's file again; raises ValueError if its sizes changed."""
     entry = ShardEntry.of(Path(shard.path), None if shard.words is None else Path(shard.words))
-    shapes, before = ({name: array.shape for name, array in one.items()} for one in (entry.arrays, shard.arrays))
-    if shapes != before:
-        raise ValueError(f"{shard.path} has other sizes than when it was described, {shapes}; {before} were expected.")
+    shapes, previous = ({name: array.shape for name, array in one.items()} for one in (entry.arrays, shard.arrays))
+    if shapes != previous:
+        raise ValueError(
+            f"{shard.path} has other sizes than when it was described, {shapes}; {previous} were expected."
+        )
     return entry
 
 

@@ -1,4 +1,4 @@
-"""Two columns of a file of labelled texts: commas or tabs, UTF-8 or not, gaps and repeats."""
+"""Tables of labelled texts: any common delimiter and encoding, rows without a text or label, and duplicates."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def decoded(file: Path) -> tuple[str, list[str]]:
             f"{file} has bytes at offset {error.start} that are no text; UTF-8, UTF-16 or Windows-1252 was expected."
         ) from None
     nul = content.find("\0")
-    if nul >= 0:  # never in text, but in the bytes of most other files
+    if nul >= 0:  # text has none, most other files do
         raise ValueError(f"{file} has a NUL at character {nul:,}; text in UTF-8, UTF-16 or Windows-1252 was expected.")
     return content, notes
 
@@ -91,12 +91,13 @@ def decoded(file: Path) -> tuple[str, list[str]]:
 def fields(
     file: Path, content: str, wanted: dict[str, str], notes: list[str]
 ) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Read a table under the delimiter that gives the wanted columns.
+    """Read a table with the delimiter that gives the wanted columns.
 
     Parameters
     ----------
     file : Path
     content : str
+        Text of the file.
     wanted : dict of str to str
         Names of columns by the option that asks for them.
     notes : list of str
@@ -171,7 +172,7 @@ def _rows(file: Path, content: str, delimiter: str) -> Iterator[tuple[int, list[
 def two_classes(
     file: Path, label: str, rows: list[tuple[str, str]], classes: tuple[str, str] | None, notes: list[str]
 ) -> tuple[list[tuple[str, str]], tuple[str, str]]:
-    """Select the rows, pairs of anything and a label, of two labels; returns them and the labels in order."""
+    """Select the rows with two labels; returns rows and labels in order. A row is a pair that ends with its label."""
     counts = Counter(value for _, value in rows)
     some = ", ".join(f"{_short(value)!r} ({counted(count, 'row')})" for value, count in counts.most_common(5)) or "none"
     if classes is not None:
@@ -202,7 +203,7 @@ def _short(value: str) -> str:
 
 
 def _note_repeats(rows: list[tuple[str, str]], notes: list[str]) -> None:
-    """Report how many rows repeat a text: a text in both training and test set is no test."""
+    """Report how many rows repeat a text: a test row that was also trained on tests nothing."""
     labels: dict[str, set[str]] = {}
     for words, value in rows:
         labels.setdefault(words, set()).add(value)

@@ -27,16 +27,13 @@ WORD = re.compile(r"[^\W_]+")
 DIMENSIONS = 32
 WINDOW = 4
 MOST_TOKENS = 64
-# Largest dimension of tokens: a model's hidden states have hundreds, and training W takes time quadratic in it.
+# Largest dimension of tokens. A model's hidden states have hundreds, and the time to train W is quadratic in it.
 MOST_DIMENSIONS = 64
 # Largest number of hidden-state entries in memory: 1 GiB in single precision.
 MOST_STATES = 1 << 28
 # Least number of occurrences of a word: one occurrence gives only one context.
 LEAST_COUNT = 2
-
-
-# Largest number of rows: training rows of a study and some thousands held out. More would fill memory and change
-# nothing.
+# Largest number of rows: the training rows of a study and some thousands held out.
 MOST_ROWS = 8000
 
 
@@ -54,7 +51,7 @@ class LabelledTexts:
     classes : tuple of str
         The meaning of +1 and of -1.
     notes : tuple of str
-        Sentences about rows left out, repeats, and guesses about the file.
+        Sentences about rows left out, duplicates, and how the file was read.
     """
 
     name: str
@@ -68,12 +65,12 @@ class LabelledTexts:
         return replace(self, texts=tuple(self.texts[i] for i in rows), labels=self.labels[rows])
 
     def drawn(self, most: int) -> tuple[np.ndarray, LabelledTexts]:
-        """Draw at most ``most`` rows at random, always the same for a file; return them and the texts, with a note."""
+        """Draw up to ``most`` rows at random, always the same for a file; return indices, and the texts with a note."""
         n = len(self.texts)
         if n <= most:
             return np.arange(n), self
         rows = np.sort(np.random.default_rng(n).choice(n, most, replace=False))
-        note = f"Of {n:,} texts {most:,} were drawn at random; the others are neither trained on nor held out."
+        note = f"{most:,} of {n:,} texts were drawn at random; the others are neither trained on nor held out."
         return rows, replace(self.take(rows), notes=(*self.notes, note))
 
 
@@ -84,7 +81,7 @@ def word_dataset(texts: LabelledTexts, dimensions: int = DIMENSIONS, most: int =
     ----------
     texts : LabelledTexts
     dimensions : int
-        Dimension of the vectors, if there are enough words.
+        Largest dimension of the vectors; it is smaller if there are fewer words.
     most : int
         Largest number of rows; vectors are fitted on all texts.
 
@@ -187,7 +184,7 @@ def principal_components(sequences: Sequence[np.ndarray], dimensions: int) -> tu
     count = sum(map(len, sequences))
     mean = np.sum([rows.sum(axis=0, dtype=float) for rows in sequences], axis=0) / count
     spread = np.zeros((len(mean), len(mean)))
-    for rows in sequences:  # one text at a time: centring all at once would need a second copy
+    for rows in sequences:  # one text at a time, so that no second copy of all vectors is in memory
         spread += (rows - mean).T @ (rows - mean)
     values, vectors = np.linalg.eigh(spread / count)
     basis = vectors[:, ::-1][:, :dimensions]  # (d, dimensions), largest variance first

@@ -17,7 +17,7 @@ Array = Any
 
 
 def floating(name: str, array: Array, like: Array | None = None) -> Array:
-    """Return `array` as a floating-point array of the type (and device) of `like`, or else of its current type."""
+    """Return `array` as a floating-point array of the type (and device) of `like`; by default it stays as it is."""
     if is_tensor(array if like is None else like):
         torch = sys.modules["torch"]
         device = (array if like is None else like).device
@@ -66,7 +66,7 @@ def boolean_mask(mask: Array, tokens: Array) -> Array:
 def sequence_arrays(
     tokens: Array, labels: Array, queries: Array | None, *, causal: bool, mask: Array | None
 ) -> tuple[Array, Array, Array, Array | None]:
-    """Tokens, queries, labels and mask with one row per query; see :meth:`attsvm.TokenData.from_sequences`."""
+    """Return tokens, queries, labels and mask with one row per query; see :meth:`attsvm.TokenData.from_sequences`."""
     tokens = floating("tokens", tokens)
     query_array = tokens if queries is None else floating("queries", queries, tokens)
     if tokens.ndim < 3 or query_array.ndim != tokens.ndim or query_array.shape[:-2] != tokens.shape[:-2]:
@@ -77,7 +77,7 @@ def sequence_arrays(
     *batch, b, length, d = tokens.shape
     count = query_array.shape[-2]
     if causal and count != length:
-        raise ValueError(f"queries has {count} rows for {length} tokens; as many were expected with causal=True.")
+        raise ValueError(f"queries has {count} rows for {length} tokens; one per token was expected with causal=True.")
     labels = floating("labels", labels, tokens)
     if tuple(labels.shape) != (*batch, b, count):
         raise ValueError(f"labels has shape {tuple(labels.shape)}; {(*batch, b, count)} was expected.")
@@ -102,7 +102,7 @@ def sequence_arrays(
 def next_token_arrays(
     embeddings: Array, sequences: Array, targets: Array, mask: Array | None
 ) -> tuple[Array, Array, Array, Array | None, Array]:
-    """Tokens, queries, labels, mask and values; see :meth:`attsvm.TokenData.next_token`."""
+    """Return tokens, queries, labels, mask and values; see :meth:`attsvm.TokenData.next_token`."""
     embeddings = floating("embeddings", embeddings)
     ids, target_ids = to_numpy("sequences", sequences), to_numpy("targets", targets)
     if embeddings.ndim != 2 or ids.ndim != 2 or ids.dtype.kind not in "iu" or target_ids.shape != ids.shape[:1]:
@@ -118,7 +118,7 @@ def next_token_arrays(
     visible = np.ones(ids.shape, dtype=bool) if mask is None else to_numpy("mask", mask)
     if visible.shape != ids.shape or visible.dtype != np.bool_ or not visible.any(1).all():
         raise ValueError(
-            f"mask has shape {visible.shape}; booleans {ids.shape} with a visible token a row were expected."
+            f"mask has shape {visible.shape}; booleans {ids.shape} with a visible token per row were expected."
         )
     hits = (ids == target_ids[:, None]) & visible
     if not hits.any(1).all():

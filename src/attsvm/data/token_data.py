@@ -47,7 +47,7 @@ class TokenData(Summarised):
     Raises
     ------
     ValueError
-        If shapes disagree, something is empty, NaN or infinite, a label is not -1 or +1, or a query sees no token.
+        If shapes disagree, an array is empty or not finite, a label is not -1 or +1, or a query sees no token.
 
     Examples
     --------
@@ -108,7 +108,7 @@ class TokenData(Summarised):
 
     @classmethod
     def padded(cls, sequences: Sequence[Array], queries: Array, labels: Array) -> TokenData:
-        """Sequences of different lengths, padded with zeros that the mask hides.
+        """Pad sequences of different lengths with zeros that the mask hides.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class TokenData(Summarised):
 
     @classmethod
     def self_attention(cls, tokens: Array, labels: Array, row: int = 0, mask: Array | None = None) -> TokenData:
-        """Self-attention in which query i is token `row` of sequence i (the paper takes the first).
+        """Pose self-attention: query i is token `row` of sequence i (the paper takes the first).
 
         Parameters
         ----------
@@ -187,10 +187,10 @@ class TokenData(Summarised):
         causal: bool = False,
         mask: Array | None = None,
     ) -> TokenData:
-        """Sequence-to-sequence attention: several queries read each sequence, and each has a label.
+        """Pose sequence-to-sequence attention: several queries read each sequence, and each query has a label.
 
         Query k of sequence i becomes query i * K + k. The risk averages over all queries. The paper's risk (Section 7)
-        has no factor 1/K: it is K times larger, and so is a plain gradient step.
+        has no factor 1/K. It is therefore K times larger, and so is a plain gradient step.
 
         Parameters
         ----------
@@ -229,7 +229,7 @@ class TokenData(Summarised):
 
     @classmethod
     def prompt(cls, tokens: Array, labels: Array, key: Array | None = None, mask: Array | None = None) -> TokenData:
-        """Prompt attention (arXiv 2306.13596): logits k_it^T p with keys k_it = key x_it and one prompt p.
+        """Pose prompt attention (arXiv 2306.13596): logits k_it^T p with keys k_it = key x_it and one prompt p.
 
         The prompt is W with dz = 1, shape (dk, 1); every query is the number 1.
 
@@ -267,7 +267,7 @@ class TokenData(Summarised):
 
     @classmethod
     def next_token(cls, embeddings: Array, sequences: Array, targets: Array, mask: Array | None = None) -> TokenData:
-        """Next-token prediction with a tied head (arXiv 2403.08081): the last token is the query for the next one.
+        """Pose next-token prediction with a tied head (arXiv 2403.08081): the last token is the query.
 
         Classifier rows read the token identity: e_y^T x_t = 1 if token t is y. The probability of the target is then
         the attention on its copies. Train with the head v = [1.0] and loss="log".

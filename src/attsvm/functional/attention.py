@@ -1,4 +1,4 @@
-"""Attention whose backward pass does not cancel, whole or a chunk of queries at a time."""
+"""Attention whose backward pass does not cancel, computed at once or by chunks of queries."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch.autograd import Function
 
 from attsvm.functional.softmax import centred_product, describe, exact_softmax
 
-# Number of scores in one chunk of queries, at most. The backward pass holds about eight arrays of this size, on a
-# processor 64 MB in float64. Small chunks leave an accelerator idle: on an H200 chunks of 2^25 scores take a ninth of
-# the time of 2^20 and a gigabyte in float32, and longer chunks a tenth less.
-CHUNK_ENTRIES, ACCELERATOR_ENTRIES = 1 << 20, 1 << 25
+# Largest number of scores in one chunk of queries on a CPU; the backward pass needs about eight arrays of this size.
+CHUNK_ENTRIES = 1 << 20
+# Largest number of scores in one chunk of queries on an accelerator, which smaller chunks would leave idle.
+ACCELERATOR_ENTRIES = 1 << 25
 
 
 def _masked_scores(
     query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, scale: float, first: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Return scores (..., l, S) of queries from index `first`, and the rows that see nothing, (..., l, 1) or None."""
+    """Return scores (..., l, S) of queries from index `first`, and the rows without keys, (..., l, 1) or None."""
     scores = (query * scale) @ key.mT
     if causal:
-        # Every query sees the first key. On a processor a sum takes less time than masked_fill.
+        # Every query sees the first key. On a CPU a sum takes less time than masked_fill.
         return scores + torch.full_like(scores[(0,) * (scores.ndim - 2)], -torch.inf).triu(first + 1), None
     if mask is None:
         return scores, None
@@ -55,9 +55,9 @@ def _mask_rows(mask: Tensor | None, first: int, count: int, visible: int) -> Ten
 
 
 def _insert(whole: Tensor | None, rows: Tensor, first: int, length: int) -> Tensor:
-    """Write rows (..., l, m) at their index into a tensor (..., length, m), which the first call makes.
+    """Write rows (..., l, m) at index `first` into a tensor (..., length, m), which the first call creates.
 
-    Small tensors kept from every chunk would fragment the heap, which would then grow by a whole matrix of scores.
+    A small tensor per chunk would fragment the heap, which would then grow by a whole matrix of scores.
     """
     if whole is None:
         whole = rows.new_empty((*rows.shape[:-2], length, rows.shape[-1]))
@@ -66,7 +66,7 @@ def _insert(whole: Tensor | None, rows: Tensor, first: int, length: int) -> Tens
 
 
 def _add(total: Tensor | None, rows: Tensor) -> Tensor:
-    """Add rows (..., l, m) to the first l rows of a sum, which the first call is."""
+    """Add rows (..., l, m) to the first l rows of a sum; the first call returns its rows."""
     if total is None:
         return rows
     total[..., : rows.shape[-2], :] += rows
@@ -118,7 +118,7 @@ class _ChunkedAttention(Function):
         grad_mask: Any = None
         grad_key: Any = None
         grad_value: Any = None
-        # The last queries, which see all keys, come first: their gradients hold the sums.
+        # The last queries see all keys and come first, so their gradients have the size of the sums.
         for first in reversed(range(0, length, ctx.chunk)):
             part = query[..., first : first + ctx.chunk, :]
             out = grads[0][..., first : first + ctx.chunk, :]
@@ -159,7 +159,7 @@ def exact_attention(
 ) -> Tensor:
     """Attention with the semantics of torch's scaled_dot_product_attention and a backward pass that does not cancel.
 
-    Arguments stand in torch's order. Under autocast they are cast as torch's function casts its own.
+    Arguments have torch's order. Under autocast they are cast as in torch's function.
 
     Parameters
     ----------
@@ -167,10 +167,10 @@ def exact_attention(
     key : tensor, shape (..., S, E)
     value : tensor, shape (..., S, Ev)
     attn_mask : tensor broadcastable to (..., L, S), optional
-        Boolean (True = visible) or added to the scores. A row that sees nothing gives zeros.
+        Boolean (True = visible) or added to the scores. A row without visible keys gives zeros.
     dropout_p : float
         Probability of setting an attention probability to zero, in training and in evaluation; the others are divided
-        by 1 - dropout_p. On a CPU a seed drops the same entries as in torch. The mask is kept for the backward pass,
+        by 1 - dropout_p. On a CPU a seed drops the same entries as in torch. The mask is stored for the backward pass,
         one byte per score.
     is_causal : bool
         Query l sees keys 0..l.

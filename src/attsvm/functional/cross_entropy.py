@@ -39,9 +39,9 @@ def _surprise(logits: Tensor, reference: Tensor, heavy: Tensor | None = None) ->
     relative = but_reference(logits - level)
     highest = relative.detach().amax(-1, keepdim=True)  # >= 0, and 0 when the reference is on top
     others = but_reference((relative - highest).exp()).sum(-1, keepdim=True)
-    own = (-highest).exp() if heavy is None else (-highest).exp().masked_fill(~heavy, 0.0)
+    reference_term = (-highest).exp() if heavy is None else (-highest).exp().masked_fill(~heavy, 0.0)
     near = highest == 0 if heavy is None else (highest == 0) & heavy
-    return relative, highest + torch.where(near, others.log1p(), (others + own).log())
+    return relative, highest + torch.where(near, others.log1p(), (others + reference_term).log())
 
 
 def _label_loss(logits: Tensor, target: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ def _heaviest(logits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _weighted_loss(logits: Tensor, weights: Tensor) -> Tensor:
-    """Sum weights times -log P; a weight of zero may meet a logit of minus infinity."""
+    """Return the sum of weights times -log P; the product of a zero weight and an infinite -log P counts as zero."""
     relative, total = _surprise(logits, *_heaviest(logits, weights))
     return weights.sum(-1) * total.squeeze(-1) - (weights * relative.masked_fill(weights == 0, 0.0)).sum(-1)
 
@@ -196,11 +196,11 @@ def exact_cross_entropy(
     label_smoothing : float
         The part of each target, from 0 to 1, that is spread evenly over all classes.
     dim : int, optional
-        Dimension of the classes. Default: the dimension that the shape of the labels lacks, and 1 for probabilities of
+        Dimension of the classes. Default: the dimension of `logits` that labels do not have; 1 for probabilities with
         three dimensions or more.
     scaled : bool
         Return the loss as a number of size one and an exponent, both float32 at least. An optimiser that ignores the
-        scale of its gradients can then use the gradients of the first, which do not underflow with the loss.
+        scale of its gradients can use the gradients of the first number, which do not underflow with the loss.
 
     Returns
     -------
@@ -212,7 +212,7 @@ def exact_cross_entropy(
     ------
     ValueError
         If shapes or dtypes do not fit, an option is unknown or out of range, or labels fit two dimensions of `logits`.
-        If `scaled` meets smoothing, probabilities or a single class, whose losses have no separate exponent.
+        If `scaled` is combined with smoothing, probabilities or a single class, whose losses have no exponent.
 
     Notes
     -----
@@ -348,7 +348,7 @@ def _scaled_loss(
 
 
 def _log_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Return log log(1 + e^m), m the log-odds against the target (..., 1), which is m itself once e^m is rounding."""
+    """Return log log(1 + e^m), m the log-odds against the target (..., 1); it is m once e^m is below rounding."""
     if logits.shape[-1] < 2:
         raise ValueError(f"logits has shape {tuple(logits.shape)}; two classes or more were expected with scaled=True.")
     odds = logits.scatter(-1, target, -torch.inf).logsumexp(-1) - logits.gather(-1, target).squeeze(-1)

@@ -41,7 +41,7 @@ class _ExactSoftmax(Function):
 
 
 def _composed_softmax(scores: Tensor, dim: int) -> Tensor:
-    """Softmax from operations whose own derivatives do not cancel, for the compiler, which fuses them.
+    """Softmax from operations whose derivatives do not cancel, for the compiler, which fuses them.
 
     The top entry is written as 1 minus the others, so the others receive g_t - g_top.
     """

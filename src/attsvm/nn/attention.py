@@ -26,7 +26,7 @@ class Attention(nn.Module):
     rank : int, optional
         A rank m gives the parameters K (d, m) and Q (dz, m). The default is one parameter W (d, dz).
     dtype, device : optional
-        As for torch modules; torch's default dtype if None. Take torch.float64 for limits, as the theory does;
+        As for torch modules; torch's default dtype if None. Use torch.float64 for limits of training;
         :func:`attsvm.train` computes in float64 by itself.
 
     Attributes

@@ -21,7 +21,7 @@ from attsvm.platform.interop import is_tensor
 
 
 def _tensor(name: str, array: Any) -> Tensor:
-    """Return `array` as a floating tensor, float64 unless it already is floating torch."""
+    """Return `array` as a floating-point tensor; all but floating-point torch tensors become float64."""
     tensor = array if is_tensor(array) else torch.as_tensor(array, dtype=torch.float64)
     if not tensor.is_floating_point():
         tensor = tensor.to(torch.float64)
@@ -38,7 +38,7 @@ class PredictionHead(nn.Module, ABC):
     Attributes
     ----------
     own_dims : dict
-        Number of dimensions of each parameter, trials not counted.
+        Number of dimensions of each parameter without trial dimensions.
 
     Examples
     --------
@@ -84,18 +84,18 @@ class PredictionHead(nn.Module, ABC):
         trials = math.prod(batch)
         for name, dims in self.own_dims.items():
             parameter = getattr(self, name).detach()
-            own = tuple(parameter.shape[parameter.ndim - dims :])
+            shape = tuple(parameter.shape[parameter.ndim - dims :])
             leading = tuple(parameter.shape[: parameter.ndim - dims])
             if leading not in ((), batch):
                 raise ValueError(
-                    f"head {name} has shape {tuple(parameter.shape)}; {own} or {(*batch, *own)} was expected."
+                    f"head {name} has shape {tuple(parameter.shape)}; {shape} or {(*batch, *shape)} was expected."
                 )
             if leading or expand:
-                flat = parameter.reshape(-1, *own).expand(trials, *own).clone()
+                flat = parameter.reshape(-1, *shape).expand(trials, *shape).clone()
                 setattr(self, name, nn.Parameter(flat))
 
     def of_trial(self, index: int) -> PredictionHead:
-        """Return a copy with the parameters of one trial; those without trial dimensions stay as they are.
+        """Return a copy with the parameters of one trial; parameters without trial dimensions do not change.
 
         Examples
         --------

@@ -1,14 +1,14 @@
 """Losses of the margin u = Y h(x), with the logarithm of their slope.
 
 The training risk of arXiv 2308.16898 is 1/n sum_i l(Y_i h(X_i^T s_i)) with a decreasing l (Assumption A). Its gradient
-needs l'(u), and far beyond saturation only log|l'(u)| is representable. So every loss here has both numbers:
+needs l'(u), and far beyond saturation only log|l'(u)| is representable. So every loss here gives l and log|l'|:
 
     logistic      l = log(1 + e^-u)     log|l'| = log sigmoid(-u)
     exponential   l = e^-u              log|l'| = -u
     correlation   l = -u                log|l'| = 0
     log           l = -log u            log|l'| = -log u
 
-"log" is for margins in (0, 1], the probability that next-token prediction gives to the right token.
+"log" is for margins in (0, 1], such as the probability of the correct next token.
 A callable l(u) is wrapped by :class:`CallableLoss`; its slope comes from autograd and may have either sign.
 """
 

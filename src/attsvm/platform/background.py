@@ -1,8 +1,8 @@
 """A low-priority process that compiles every kernel once per machine and outlives the script that starts it.
 
-Its lock and the time of its last start are one file in numba's cache. A shell starts the process and ends at once: the
-process is no child of the script, which therefore need not wait for it. Windows has no such shell, so there scripts
-compile for themselves.
+One file in numba's cache is its lock and records the time of its last start. A shell starts the process and exits at
+once, so the process is no child of the script, and the script need not wait for it. Windows has no such shell, so each
+script compiles for itself there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BACKGROUND_NOTICE = (
     "attsvm: machine code is made in the background, once on this machine; until then calls are slower "
     f"({COMPILE}=later leaves it to each script)."
 )
-# Seconds before another start: the last process still runs, or has failed and would fail again.
+# Seconds before another start, in which the last process still runs, or has failed and would fail again.
 PAUSE = 300.0
 SHELL = ["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh"]
 COMPILE_SCRIPT = (
@@ -32,10 +32,10 @@ COMPILE_SCRIPT = (
 
 
 def start(folder: Path) -> bool:
-    """Start the process unless that is impossible or was done less than PAUSE ago; returns whether it was started."""
+    """Start the process unless that is impossible or one started less than PAUSE ago; return whether it was started."""
     if not _is_possible():
         return False
-    chosen = getattr(config, "CACHE_DIR", "")  # set by a program perhaps, not by the environment
+    chosen = getattr(config, "CACHE_DIR", "")  # a program may have set it without the environment
     environment = os.environ | {COMPILE: "later"} | ({"NUMBA_CACHE_DIR": chosen} if chosen else {})
     # The process must import the same modules as this one.
     command = [*SHELL, sys.executable, "-c", COMPILE_SCRIPT, *map(os.path.abspath, sys.path)]

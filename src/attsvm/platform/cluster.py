@@ -22,7 +22,7 @@ CONNECT_SECONDS = 10.0
 ALONE_SECONDS = 20.0
 POLL_SECONDS = 0.2
 
-GONE = "the dask cluster is gone; what is done is kept, and the same command continues there."
+GONE = "the dask cluster is gone; finished work is kept, and the same command continues from there."
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 _CHATTY = ("distributed", "tornado", "asyncio")
@@ -119,12 +119,12 @@ def gathered(client: Any, futures: Sequence[Any], tasks: Sequence[Any]) -> list[
     client : distributed.Client
     futures : sequence of Future
     tasks : sequence of Future
-        Everything that is cancelled if the wait ends early.
+        Futures that are cancelled if the wait ends early.
 
     Raises
     ------
     ClusterLost
-        If the scheduler is gone, no worker has been there for :data:`ALONE_SECONDS`, or a task killed several workers.
+        If the scheduler is gone, there was no worker for :data:`ALONE_SECONDS`, or a task killed several workers.
     """
     distributed = _distributed()
     watch = ClusterWatch(client)
@@ -145,7 +145,7 @@ def gathered(client: Any, futures: Sequence[Any], tasks: Sequence[Any]) -> list[
 
 
 def cancel(client: Any, futures: Iterable[Any]) -> None:
-    """Cancel what a cluster still computes; a closed client has nothing to cancel and raises an error."""
+    """Cancel the futures that a cluster still computes; the error of a closed client is ignored."""
     with quiet(), suppress(_comm_error()):
         client.cancel(list(futures))
 
@@ -156,7 +156,7 @@ def wait_for_result(future: Any, watch: ClusterWatch) -> Any:
     Raises
     ------
     ClusterLost
-        As :meth:`Watch.look`.
+        As for :meth:`ClusterWatch.look`.
     """
     patience = 1.0
     while True:
@@ -182,7 +182,7 @@ def losses_told() -> Iterator[None]:
         yield
     except distributed.KilledWorker as error:
         raise ClusterLost(
-            "the same task killed several workers, perhaps for want of memory; what is done is kept."
+            "the same task killed several workers, perhaps for lack of memory; finished work is kept."
         ) from error
     except errors as error:
         raise ClusterLost(GONE) from error
@@ -218,13 +218,13 @@ class ClusterWatch:
             self._alone_since = now
         elif now - self._alone_since > ALONE_SECONDS:
             raise ClusterLost(
-                f"no worker of the dask cluster has been there for {ALONE_SECONDS:.0f} s; what is done is kept, and "
-                "the same command continues there."
+                f"no worker of the dask cluster has been there for {ALONE_SECONDS:.0f} s; finished work is kept, and "
+                "the same command continues from there."
             )
 
 
 def _deaf_to_interrupts(distributed: Any) -> Any:
-    """Worker plugin that ignores Ctrl-C, which a terminal sends to all processes: the main process handles it."""
+    """Worker plugin that ignores Ctrl-C: a terminal sends it to all processes, and the main process handles it."""
 
     class Deaf(distributed.WorkerPlugin):
         def setup(self, worker: Any) -> None:

@@ -16,7 +16,8 @@ def read_moment() -> str:
     Returns
     -------
     {"background", "later", "first"}
-        In a separate process; in this process, once running uncompiled has cost the same time; at the first call.
+        "background": in a separate process. "later": in this process, once uncompiled calls have lost the time of
+        compiling. "first": at the first call.
 
     Raises
     ------

@@ -34,14 +34,14 @@ def check_apart(
     Raises
     ------
     ValueError
-        One sentence; ``name`` is the name of the target in it.
+        If it is; one sentence that calls the target ``name``.
     """
     place = Path(os.path.realpath(target))
-    own, around = _identity(target), {_identity(parent) for parent in place.parents}
+    identity, parents = _identity(target), {_identity(parent) for parent in place.parents}
     for file in map(_identity, files):
-        if file == own:
+        if file == identity:
             raise ValueError(f"{name} {target} is a file that is read or written; another name was expected.")
-        if file in around:
+        if file in parents:
             raise ValueError(f"{name} {target} lies in a folder that is read; another folder was expected.")
     # A link is replaced at its location, so its folder counts as well.
     if {_identity(place.parent), _identity(Path(target).parent)} & set(map(_identity, folders)):
@@ -61,7 +61,7 @@ def _identity(path: str | os.PathLike[str]) -> tuple[int, int] | str:
 _WHOLE, _PARTIAL = "whole", "partial"
 
 
-def _beside(path: Path) -> Path:
+def _partial_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{_PARTIAL}")
 
 
@@ -110,17 +110,17 @@ def locked(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None
 
 
 @contextmanager
-def _own(beside: Path, *, folder: bool) -> Iterator[None]:
+def _locked_partial(partial: Path, *, folder: bool) -> Iterator[None]:
     """Create a partial file or folder and hold its lock."""
     while True:
-        beside.mkdir() if folder else beside.touch()
+        partial.mkdir() if folder else partial.touch()
         if fcntl is None:
             yield
             return
-        handle = os.open(beside, os.O_RDONLY)
+        handle = os.open(partial, os.O_RDONLY)
         try:
             _lock(handle, wait=True)
-            if not _is_at(beside, handle):  # another run removed it as abandoned before it was locked
+            if not _is_at(partial, handle):  # another run removed it as abandoned before it was locked
                 continue
             yield
             return
@@ -164,17 +164,17 @@ def replacing_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         If the directory does not exist or cannot be written.
     """
     target = Path(path)
-    beside = _beside(target)
+    partial = _partial_path(target)
     try:
         take_up(target.parent, escape(target.name))
-        with _own(beside, folder=False):
-            yield beside
-            os.replace(beside, target)
+        with _locked_partial(partial, folder=False):
+            yield partial
+            os.replace(partial, target)
     except OSError as error:
         error.filename = error.filename or str(target)  # a full disk does not name the file
         raise
     finally:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -187,7 +187,7 @@ def replacing_files_in(directory: str | os.PathLike[str], earlier: Iterable[Path
     ----------
     directory : path
     earlier : iterable of Path
-        Files of an earlier run: those not written again are removed.
+        Files of an earlier run, which are removed unless they are written again.
 
     Raises
     ------
@@ -196,13 +196,13 @@ def replacing_files_in(directory: str | os.PathLike[str], earlier: Iterable[Path
     """
     target = Path(directory)
     target.mkdir(parents=True, exist_ok=True)
-    beside = _beside(target / "files")
-    whole = beside.with_suffix(f".{_WHOLE}")
+    partial = _partial_path(target / "files")
+    whole = partial.with_suffix(f".{_WHOLE}")
     try:
         take_up(target, "files")
-        with _own(beside, folder=True):
-            yield beside
-            os.rename(beside, whole)  # from here on, a run after kill -9 moves the remaining files
+        with _locked_partial(partial, folder=True):
+            yield partial
+            os.rename(partial, whole)  # from here on, a run after kill -9 moves the remaining files
             written = {target / file.relative_to(whole) for file in _files(whole)}
             for file in set(earlier) - written:
                 file.unlink(missing_ok=True)
@@ -211,7 +211,7 @@ def replacing_files_in(directory: str | os.PathLike[str], earlier: Iterable[Path
         error.filename = error.filename or str(target)
         raise
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(whole, ignore_errors=True)
 
 

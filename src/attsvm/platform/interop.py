@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 FLOATS = (np.float64, np.float32, np.float16)
-# Half precision overflows at 65504 or has only three digits: results for such input have single precision.
+# Bytes of the narrowest floats in results: half precision overflows at 65504, or has only three digits.
 NARROWEST = 4
 
 
@@ -73,7 +73,7 @@ class Kind:
 
 
 def to_numpy(name: str, value: object) -> np.ndarray:
-    """Convert array-like input to a NumPy array, tensors on any device included, if possible with no copy.
+    """Convert array-like input, or a tensor on any device, to a NumPy array, without a copy if possible.
 
     Raises
     ------

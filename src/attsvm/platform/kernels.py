@@ -47,14 +47,14 @@ ERASE_LINE = "\r\x1b[2K"
 
 # Errors when reading an incomplete cache file.
 READ_ERRORS = (OSError, EOFError, pickle.UnpicklingError)
-# Multiplications and additions per second in the interpreter (2 to 5 million on this package's kernels).
+# Number of multiplications and additions per second in the interpreter.
 RATE = 3e6
-# Number of operations that a kernel call costs at least: about .2 ms in the interpreter, however small the arrays.
+# Smallest number of operations counted for one call of a kernel in the interpreter.
 LEAST = 600.0
 # Seconds between two checks of the cache for a kernel that another process may have compiled.
 CHECK_SECONDS = 0.5
 
-_STAMPS: dict[str, str] = {}  # of each kernel's module, keyed by its file
+_STAMPS: dict[str, str] = {}  # stamp of each kernel's module, by its file
 
 
 class Declaration(NamedTuple):
@@ -109,7 +109,7 @@ def kernel(
     seconds : float
         Estimated compilation time on one idle core.
     inner : bool
-        Only other kernels call it: no entry from Python is compiled.
+        Whether only other kernels call it, so that no entry from Python is compiled.
     plain : callable, optional
         Replacement in the interpreter: the same computation in NumPy.
     **options
@@ -155,14 +155,15 @@ def call(function: Any, operations: float, *arguments: Any) -> Any:
 
 
 def compiles(function: Any, operations: float) -> bool:
-    """Tell whether a call uses machine code, compiled now if necessary: it exists, or waiting no longer pays."""
+    """Tell whether a call uses machine code: it exists, or uncompiled calls would cost more time than compiling."""
     return at_hand(function) or _WITHOUT[function] + _interpreter_seconds(operations) > KERNELS[function].seconds
 
 
 def spares(function: Any, operations: float, seconds: float) -> bool:
     """Tell whether a caller should use its alternative, which takes ``seconds``, instead of calling a kernel.
 
-    True while there is no machine code, the interpreter would be slower, and time remains; the seconds are counted.
+    True if there is no machine code, the interpreter is slower than the alternative, and the time lost without machine
+    code, to which ``seconds`` is added, stays below the time of compiling.
     """
     if (
         at_hand(function)

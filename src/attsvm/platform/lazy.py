@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-# Checkers know this name; importing typing for it would double the time in which Ctrl-C ends in a traceback.
+# Type checkers know this name. Importing typing would double the start-up time, in which Ctrl-C prints a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -33,7 +33,7 @@ def _of_system() -> float:
 
 
 def _of_group() -> float:
-    with suppress(OSError, ValueError):  # "max" is no number: no limit
+    with suppress(OSError, ValueError):  # "max" is no number and means no limit
         limit = int((_GROUP / "memory.max").read_text(encoding="ascii"))
         return float(limit - int((_GROUP / "memory.current").read_text(encoding="ascii")))
     return math.inf

@@ -11,7 +11,7 @@ Progress = Callable[[str, float], object]
 
 
 RECENT_SECONDS = 30.0
-"""The rate is measured over the recent past: cells differ in cost, and the first trials include compilation."""
+"""Seconds over which the rate is measured: trials differ in cost, and the first ones include compilation."""
 
 
 class Meter:

@@ -6,8 +6,9 @@ import mmap
 
 import numpy as np
 
-# None on systems without this call: pages then stay until the system reclaims them.
+# Advice that releases pages; None on systems without it, where pages stay until the system reclaims them.
 LET_GO = getattr(mmap, "MADV_DONTNEED", None)
+# Largest number of bytes that are read at a time.
 CHUNK_BYTES = 1 << 25
 
 

@@ -172,7 +172,7 @@ def series(words: Sequence[str]) -> str:
 
 
 def _display_text(value: Any) -> str:
-    """Show a number, word, array or collection in a few characters; other objects as an empty text."""
+    """Show a number, word, array or collection in a few characters, and other objects as an empty text."""
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, (float, np.floating)):

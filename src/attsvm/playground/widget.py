@@ -15,7 +15,7 @@ from attsvm.playground.frontend import module, presets, style
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
-# Limits of the page.
+# Largest numbers of sequences and of tokens per sequence on the page.
 MOST_SEQUENCES = 3
 TOKEN_LIMIT = 8
 
@@ -99,7 +99,7 @@ class Playground(anywidget.AnyWidget):
         return self.state["norm"] if linear else "frobenius"
 
     def _selected(self) -> Any:
-        """Return the selected tokens: the page's if it has shown this state, otherwise those of a training here."""
+        """Return the selected tokens: from the page if it has shown this state, otherwise from training here."""
         state = self.state
         if isinstance(state["keep"], list):
             return np.array(state["keep"])
@@ -148,7 +148,7 @@ def problem_state(problem: SelectionProblem) -> dict[str, Any]:
             "tokens and d = 2 were expected."
         )
     if problem.has_ties or not problem.mask.all():
-        raise ValueError("problem hides tokens or ties several; visible ones, one of them selected, were expected.")
+        raise ValueError("problem hides tokens or ties several; visible tokens, one selected per query, were expected.")
     if problem.queries.shape[1] > TOKEN_LIMIT:
         raise ValueError(
             f"problem has queries {problem.queries.shape}; rows of at most {TOKEN_LIMIT} numbers were expected."

@@ -52,7 +52,7 @@ def _draw_run(ax: Axes, run: Run) -> None:
         for number, curve in enumerate(control.curves):
             ax.plot(step, nines(curve), style, color=color, lw=1.1, label="" if number else control.label)
     if run.correlation is not None:
-        # Above the part of the curve below the number.
+        # Above the part of the curve that the number would cover.
         height = float(nines(run.curves[run.own])[step >= step[-1] / 8].max())
         ax.annotate(
             correlation_text(run.correlation), (step[-1], height), xytext=(0, 4), textcoords="offset points",
@@ -61,7 +61,7 @@ def _draw_run(ax: Axes, run: Run) -> None:
 
 
 def _mark_settling(ax: Axes, run: Run) -> None:
-    """Mark the step after which no query changes its token, at the top or below a final correlation that is there."""
+    """Mark the step after which no query changes its token, at the top, or lower if the final correlation is there."""
     if not 1 < run.settled_at < run.trace.step[-1]:
         return
     bottom, top = ax.get_ylim()
@@ -77,7 +77,7 @@ def _mark_settling(ax: Axes, run: Run) -> None:
 def correlation_figure(runs: dict[str, Run], width: float) -> Figure:
     """Draw correlation against steps, one panel per parameterisation.
 
-    The vertical axis is -log10(1 - correlation): controls near 0.5 and a match at 0.9999 are both visible. A
+    The vertical axis is -log10(1 - correlation): a control at 0.5 and a match at 0.9999 are both visible. A
     correlation that approaches one like a power of the step number is a straight line.
     """
     with house_style():
@@ -137,11 +137,11 @@ def compared_figure(names: tuple[str, str], curves: tuple[dict[str, Any], dict[s
                 run = one.get(name, {"step": [1]})
                 last = max(last, run["step"][-1])
                 for norm in (norm for norm in NORM_TITLES if norm in run):
-                    own = norm == ("frobenius" if name == "W" else "nuclear")
+                    is_paired = norm == ("frobenius" if name == "W" else "nuclear")
                     curve = nines(np.array(run[norm], dtype=float))
-                    label = f"{study}: its {'own' if own else 'other'} SVM"
+                    label = f"{study}: its {'own' if is_paired else 'other'} SVM"
                     step = np.maximum(run["step"], 0.5)
-                    ax.plot(step, curve, style, color=color, lw=2.4 if own else 1.0, label=label)
+                    ax.plot(step, curve, style, color=color, lw=2.4 if is_paired else 1.0, label=label)
                     values += [float(np.nanmax(curve)), float(np.nanmin(curve))]
             step_axis(ax, last)
             _nines_axis(ax, 1.06 * max(values), min(-0.05, *values) - 0.05)

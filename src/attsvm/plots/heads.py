@@ -84,12 +84,12 @@ def controls(audit: MarginAudit, ax: Axes | None = None) -> Axes:
     2
     """
     bars = [(f"own selection, {name}", direction.cosine) for name, direction in audit.directions.items()]
-    own = len(bars)
+    own_count = len(bars)
     bars += [(f"another head {k + 1}", direction.cosine) for k, direction in enumerate(audit.others)]
     bars.append(("Hebbian direction", audit.hebbian))
     names, values = zip(*bars, strict=True)
     ax = axes_or_new(ax)
-    ax.barh(names, values, color=[FIRST if k < own else "0.75" for k in range(len(bars))])
+    ax.barh(names, values, color=[FIRST if k < own_count else "0.75" for k in range(len(bars))])
     null = audit.null["cosine"]
     for kind, draws, colour in (("rotated", null.rotated, "0.4"), ("permuted", null.permuted, "0.7")):
         if np.isfinite(draws).any():

@@ -16,13 +16,13 @@ _TICKS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000)
 
 def _draw(ax: Axes, run: Run, gamma: np.ndarray, words: Nouns) -> None:
     assert run.locality is not None
-    solution, near, losers = run.solutions[run.own], run.locality.neighbours, ~run.locality.violations
+    solution, near, lower = run.solutions[run.own], run.locality.neighbours, ~run.locality.violations
     gap = gamma[np.arange(len(gamma)), run.selected, None] - np.where(np.isfinite(gamma), gamma, np.nan)
     margins = np.asarray(solution.margins)
     far = solution.problem.rejected & ~near
-    # As vectors, a cloud of points would make the SVG ten times larger.
+    # Rasterised, because many points as vectors would make the SVG ten times larger.
     ax.plot(margins[far], gap[far], ".", color=QUIET, ms=2.5, alpha=0.5, label=f"other {words.tokens}", rasterized=True)
-    looks = ((losers, FIRST, "neighbours that score lower"), (~losers, SECOND, "neighbours that do not"))
+    looks = ((lower, FIRST, "neighbours that score lower"), (~lower, SECOND, "neighbours that do not"))
     for group, color, label in looks:
         points = near & group
         if points.any():
@@ -38,7 +38,7 @@ def _draw(ax: Axes, run: Run, gamma: np.ndarray, words: Nouns) -> None:
 
 
 def margins_figure(runs: dict[str, Run], gamma: np.ndarray, width: float, words: Nouns) -> Figure:
-    """Draw, for every rejected token, its SVM margin and the difference of its score gamma from the selected one's.
+    """Draw, for every rejected token, its SVM margin and how far its score is below the score of the selected token.
 
     Local optimality concerns only the neighbours, the tokens at margin one: they must lie above zero.
     """

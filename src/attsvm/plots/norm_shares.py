@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from attsvm.theory.margin_path import MarginPath
     from attsvm.theory.margin_report import MarginReport
 
-# Shortfalls of theory: gradient descent (arXiv 1710.10345), normalised steepest descent with decaying steps
-# (2502.04664) and with constant ones (1906.04540).
+# Rates of theory at which 1 - share falls: gradient descent (arXiv 1710.10345), normalised steepest descent with
+# decaying steps (2502.04664) and with constant steps (1906.04540).
 _RATES: tuple[tuple[str, Callable[[Any], Any], str], ...] = (
     ("1/log k", lambda k: 1 / np.log(k), "dotted"),
     ("1/sqrt(k)", lambda k: k**-0.5, "dashdot"),
     ("1/k", lambda k: 1.0 / k, "dashed"),
 )
-# Step from which 1/log k is drawn, infinite at step one.
+# First step at which 1/log k is drawn; it is infinite at step one.
 _FIRST_STEP = 3
 
 
@@ -60,9 +60,9 @@ def shares(report: MarginReport, ax: Axes | None = None) -> Axes:
 def share_path(path: MarginPath, ax: Axes | None = None) -> Axes:
     """Draw the share of the largest margin in each norm over steps, with the interval of its limit at the right.
 
-    Grey lines have the rates of theory: the shortfall of gradient descent is c / log k, of normalised steepest descent
-    c / sqrt(k) with decaying steps and c / k with constant ones. Each c is chosen such that the line goes through the
-    largest share at the end, so that the slope of its curve shows the nearest rate.
+    Grey lines have the rates of theory. One minus the share is c / log k for gradient descent; for normalised steepest
+    descent it is c / sqrt(k) with decaying steps and c / k with constant steps. Each c is chosen so that the line
+    goes through the largest share at the end; the slope of that curve then shows the nearest rate.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def share_path(path: MarginPath, ax: Axes | None = None) -> Axes:
     for number, limit in enumerate(path.limits):
         (curve,) = ax.plot(path.steps, path.shares(limit.norm), marker=".", label=limit.norm)
         if np.isfinite(limit.low):
-            # Half a decade after the last step, one next to another.
+            # Intervals stand to the right of the last step, next to one another.
             position = path.steps[-1] * 10 ** (0.3 + 0.06 * number)
             ax.plot([position] * 2, [limit.low, limit.high], color=curve.get_color(), linewidth=3)
     lead = max(np.nan_to_num(path.shares(limit.norm)[-1]) for limit in path.limits)

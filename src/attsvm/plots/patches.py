@@ -71,7 +71,7 @@ def _cells(patches: Patches, width: float) -> tuple[int, int]:
 
 
 def _grid(patches: Patches, width: float, count: int) -> tuple[Figure, np.ndarray]:
-    """Make a figure for `count` images with titles; returns the axes, flat, too."""
+    """Make a figure for `count` images with titles; returns it and its axes."""
     rows, columns = _cells(patches, width)
     cell = width / columns
     strips = columns < 3

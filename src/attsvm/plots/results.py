@@ -73,7 +73,7 @@ def plane(solution: Solution, sequences: Sequence[int] = (0, 1, 2), ax: Axes | N
     Parameters
     ----------
     solution : Solution
-        Of a problem with d = 2.
+        A solution of a problem with d = 2.
     sequences : sequence of int
         The queries to draw; indices outside the problem are ignored.
     ax : Axes, optional
@@ -127,7 +127,7 @@ def path(trace: Trace, solution: Solution | None = None, ax: Axes | None = None)
     Parameters
     ----------
     trace : Trace
-        Of one trial.
+        A trace of one trial.
     solution : Solution, optional
     ax : Axes, optional
 
@@ -173,7 +173,7 @@ def attention(trace: Trace, query: int = 0, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     trace : Trace
-        Of one trial.
+        A trace of one trial.
     query : int
     ax : Axes, optional
 
@@ -217,9 +217,9 @@ def regularisation(path: RegularizationPath, solution: Solution | None = None, a
     Parameters
     ----------
     path : RegularizationPath
-        Of one trial.
+        A path of one trial.
     solution : Solution, optional
-        In the norm of the path.
+        A solution in the norm of the path.
     ax : Axes, optional
 
     Returns

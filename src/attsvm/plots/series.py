@@ -55,14 +55,14 @@ def checkpoints(series: Checkpoints, name: str = "induction", ax: Axes | None = 
     if name not in known:
         raise ValueError(f"name is {name!r}; one of {', '.join(known)} was expected.")
     ax = axes_or_new(ax)
-    having = [one for one in series.heads if name in one.scores]
-    for one in having:
+    with_type = [one for one in series.heads if name in one.scores]
+    for one in with_type:
         if one.names[-1] == name:
             ax.plot(one.steps, one.scores[name], color=FIRST, label=f"{one.layer}.{one.head}")
             _mark(ax, one, one.scores[name], FIRST)
         else:
             ax.plot(one.steps, one.scores[name], color=_UNNAMED, lw=0.8, zorder=1)
-    ax.plot(series.steps, np.nanmax([one.null[name] for one in having], axis=0), ":", color=QUIET, label="rotated")
+    ax.plot(series.steps, np.nanmax([one.null[name] for one in with_type], axis=0), ":", color=QUIET, label="rotated")
     ax.set(xlabel="training step", ylabel=f"share of attention, {name}", ylim=(0, 1))
     _step_scale(ax, series.steps)
     ax.legend(frameon=False)

@@ -36,11 +36,11 @@ def spectrum_figure(runs: dict[str, Run], width: float) -> Figure:
                     last = _draw(ax, solution.W, marker, color, 3.2, f"{NORM_TITLES[norm]} SVM")
                     # The label is below the last value; for a first value it is to the right, because the axis and
                     # another value are below.
-                    beside = last[0] < 2
+                    to_the_right = last[0] < 2
                     ax.annotate(
-                        f"rank {certified_rank(solution)}", last, xytext=(8, 0) if beside else (0, -8),
-                        textcoords="offset points", ha="left" if beside else "center",
-                        va="center" if beside else "top", color=color, weight="bold", fontsize=8,
+                        f"rank {certified_rank(solution)}", last, xytext=(8, 0) if to_the_right else (0, -8),
+                        textcoords="offset points", ha="left" if to_the_right else "center",
+                        va="center" if to_the_right else "top", color=color, weight="bold", fontsize=8,
                     )  # fmt: skip
             ax.set_yscale("log")
             ax.set_ylim(FLOOR, 2)

@@ -75,7 +75,7 @@ def panels(width: float, height: float, count: int) -> tuple[Figure, list[Axes]]
 
 
 def is_wide(width: float) -> bool:
-    """Whether a width is a page's column rather than a telephone."""
+    """Return whether a width is a page's column rather than a telephone."""
     return width > (WIDE + NARROW) / 2
 
 
@@ -101,7 +101,7 @@ def step_axis(ax: Axes, last: float) -> None:
 
 
 def _settle(figure: Figure) -> None:
-    """Compute the layout once: each format would repeat it, and the engine "none" would draw each of them twice."""
+    """Compute the layout once for all formats (with the engine "none" each format would be drawn twice)."""
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
         figure.set_layout_engine(None)

@@ -1,6 +1,6 @@
 """Heads of Hugging Face models as attention SVMs; needs the extra ``pretrained``.
 
-Nothing of transformers is imported before a function is called.
+transformers is imported when a function first needs it.
 """
 
 from __future__ import annotations

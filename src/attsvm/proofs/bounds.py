@@ -35,7 +35,7 @@ class Bulk:
     ----------
     total : float
     adjoint : Pair, shape (d, dz)
-        Their A^T dual.
+        A^T dual of these multipliers.
     error : float
         Largest rounding error of ``adjoint``, in the Frobenius norm.
     """
@@ -54,7 +54,7 @@ def margin_allowance(problem: SelectionProblem, size: float) -> float:
 def upper_bound(
     program: Program, W: np.ndarray, margins: np.ndarray, objective: float, *, sharp: bool
 ) -> tuple[float, float]:
-    """Bound the smallest objective from above with W (d, dz) as given; returns the bound and the residual of the ties.
+    """Bound the smallest objective from above with W (d, dz) as given; return the bound and the residual of the ties.
 
     ``objective`` is the computed norm of W - prior.
     """
@@ -62,8 +62,8 @@ def upper_bound(
     size = objective if norm is FROBENIUS and prior is None else frobenius(W)
     allowance, rejected, lengths = margin_allowance(problem, size), problem.rejected, problem.lengths
     distance, above = distance_above(norm, W, objective, prior, sharp=sharp)
-    # A norm alone scales with W, so its margins count from zero. Losses depend on 1 - margin: digits of this difference
-    # would be lost in the margin itself.
+    # A norm scales with W, so margins count from zero. Losses depend on 1 - margin, and the margin itself would lose
+    # digits of this difference.
     origin = 0.0 if program.plain else 1.0
     least = (margins - origin) - allowance * lengths
     move = tie_move(problem, W, size) if problem.has_ties else 0.0
@@ -162,8 +162,9 @@ def lower_bound(
 ) -> float:
     """Bound the smallest objective from below with admissible multipliers (n, T).
 
-    ``adjoint`` (d, dz) is A^T dual and ``length`` its computed dual norm, up to a rounded multiple of the multipliers.
-    For losses they belong to these multipliers up to rounding. ``adjoint`` includes the adjoint of the ``bulk``.
+    ``adjoint`` (d, dz) is A^T dual and ``length`` its computed dual norm. For a hard margin both may be scaled by one
+    factor. For losses they belong to these multipliers up to rounding. ``adjoint`` includes the adjoint of the
+    ``bulk``.
     """
     problem, norm, terms, prior = program.problem, program.norm, program.terms, program.prior
     n, T = dual.shape
@@ -171,7 +172,7 @@ def lower_bound(
     total = sum_below(values)
     size = np.abs(dual) if problem.has_ties else dual
     weight = float(np.vdot(size, problem.lengths)) * (1 + gamma(n * T + 4))
-    # Zero multipliers add nothing, rounding included.
+    # Zero multipliers add no rounding.
     longest = problem.roundings[1]
     count = longest if longest < 64 else min(longest, int(np.count_nonzero(dual)))
     error = gamma(count + 8) * weight

@@ -31,6 +31,7 @@ from attsvm.proofs.infeasible import prove_infeasible
 
 # Number of entries of the support matrix above which the smallest singular value is only bounded (normal matrix).
 SUPPORT_ENTRIES = 4_000_000
+# Square of the smallest singular value that is tested, relative to the largest row sum of the normal matrix.
 CHOLESKY_FLOOR = 1e-10
 # Largest support, number of integer operations and float ratio for which multipliers are found over the integers.
 EXACT_SYSTEM, EXACT_OPERATIONS, EXACT_RATIO = 24, 1_000_000, 1.0
@@ -46,7 +47,7 @@ class FarkasCertificate(Summarised):
     ----------
     problem : SelectionProblem
     dual : ndarray, shape (n, T)
-        Nonnegative on rejected tokens, free on tied ones, summing to one over rejected tokens.
+        Nonnegative on rejected tokens, where they sum to one; of any sign on tied tokens.
 
     Examples
     --------
@@ -110,8 +111,8 @@ class FarkasCertificate(Summarised):
     def perturbation(self) -> float:
         r"""Relative distance to data for which ``dual`` proves that no W exists; zero for a proof for the given data.
 
-        Let each constraint :math:`\delta_{it}z_i^\top` move by at most this fraction of its length: then ``dual``
-        cancels them. An upper bound on the backward error :math:`\|A^\top\lambda\|/\sum\lambda_{it}|\delta_{it}||z_i|`.
+        ``dual`` cancels constraints that differ from the :math:`\delta_{it}z_i^\top` by at most this fraction of their
+        lengths. It bounds the backward error :math:`\|A^\top\lambda\|/\sum\lambda_{it}|\delta_{it}||z_i|` from above.
         """
         if self.exact:
             return 0.0
@@ -133,7 +134,7 @@ class FarkasCertificate(Summarised):
     def statement(self) -> str:
         """Sentence that says what the multipliers prove."""
         if self.exact:
-            return "multipliers beside the certificate's cancel exactly"
+            return "multipliers next to the certificate's cancel exactly"
         return (
             "the certificate's multipliers cancel for data whose constraints differ from these by a relative "
             f"{self.perturbation:.1e}"
@@ -153,7 +154,7 @@ class FarkasCertificate(Summarised):
         return bool((margins[self.problem.rejected] > 0).all() and not margins[self.problem.tied].any())
 
     def verify(self) -> bool:
-        """Tell whether the multipliers prove infeasibility of the data or, for a large problem, of data very near.
+        """Tell whether the multipliers prove infeasibility of the data or, for a large problem, of nearby data.
 
         A problem small enough for exact arithmetic is infeasible only if its multipliers are exact.
 
@@ -189,7 +190,7 @@ def existence_ratio(reduced: Reduced, dual: np.ndarray) -> float:
 
 
 def _existence(reduced: Reduced, dual: np.ndarray) -> tuple[float, bool]:
-    """Return the ratio, and whether ratio < 1 proves it for exact data too: no singular value counted as zero."""
+    """Return the ratio, and whether exact multipliers are proven to exist, with no singular value counted as zero."""
     row, column = np.nonzero(dual)
     dual = np.ldexp(dual, -int(np.frexp(np.abs(dual).max())[1]))  # power of two that keeps squares in range
     weight = np.zeros(dual.shape)

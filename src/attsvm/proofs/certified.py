@@ -1,4 +1,4 @@
-r"""Bounds that W and multipliers prove, computed from these alone, rounding included.
+r"""Bounds that W and multipliers prove, computed only from them, with every rounding counted.
 
 For a hard margin, any W with a positive smallest margin can be scaled until that margin is one. Any multipliers
 :math:`\lambda \ge 0` bound every feasible norm from below by :math:`1^\top\lambda / \|A^\top\lambda\|_*` (the dual
@@ -118,9 +118,9 @@ def certify(
     by more than rounding.
 
     The multipliers of a hard margin in the Frobenius norm are scaled so that W - prior = A^T dual at the optimum. If
-    there is no prior, their sum is then ||W||^2. In every other norm A^T dual gets dual norm one, and the sum is ||W||;
-    so too in the Frobenius norm if ||W||^2 leaves the range of floats. For losses the multipliers get the scale of the
-    largest lower bound. The arrays of the result are frozen.
+    there is no prior, their sum is then ||W||^2. In every other norm, and in the Frobenius norm if ||W||^2 leaves the
+    range of floats, A^T dual gets dual norm one, and the sum is ||W||. For losses the multipliers are scaled to the
+    largest lower bound. The arrays of the result are read-only.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def certify(
 def _scale_matrix(program: Program, W: np.ndarray, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Move W (d, dz) with margins (n, T) onto the ties, and scale a hard-margin W to smallest margin one.
 
-    Returns W, its margins and the norm of W - prior, which is infinite if W has no positive margin.
+    Return W, its margins and the norm of W - prior, which is infinite if the smallest margin of W is not positive.
     """
     problem = program.problem
     if problem.has_ties and _loose(problem, W, margins):
@@ -180,7 +180,7 @@ def _scale_matrix(program: Program, W: np.ndarray, margins: np.ndarray) -> tuple
 
 
 def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> bool:
-    """Whether W misses a tie by more than rounding, so that moving it onto the ties pays."""
+    """Whether W misses a tie by more than rounding, so that it must be moved onto the ties."""
     allowance = margin_allowance(problem, frobenius(W))
     return bool((np.abs(margins) > allowance * problem.lengths).any(where=problem.tied))
 
@@ -190,7 +190,7 @@ def _scale_multipliers(
 ) -> tuple[np.ndarray, float, float]:
     """Scale admissible multipliers (n, T), with adjoint A^T dual, to their convention.
 
-    Returns the multipliers, the lower bound that they prove, and the same bound as computed.
+    Return the multipliers, the lower bound that they prove, and the same bound as computed.
     """
     terms = program.terms
     length = terms.norm.dual(adjoint)

@@ -23,9 +23,9 @@ from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 from attsvm.proofs.program import Program
 from attsvm.proofs.proof import Bound, interval, interval_statement
 
-# Bounds that were computed twice may differ by the rounding of a few scalars.
+# Relative difference of bounds that were computed twice, the rounding of a few scalars.
 AGREEMENT = 4 * FUNCTION_ROUNDING
-WRONG_KIND = "the numbers are those of hard margins without a prior where something else is asked for, or the reverse."
+WRONG_KIND = "the numbers are about hard margins without a prior and the question is not, or the reverse."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,7 +104,7 @@ class Claim(Listed):
         )
 
     def certificate_fault(self) -> str | None:
-        """Return what is wrong with a claim of infeasibility, multipliers aside; None if nothing is.
+        """Return what is wrong with a claim of infeasibility, except for its multipliers; None if nothing is.
 
         Examples
         --------
@@ -144,7 +144,7 @@ class Claim(Listed):
         value = program.distance(certified.W)
         if not abs(certified.objective - value) <= value * gamma(8 * (certified.W.size + 8)):
             return f"the objective is said to be {certified.objective:.17g} where W has norm {value:.17g}."
-        # Bounds computed twice differ by the rounding of margins and the rounding error of W near a prior.
+        # Bounds computed twice also differ by the rounding of margins and the rounding error of W near a prior.
         resolution = 0.0 if program.plain else self._margin_rounding()
         resolution += 0.0 if program.prior is None else program.terms.size(PRIOR_RESOLUTION * program.prior)
         if not claimed_low * (1 - agreement) - resolution <= low:

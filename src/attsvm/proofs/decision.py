@@ -1,12 +1,12 @@
 r"""Exact decision over the rationals whether a small problem has a feasible W.
 
 Gordan's theorem: exactly one of two cases holds. Either some W gives every rejected token a positive margin and every
-tie the margin zero. Or some :math:`\lambda` has :math:`A^\top\lambda = 0`: nonnegative, free on ties, and summing to
-one over rejected tokens.
+tie the margin zero. Or some :math:`\lambda` gives :math:`A^\top\lambda = 0`, is nonnegative on rejected tokens, where
+it sums to one, and has any sign on ties.
 
 The second case is a linear system with signs. Phase one of the simplex method solves it on a tableau of integers
 (Edmonds' pivoting, whose divisions have no remainder). Bland's rule (Math. Oper. Res. 2, 1977) prevents cycling. The
-optimum is zero with a basic :math:`\lambda`, or positive: then a W exists.
+optimum is zero, with a basic :math:`\lambda`, or it is positive, and a W exists.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
 from attsvm.proofs.dyadic import Dyadic
 
-# Largest number of tableau entries, and of entries times bits between the largest and smallest entry of the data. Up to
-# the first number of bits only the entries count. At the limit a decision takes at most .5 seconds.
+# Largest number of tableau entries, number of bits between the largest and smallest entry of the data up to which only
+# the entries count, and largest product of both; a decision takes at most .5 seconds.
 TABLEAU_ENTRIES, FEW_BITS, LARGEST_BITS = 400, 256, 102_400
 
 

@@ -23,7 +23,9 @@ from attsvm.proofs import linear
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.surjective import SURE_DEFECT, TINY, right_inverse
 
+# Multiplier, relative to the largest, up to which its constraint is not in the support.
 SUPPORT_SHARE = 1e-9
+# Singular value, relative to the largest, or length of a unit row's remainder, up to which it counts as zero.
 NULL = 1e-9
 # Largest number of entries of a right inverse; the checker multiplies it by every constraint of the support.
 SUPPORT_INVERSE_NUMBERS = 300_000
@@ -79,8 +81,8 @@ def cancelling_inverse(problem: SelectionProblem, dual: np.ndarray) -> tuple[np.
     dual : ndarray, shape (n, T)
         The multipliers of the support.
     inverse : ndarray, shape (N, J)
-        For each of the N matrix entries that occur in the support: multipliers of the support's J constraints, in
-        order, whose weighted sum of constraints is this entry.
+        One row for each of the N matrix entries that occur in the support. By these multipliers, the support's J
+        constraints, in order, sum to one at this entry and to zero at the others.
     """
     support = _Support.of(problem, dual)
     if support is None:
@@ -176,7 +178,7 @@ def _powers(rows: np.ndarray) -> np.ndarray:
 
 
 def _exact_rows(left: list[Dyadic], right: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Integer multiples of the constraints' rows in the support, (k, d dz), all by the same factor."""
+    """Constraints of the support as rows of integers, (k, d dz), all multiplied by one factor."""
     least = min(left[k].exponent for k in places)
     z = Dyadic.of(right[places])
     tokens = np.array([left[k].at(least) for k in places], dtype=object)
@@ -184,7 +186,7 @@ def _exact_rows(left: list[Dyadic], right: np.ndarray, places: np.ndarray) -> np
 
 
 def _minimal(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> np.ndarray | None:
-    """Return the indices of a minimal support; None when rounding hides which it is."""
+    """Return the indices of a minimal support; None when rounding hides it."""
     length = np.linalg.norm(products, axis=1)
     keep = np.arange(len(values))
     if (length[~free] == 0).any():
@@ -202,7 +204,7 @@ def _minimal(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> np.n
             return None
         if len(null) == 1:
             return keep
-        # The component of the multipliers in the null space is exact to rounding; another null vector moves along it.
+        # Project the multipliers on the null space, where they cancel up to rounding, and move along a null vector.
         inside = null.T @ (null @ weight[keep])
         inner = ~free[keep]
         along = null[0] if np.abs(null[0][inner]).max() > np.abs(null[1][inner]).max() else null[1]
@@ -218,7 +220,7 @@ def _minimal(products: np.ndarray, values: np.ndarray, free: np.ndarray) -> np.n
 
 
 def _drop_dependent_ties(rows: np.ndarray, keep: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Remove ties that depend on other ties: they would add kernel vectors without inequalities."""
+    """Remove ties that depend on other ties, since they would add kernel vectors without inequalities."""
     independent: list[int] = []
     basis = np.zeros((0, rows.shape[1]))
     for k in keep[free[keep]]:

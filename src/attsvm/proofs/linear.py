@@ -1,8 +1,8 @@
 """Exact solutions of small linear systems over the integers.
 
-Independent rows and columns of a matrix are found modulo a prime: a pivot there is a pivot in exact arithmetic. The
-square system of these is solved by fraction-free elimination (Bareiss, Math. Comp. 22, 1968). Its intermediate numbers
-are determinants, hence no longer than necessary. Callers check the solution against all rows.
+Independent rows and columns of a matrix are found modulo a prime, since a pivot modulo a prime is a pivot in exact
+arithmetic. Fraction-free elimination (Bareiss, Math. Comp. 22, 1968) solves their square system. Its intermediate
+numbers are determinants, hence no longer than necessary. Callers check the solution against all rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def independent(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def solve(matrix: np.ndarray, rhs: np.ndarray) -> tuple[list[int], int] | None:
-    """Solve a square integer system; the solution is the first result divided by the second. None when singular."""
+    """Solve a square integer system: return numerators and their common denominator, or None if it is singular."""
     size = len(matrix)
     work = [[int(a) for a in row] + [int(b)] for row, b in zip(matrix, rhs, strict=True)]
     before = 1

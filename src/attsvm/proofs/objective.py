@@ -5,16 +5,16 @@ of this family reads
 
 .. math:: \min_V \; f(V) + \sum_{it} \ell(c_{it} - A(V)_{it}), \qquad A(V) = c \text{ on ties},
 
-f is the norm, or half the square of a Euclidean norm (Frobenius, or Mahalanobis over it). :math:`\ell` is C max(0, u),
-C max(0, u)^2, or infinite for u > 0 (hard margin). Fenchel duality (Rockafellar, *Convex Analysis*, section 31) gives
-the bound, for :math:`\lambda \ge 0` on rejected tokens,
+where f is the norm, or half the square of a Euclidean norm (Frobenius, or Mahalanobis over it), and :math:`\ell(u)` is
+C max(0, u), C max(0, u)^2, or infinite for u > 0 (hard margin). Fenchel duality (Rockafellar, *Convex Analysis*,
+section 31) gives the bound, for :math:`\lambda \ge 0` on rejected tokens,
 
 .. math:: c^\top\lambda - f^*(A^\top\lambda) - \tfrac{\epsilon}{2}\sum\lambda_{it}^2, \qquad \lambda \le C_{max}.
 
-C may differ between queries. The hinge has :math:`C_{max} = C, \epsilon = 0`. Its square has
-:math:`C_{max} = \infty, \epsilon = 1/(2C)` (Cortes and Vapnik, Machine Learning 20, 1995). The hard margin has
-:math:`C_{max} = \infty, \epsilon = 0`. :math:`f^*(M)` is half the squared Frobenius norm, or zero on the unit ball of
-the dual norm. Multipliers are scaled to the largest bound before it is evaluated.
+C may differ between queries. The hinge has :math:`C_{max} = C, \epsilon = 0`. Its square has :math:`C_{max} = \infty,
+\epsilon = 1/(2C)` (Cortes and Vapnik, Machine Learning 20, 1995). The hard margin has :math:`C_{max} = \infty, \epsilon
+= 0`. :math:`f^*(M)` is half the squared Frobenius norm, or zero on the unit ball of the dual norm. Multipliers are
+scaled to the largest bound before it is evaluated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced
 from attsvm.core.rounding import LENIENT
 
-# Shortfall below which W is also tried scaled up to margin one: a W with no loss may be better than rounding times C.
+# Shortfall below which W is also tried after scaling to margin one, which avoids a loss of C times the rounding error.
 SEPARATION_TOL = 1e-4
 
 Number = TypeVar("Number", float, Fraction)
@@ -62,9 +62,9 @@ class Terms:
     upper : float
         Largest multiplier: C for the hinge, the smallest C if it differs between queries; otherwise infinite.
     shift : float
-        1/(2C) for the squared hinge, else zero. The largest of these where C differs between queries.
+        1/(2C) for the squared hinge, else zero; its largest value if C differs between queries.
     prices : ndarray, shape (n, 1), or None
-        C of every query; None where all have the same.
+        C of every query; None if all queries have one C.
     hard : bool
         Whether a margin below one is forbidden rather than penalised.
     """
@@ -84,12 +84,12 @@ class Terms:
 
     @property
     def uppers(self) -> float | np.ndarray:
-        """Largest multiplier: of each query, (n, 1), where C differs between them."""
+        """Largest multiplier, or the largest per query, (n, 1), if C differs between queries."""
         return self.upper if self.prices is None or self.shift > 0 else self.prices
 
     @property
     def shifts(self) -> float | np.ndarray:
-        """1/(2C) for the squared hinge, else zero: of each query, (n, 1), where C differs between them."""
+        """1/(2C) for the squared hinge, else zero; one per query, (n, 1), if C differs between queries."""
         return 0.5 / self.prices if self.prices is not None and self.shift > 0 else self.shift
 
     def size(self, V: np.ndarray) -> float:
@@ -108,7 +108,7 @@ class Terms:
         return float((self.prices * (deficit * deficit if self.shift > 0 else deficit)).sum())
 
     def charge(self, shortfall: np.ndarray) -> float:
-        """Sum the losses of some rejected tokens' shortfalls (k,), where C is the same for all."""
+        """Sum the losses of the shortfalls (k,) of some rejected tokens, if all queries have one C."""
         deficit = np.maximum(shortfall, 0.0)
         return self.price(float(deficit.sum()), float(deficit @ deficit) if self.shift > 0 else 0.0)
 
@@ -129,9 +129,9 @@ class Terms:
     def central(self, shortfall: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Slack s, multiplier lam, loss xi and its multiplier C - lam on the central path at c - A(V), each (n, T).
 
-        C is the same for all queries. Let u = c - A(V), negative for the hard margin. The equations are xi - s = u and
-        s lam = mu. The hinge adds xi (C - lam) = mu, its square xi = lam/(2C). They leave one quadratic equation per
-        token. If the loss has no slack variable, the last two results are 0 and 1.
+        All queries have one C. Let u = c - A(V), negative for the hard margin. The equations are xi - s = u and s lam =
+        mu. The hinge adds xi (C - lam) = mu, its square xi = lam/(2C). They leave one quadratic equation per token. If
+        the loss has no variable xi, the last two results are 0 and 1.
         """
         half, nothing = 0.5 * shortfall, np.zeros(shortfall.shape)
         if np.isfinite(self.upper):
@@ -179,7 +179,7 @@ class Terms:
     def bound(
         self, dual: np.ndarray, adjoint: np.ndarray, size: float | None = None, *, gain: float = 0.0, top: float = 0.0
     ) -> tuple[float, float]:
-        """Scale admissible multipliers (n, T), with adjoint A^T dual, to the largest bound; returns (scale, bound).
+        """Scale admissible multipliers (n, T), with adjoint A^T dual, to the largest bound; return (scale, bound).
 
         ``size`` is the dual norm of the adjoint, or a bound on it, if the caller has one. ``gain`` and ``top`` are the
         gain and the largest of multipliers that are part of the adjoint but not listed.
@@ -205,7 +205,7 @@ class Regularisation:
     Attributes
     ----------
     C : float, ndarray of shape (n,), or None
-        Weight of a unit of loss, per query if it differs between them; None for the hard margin.
+        Weight of the loss, one per query if it differs between queries; None for the hard margin.
     loss : str
         "hinge" or "squared_hinge".
     prior : ndarray, shape (d, dz), or None
@@ -233,12 +233,12 @@ class Regularisation:
 
     @property
     def least(self) -> float | None:
-        """The smallest C of a query; C itself where all have the same."""
+        """The smallest C of any query."""
         return None if self.C is None else float(np.min(self.C))
 
     @property
     def prices(self) -> np.ndarray | None:
-        """C of each query, (n, 1), where it differs between them."""
+        """C of each query, (n, 1), if it differs between queries; otherwise None."""
         return self.C[:, None] if isinstance(self.C, np.ndarray) else None
 
     def origin(self, shape: tuple[int, ...]) -> np.ndarray:

@@ -78,7 +78,7 @@ def unproven(reason: str, method: str, low: Bound = 0.0, high: Bound = float("in
 
 
 def _nearest(value: Bound) -> float:
-    """Round to a float, infinite above the largest."""
+    """Round to a float; infinite above the largest float."""
     try:
         return float(value)
     except OverflowError:

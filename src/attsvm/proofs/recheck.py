@@ -1,4 +1,4 @@
-r"""Recheck of a solution in floats, every rounding counted.
+r"""Recheck of a solution in floats, with every rounding counted.
 
 The bounds of :mod:`attsvm.proofs.certified` are recomputed in twice the working precision from W, the multipliers and
 the data alone, and compared with the claim. Unlike the exact proof, this check accepts a certificate of infeasibility
@@ -22,7 +22,7 @@ RECHECK_METHOD = "floats in twice the working precision, with bounds on rounding
 
 
 def recheck(claim: Claim) -> Proof:
-    """Bound the smallest norm from W and the multipliers, or test the certificate; compare with what is claimed.
+    """Bound the smallest norm from W and the multipliers, or test the certificate, and compare with the claim.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def recheck(claim: Claim) -> Proof:
         return unproven(fault, RECHECK_METHOD, low=low, high=high)
     statement = interval_words(program, low, high)
     if residual > 0:
-        statement += f" Scores of tied tokens may differ by {residual:.3g} of the margin in it."
+        statement += f" Scores of tied tokens may differ by {residual:.3g} of the margin."
     return Proof(True, low, high, statement, RECHECK_METHOD)
 
 

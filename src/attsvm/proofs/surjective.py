@@ -16,12 +16,13 @@ from attsvm.core.error_free import UNIT, gamma
 
 # Magnitude below which products may underflow, so that relative error bounds fail.
 TINY = 1e-250
+# Defect of a right inverse, or relative change of multipliers, up to which a proof is accepted.
 SURE_DEFECT = 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class RightInverse:
-    """A matrix M (N, J), rows scaled by powers of two, that maps onto everything.
+    """A matrix M (N, J) of full row rank, with rows scaled by powers of two, and an approximate right inverse Y.
 
     Attributes
     ----------
@@ -47,7 +48,7 @@ class RightInverse:
 
 
 def right_inverse(M: np.ndarray, roundings: int) -> RightInverse | None:
-    """Prove that M maps onto everything; None if the proof fails.
+    """Prove that M has full row rank; None if the proof fails.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-r"""Moving W a little, so that tied tokens score exactly the same.
+r"""Small changes of W after which tied tokens have exactly equal scores.
 
-A few ties are solved exactly: a rational combination of their own rows solves their equations. Many ties get the
-rounded solution and a right inverse of the equations. They let :mod:`attsvm.check` prove how near an exactly tied
-matrix is.
+The equations of a few ties are solved exactly, by a rational combination of their rows. Many ties get a rounded
+solution and a right inverse of the equations, from which :mod:`attsvm.check` bounds the distance to an exactly tied
+matrix.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def tie_witness(problem: SelectionProblem, W: np.ndarray) -> tuple[Any, Any]:
     move : list or None
         Added to W; None if its ties are exact.
     ties : list or None
-        Pairs of a constraint's index and a matrix with margin one there and margin near zero at the others.
+        Pairs of a constraint's index and a matrix whose margin is near one at this tie and near zero at the others.
 
     Raises
     ------
     ValueError
-        If dependent equations are too many for an exact solution, or the equations are too many altogether.
+        If there are too many equations for an exact solution, and too many or dependent ones for a right inverse.
     """
     rows, columns = np.nonzero(problem.tied)
     equations = TieEquations.of(problem, rows, columns, Dyadic.of(W)) if len(rows) else None
@@ -82,7 +82,7 @@ def tie_witness(problem: SelectionProblem, W: np.ndarray) -> tuple[Any, Any]:
     numbers = np.flatnonzero(problem.constrained).searchsorted(np.flatnonzero(problem.tied))
     places, inverse = right_inverse_of_ties(equations)
     if inverse is None or inverse.size > INVERSE_NUMBERS:
-        raise ValueError(f"problem has {len(rows)} tied tokens; few enough to be solved for exactly were expected")
+        raise ValueError(f"problem has {len(rows)} tied tokens; few enough for an exact solution were expected")
     margins = np.array(equations.margins.fractions(), dtype=object)[places].astype(np.float64)
     change = -(inverse @ margins).reshape(W.shape)
     matrices = zip(numbers[places].tolist(), inverse.T.reshape(-1, *W.shape), strict=True)

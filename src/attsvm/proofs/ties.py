@@ -26,9 +26,9 @@ from attsvm.proofs.tie_moves import TieEquations, exact_move, margins_of
 
 # Number of ties above which the Gram matrix is not formed.
 GRAM_TIES = 2000
-# Bound on the square of the smallest singular value above which it is not improved: the square is at most one, and the
-# move at most doubles.
-OWN_SHARE = 0.25
+# Bound on the squared smallest singular value, at most one, from which on no better bound is computed: a better one
+# would at most halve the bound on the change.
+SUFFICIENT_SQUARE = 0.25
 # Number of ties, and numbers per equation, up to which the exact solution takes milliseconds.
 FEW_TIES, FEW_NUMBERS = 24, 4000
 
@@ -39,7 +39,7 @@ def tie_move(problem: SelectionProblem, W: np.ndarray, length: float) -> float:
     Parameters
     ----------
     problem : SelectionProblem
-        With ties.
+        A problem with ties.
     W : ndarray, shape (d, dz)
     length : float
         The Frobenius norm of W.
@@ -112,7 +112,7 @@ def _distinct_ties(problem: SelectionProblem) -> tuple[np.ndarray, np.ndarray]:
 def _numbered(rows: np.ndarray) -> np.ndarray:
     """Give rows (k, d) numbers from 0 to k - 1, the same to equal rows."""
     numbers: dict[bytes, int] = {}
-    # The sum makes a zero of either sign the same bytes.
+    # Adding zero gives zeros of both signs the same bytes.
     return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows + 0.0], dtype=np.int64)
 
 
@@ -126,8 +126,8 @@ def _smallest_square(ties: Rows) -> float:
         return 0.0
     delta, queries, lengths, floor = ties.delta.high, ties.queries, ties.lengths, math.inf
     blocks = _connected(queries, ties.group)
-    if (own := _smallest_own_part(delta, blocks)) >= OWN_SHARE:
-        return own
+    if (square := _smallest_square_of_axes(delta, blocks)) >= SUFFICIENT_SQUARE:
+        return square
     for block in blocks:
         floor = min(floor, _smallest_square_of_block(delta[block], queries[block], lengths[block]))
         if floor == 0.0:
@@ -148,11 +148,11 @@ def _connected(queries: np.ndarray, group: np.ndarray) -> list[np.ndarray]:
     return np.split(order, np.flatnonzero(np.diff(block[order])) + 1)
 
 
-def _smallest_own_part(delta: np.ndarray, blocks: list[np.ndarray]) -> float:
-    """Bound it by the entries of differences (k, d) on axes that no other equation of the block has; 0 without any.
+def _smallest_square_of_axes(delta: np.ndarray, blocks: list[np.ndarray]) -> float:
+    """Bound the square by the entries of differences (k, d) on axes that only one equation of a block has.
 
-    On such an axis, the sum of multiples of the block's equations has that equation's multiple alone. Words that tie
-    after a one-hot context have an axis each, and need no factorisation.
+    On such an axis, a combination of the block's equations has only this equation's multiple. Words that tie after a
+    one-hot context have such an axis each, and need no factorisation. The bound is 0 if an equation has no such axis.
     """
     k, d = delta.shape
     number = np.empty(k, dtype=np.int64)
@@ -162,12 +162,12 @@ def _smallest_own_part(delta: np.ndarray, blocks: list[np.ndarray]) -> float:
     place = number[row] * d + axis
     alone = np.bincount(place)[place] == 1
     squares = (delta[row, axis] / row_lengths(delta)[row]) ** 2
-    own = np.bincount(row[alone], weights=squares[alone], minlength=k)
-    return float(own.min()) * (1.0 - gamma(d + 16))
+    sums = np.bincount(row[alone], weights=squares[alone], minlength=k)
+    return float(sums.min()) * (1.0 - gamma(d + 16))
 
 
 def _smallest_square_of_block(delta: np.ndarray, queries: np.ndarray, lengths: np.ndarray) -> float:
-    """Bound it for differences (k, d), queries (k, dz) and the equations' lengths (k,)."""
+    """Bound the square for differences (k, d), queries (k, dz) and the equations' lengths (k,)."""
     (k, d), dz = delta.shape, queries.shape[1]
     gram = constraint_gram(delta, queries) / (lengths[:, None] * lengths)
     if not np.isfinite(gram).all():

@@ -78,7 +78,7 @@ def _optimum(claim: Claim) -> dict[str, Any]:
     problem, norm, W = claim.problem, claim.norm, claim.certified.W
     given = np.where(np.isfinite(claim.certified.dual).all(), claim.certified.dual, 0.0)
     clipped = claim.program.terms.clip(given)
-    # Equal numbers keep the given multipliers, signs of zeros included.
+    # If clipping changes no number, keep the given multipliers with the signs of their zeros.
     dual = given if (clipped == given).all() else clipped
     vectors: dict[str, Any] = {"V": None, "W": None, "adjoint": norm_proof(norm, _adjoint(problem, dual), dual=True)}
     out: dict[str, Any] = {"dual": table(dual), "vectors": vectors}

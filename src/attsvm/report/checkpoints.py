@@ -94,12 +94,12 @@ def write_checkpoints(series: Checkpoints, directory: str | os.PathLike[str], na
     short, hues = type_looks(type_name for one in series.heads for type_name in one.scores)
     ordered = [one for heads in series.appearances.values() for one in heads]
     ordered += [one for one in series.heads if one.since is None]
-    with replacing_files_in(directory) as beside:
+    with replacing_files_in(directory) as temporary:
         page = environment().get_template("checkpoints.html.j2").render(
             found=series, record=record, picture=picture(series) if series.heads else None, ordered=ordered,
             percent=percent, short=short, hues=hues, terms=TERMS, version=record["attsvm"], finite=math.isfinite,
         )  # fmt: skip
-        (beside / "index.html").write_text(page, encoding="utf-8")
+        (temporary / "index.html").write_text(page, encoding="utf-8")
         text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        (beside / "checkpoints.json").write_text(text, encoding="utf-8")
+        (temporary / "checkpoints.json").write_text(text, encoding="utf-8")
     return Path(directory) / "index.html"

@@ -78,7 +78,7 @@ def write_comparison(comparison: Comparison, directory: str | os.PathLike[str], 
         If the directory cannot be created or written.
     """
     record = numbers(comparison, command)
-    with replacing_files_in(directory) as beside:
+    with replacing_files_in(directory) as temporary:
         page = (
             environment()
             .get_template("comparison.html.j2")
@@ -92,7 +92,7 @@ def write_comparison(comparison: Comparison, directory: str | os.PathLike[str], 
                 terms=TERMS,
             )
         )  # fmt: skip
-        (beside / PAGE).write_text(page, encoding="utf-8")
+        (temporary / PAGE).write_text(page, encoding="utf-8")
         text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        (beside / NUMBERS).write_text(text, encoding="utf-8")
+        (temporary / NUMBERS).write_text(text, encoding="utf-8")
     return Path(directory) / PAGE

@@ -57,14 +57,11 @@ class Measure:
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
-# Shade from which white has a contrast of 4.5 with the ground; black has 4.6 there.
+# Shade above which white text has a contrast of at least 4.5 with the background; at this shade black has 4.6.
 WHITE_FROM = 0.81
-# Kinds of input of a model: the noun for one input, its name, and the noun for a token.
-NOUNS = {
-    None: ("a text", "text", "token"), "images": ("an image", "image", "patch"),
-    "audio": ("a sound", "sound", "stretch"),
-}  # fmt: skip
-# Number of heads per layer above which maps take the full page width; up to it, numbers of two maps fit in a row.
+# Nouns for an input of a model and for its tokens, by kind of input.
+NOUNS = {None: ("text", "token"), "images": ("image", "patch"), "audio": ("sound", "stretch")}
+# Number of heads per layer above which a map takes the full page width.
 MOST_NUMBERS = 16
 # Terms that the page explains, from the documentation's glossary.
 TERMS = ("Attention SVM", "Selection", "Margin", "Neighbour, support token", "Correlation", "Query")
@@ -77,9 +74,9 @@ HUES = {
     "previous": "#9ecae1", "offset": "#c6dbef", "duplicate": "#c7e9c0", "induction": "#74c476", "first": "#fdd0a2",
     "delimiter": "#fdae6b", "null": "#d9d9d9", "content": "#dadaeb",
 }  # fmt: skip
-# What stands in a head's place when its effect on the next tokens is measured.
-REPLACEMENTS = {"uniform": "uniform attention", "svm": "its own SVM", "rule": "its rule", "removed": "no output"}
-# Background of heads that a rule of the reader's own names.
+# Replacements of a head's attention, by which its effect on the next tokens is measured.
+REPLACEMENTS = {"uniform": "uniform attention", "svm": "its user_types SVM", "rule": "its rule", "removed": "no output"}
+# Background of heads that a rule of the user names.
 OWN_HUE = "#fcc5c0"
 
 
@@ -109,9 +106,10 @@ def measures(inspection: Inspection) -> tuple[Measure, ...]:
         ),
         Measure(
             "efficiency",
-            "Margin efficiency",
+            "Share of the largest margin",
             "Smallest margin of the trained W as a share of the largest margin in its norm, in %; shades on a "
-            "logarithmic scale. A dash: no W makes the selection, or none was found in time. <0: W does not make it.",
+            "logarithmic scale. A dash: no W makes the selection, or none was found in time. <0: the trained W "
+            "does not make it.",
             lambda head: head.audit.efficiency,
             _efficiency,
             1e-4,
@@ -131,7 +129,8 @@ def measures(inspection: Inspection) -> tuple[Measure, ...]:
         Measure(
             "gain",
             "Probe above rule",
-            "Held-out agreement of a fitted probe minus the best position rule's. Zero: position explains it.",
+            "Held-out agreement of a fitted probe minus the agreement of the best position rule. Zero: position "
+            "explains the selection.",
             lambda head: None if head.probe is None else head.probe.agreement - head.probe.rule,
             lambda value: f"{100 * value:+.0f}",
             0.0,
@@ -140,7 +139,7 @@ def measures(inspection: Inspection) -> tuple[Measure, ...]:
         Measure(
             "rank",
             "Effective rank",
-            f"Of the scores on this text; a head has {width} query-key coordinates.",
+            f"Effective rank of the scores on this text; a head has {width} query-key coordinates.",
             lambda head: head.rank.scores,
             lambda value: f"{value:.0f}",
             0.0,
@@ -157,9 +156,9 @@ def _efficiency(share: float) -> str:
 
 
 def type_looks(names: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return letters and backgrounds of the named types, and of rules of the reader's own among the names."""
-    own = dict.fromkeys(name for name in names if name not in SHORT)
-    return SHORT | {name: name.replace(" ", "")[:3] for name in own}, HUES | dict.fromkeys(own, OWN_HUE)
+    """Return letters and backgrounds of the named types, and of the user's types among the names."""
+    user_types = dict.fromkeys(name for name in names if name not in SHORT)
+    return SHORT | {name: name.replace(" ", "")[:3] for name in user_types}, HUES | dict.fromkeys(user_types, OWN_HUE)
 
 
 def percent(share: float) -> str:
@@ -170,7 +169,7 @@ def percent(share: float) -> str:
 
 
 def page_name(finding: HeadFinding) -> str:
-    """File name of a head's page."""
+    """Return the file name of a head's page."""
     return f"L{finding.layer:02d}H{finding.head:02d}.html"
 
 
@@ -274,7 +273,7 @@ def _effects(effects: NextTokens) -> dict[str, Any]:
 
 
 def _standing(standing: Standing) -> dict[str, Any]:
-    """Numbers of a standing, None if undefined; the null is that of rotated weights, permuted ones are apart."""
+    """Return the numbers of a standing, None if undefined; the null has rotated weights, unless named permuted."""
     measures_of = {
         "trained": standing.trained,
         "null_median": standing.median,
@@ -306,10 +305,10 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
     grid = _grid(inspection)
     noun = NOUNS[None if inspection.media is None else inspection.media.kind]
     short, hues = type_looks(name for head in inspection.heads for name in head.types.scores)
-    with replacing_files_in(directory) as beside:
-        (beside / "heads").mkdir()
+    with replacing_files_in(directory) as temporary:
+        (temporary / "heads").mkdir()
         if inspection.media is not None:
-            write_pictures(inspection.media, beside)
+            write_pictures(inspection.media, temporary)
         pages = environment()
         index = pages.get_template("inspection.html.j2").render(
             found=inspection, record=record, measures=table, page_name=page_name, percent=percent,
@@ -317,7 +316,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
             noun=noun, terms=TERMS, cell=cell, distinction=distinction, level=NAME_LEVEL,
             many=any(len(heads) > MOST_NUMBERS for heads in grid.values()),
         )  # fmt: skip
-        (beside / "index.html").write_text(index, encoding="utf-8")
+        (temporary / "index.html").write_text(index, encoding="utf-8")
         template = pages.get_template("head.html.j2")
         for place, head in enumerate(inspection.heads):
             before = page_name(inspection.heads[place - 1]) if place else None
@@ -328,8 +327,8 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
                 offsets=_offsets(head), words=TokenText(shown), drawn=draw, noun=noun, chip=chip,
                 change=change, replacements=REPLACEMENTS,
             )  # fmt: skip
-            (beside / "heads" / page_name(head)).write_text(page, encoding="utf-8")
-        (beside / "inspect.json").write_text(
+            (temporary / "heads" / page_name(head)).write_text(page, encoding="utf-8")
+        (temporary / "inspect.json").write_text(
             json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
         )
     return Path(directory) / "index.html"
@@ -343,23 +342,23 @@ def _grid(inspection: Inspection) -> dict[int, list[HeadFinding]]:
     return rows
 
 
-def _offsets(head: HeadFinding, reach: int = 10) -> list[tuple[str, float]]:
-    """Share of queries by offset of the token with the highest attention; far offsets are combined."""
+def _offsets(head: HeadFinding, limit: int = 10) -> list[tuple[str, float]]:
+    """Return shares of queries by offset of the token with the highest attention; far offsets are combined."""
     if not len(head.report.offsets):
         return []
-    near = dict.fromkeys(range(-reach, reach + 1), 0.0)
+    near = dict.fromkeys(range(-limit, limit + 1), 0.0)
     below = above = 0.0
     for offset, share in zip(head.report.offsets.tolist(), head.report.offset_shares.tolist(), strict=True):
-        if offset < -reach:
+        if offset < -limit:
             below += share
-        elif offset > reach:
+        elif offset > limit:
             above += share
         else:
             near[offset] = share
-    ends = [(f"< −{reach}", below)], [(f"> {reach}", above)]
+    ends = [(f"< −{limit}", below)], [(f"> {limit}", above)]
     rows = ends[0] + [(f"{k}".replace("-", "−"), share) for k, share in near.items()] + ends[1]
-    reached = [number for number, (_, share) in enumerate(rows) if share]
-    return rows[reached[0] : reached[-1] + 1]
+    nonzero = [number for number, (_, share) in enumerate(rows) if share]
+    return rows[nonzero[0] : nonzero[-1] + 1]
 
 
 def distinction(head: HeadFinding) -> str:
@@ -371,19 +370,19 @@ def distinction(head: HeadFinding) -> str:
 
 
 def cell(shade: float) -> str:
-    """Colour of a cell and of its text, as CSS: white text only where its contrast is at least 4.5."""
+    """Return the colours of a cell and of its text as CSS: white text only where its contrast is at least 4.5."""
     red, green, blue = (int(255 - span * shade) for span in (224, 165, 102))
     ink = "#fff" if shade > WHITE_FROM else "#000"
     return f"background: rgb({red},{green},{blue}); color: {ink}"
 
 
 def change(value: float, digits: int = 3) -> str:
-    """Write a change with its sign, which zero has none of."""
+    """Write a change with its sign; zero has no sign."""
     text = f"{value:+.{digits}f}".replace("-", "−")
     return text if text.strip("+−0.") else text[1:]
 
 
 def chip(p: float) -> tuple[float, bool]:
-    """Opacity of the blue behind a token by its attention, and whether a light page needs white text on it."""
+    """Return the opacity of the blue behind a token, and whether white text is needed on a light page."""
     opacity = round(0.9 * p**0.7, 2)
     return opacity, opacity > WHITE_FROM

@@ -16,7 +16,7 @@ SOUND_HEIGHT, TICKS = 60.0, 5
 
 
 def write_pictures(media: Media, directory: Path) -> None:
-    """Write the images, small, to the folder that the pages link to."""
+    """Write small copies of the images to the folder to which the pages link."""
     (directory / "media").mkdir()
     for number, item in enumerate(media.items):
         if item.picture is not None:
@@ -50,9 +50,9 @@ def draw(media: Media, parts: Parts, example: Example) -> Markup:
                 f'{_rectangle(box, width, height)} fill="#1f5a99" fill-opacity="{0.8 * share / largest:.2f}">'
             )
             pieces.append(f"{title}</rect>")
-    asks = None if example.query is None else parts.boxes[example.query]
-    if asks is not None:
-        pieces.append(f'{_rectangle(asks, width, height)} fill="none" stroke="#d9730d" stroke-width="2"/>')
+    query_box = None if example.query is None else parts.boxes[example.query]
+    if query_box is not None:
+        pieces.append(f'{_rectangle(query_box, width, height)} fill="none" stroke="#d9730d" stroke-width="2"/>')
     pieces.append("</svg>")
     outside = [
         f"{escape(label)} {100 * share:.2g} %"

@@ -21,7 +21,7 @@ from attsvm.report.formulas import formula, glossary, math_font
 
 PACKAGES = ("numpy", "scipy", "torch", "numba", "scikit-learn", "matplotlib")
 LARGEST_SVG = 600_000
-"""Bytes above which a figure is embedded as PNG; at 200 dots per inch that takes about 150,000."""
+"""Number of bytes of an SVG above which a figure is embedded as PNG."""
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ def pictures(study: Study) -> dict[str, Picture]:
                 "margins",
                 lambda width: margins_figure(runs, study.setup.trial.gamma, width, words),
                 f"Margin of every rejected {words.token} against how far it scores below the selected one.",
-                f"Each dot is one {words.token} that was not selected. Those at margin 1 hold the SVM in place; the "
-                "selection is locally optimal when all of them lie above the line. What lies further right may score "
-                "as it likes.",
+                f"Each dot is one {words.token} that was not selected. Dots at margin 1 determine the SVM; the "
+                "selection is locally optimal if all of them lie above the line. Scores of dots further right do not "
+                "matter.",
             )
         )
     if study.precision:
@@ -37,8 +37,8 @@ def pictures(study: Study) -> dict[str, Picture]:
                 "precision",
                 lambda width: precision_figure(runs["W"], study.precision, width),
                 "Correlation with the SVM over training, for four kinds of arithmetic.",
-                "The same steps in four kinds of arithmetic, held against one and the same SVM, that of the tokens "
-                "realised by exact float64 training.",
+                "The same steps in four kinds of arithmetic, compared with one SVM: the SVM of the tokens that exact "
+                "float64 training selects.",
             )
         )
     if study.setup.train.patches is not None and runs:
@@ -65,7 +65,7 @@ def _spectrum(study: Study) -> Picture:
         lambda width: spectrum_figure(runs, width),
         "Singular values of the trained matrix and of the two SVM solutions.",
         "Training W should reproduce the spectrum of the Frobenius SVM, training K and Q the short one of the nuclear "
-        "SVM. Circles far below the last square or diamond are what training has not yet forgotten.",
+        "SVM. Circles far below the last square or diamond stem from early steps and shrink as training goes on.",
     )
 
 
@@ -87,9 +87,9 @@ def _on_images(study: Study) -> list[Picture]:
             Picture(
                 "deciding",
                 lambda width: deciding_figure(setup.train, bags.instances, width),
-                f"Training {words.rows} with the {words.token} that decides each framed.",
-                f"Blue: the {words.token} that attention selects. First the {words.row} whose selection the least "
-                "change would alter, last the one with the largest margin.",
+                f"Training {words.rows}; a frame marks the {words.token} that decides.",
+                f"Blue: the {words.token} that attention selects. The first {words.row} has the smallest margin, so "
+                "the smallest change would alter its selection; the last has the largest.",
                 own_colours=True,
             )
         )
@@ -100,7 +100,7 @@ def _on_images(study: Study) -> list[Picture]:
                 "support",
                 lambda width: support_figure(setup, run, width),
                 f"Training {words.rows} with their selected {words.token} and their support {words.tokens}.",
-                f"The {words.rows} the SVM rests on most. Blue: the {words.token} selected. Orange: support "
+                f"The {words.rows} with the largest multipliers. Blue: the {words.token} selected. Orange: support "
                 f"{words.tokens}, thicker for a larger multiplier. Dotted: the best {words.token}, where another was "
                 "selected.",
                 own_colours=True,

@@ -1,4 +1,4 @@
-"""The sentences around the claims: method, and meaning of the large numbers."""
+"""Sentences of a report other than claims: the method, and the meaning of the large numbers."""
 
 from __future__ import annotations
 
@@ -55,12 +55,14 @@ def tiles(study: Study) -> list[Tile]:
         count = study.setup.train.tokens.n if on == "training" or test is None else test.tokens.n
         words = nouns(study.setup.train)
         result.append(
-            Tile(share_text(value), f"of {counted(count, words.row, words.rows)} right, {on}", _beside(trained, on))
+            Tile(
+                share_text(value), f"of {counted(count, words.row, words.rows)} right, {on}", _comparisons(trained, on)
+            )
         )
     return result
 
 
-def _beside(rows: dict[str, Accuracy], on: str) -> str:
+def _comparisons(rows: dict[str, Accuracy], on: str) -> str:
     """Return the accuracies with which the accuracy of trained W is compared."""
     others = [("uniform attention", rows["uniform"])]
     if "W_shuffled_labels" in rows:
@@ -79,9 +81,8 @@ def accuracy_sentence(study: Study) -> str:
     uniform, trained = (rows[key].test if held_out else rows[key].train for key in ("uniform", "W"))
     return (
         f"On {'held-out' if held_out else 'training'} {words.rows} the head alone, averaging all {words.tokens}, is "
-        f"right in {share_text(uniform)}; trained attention in "
-        f"{share_text(trained)}. Training tends to a margin, not to accuracy: neither number is claimed to be the "
-        f"larger.{_shuffled_labels(study)}"
+        f"right in {share_text(uniform)}; trained attention is right in {share_text(trained)}. Training maximises a "
+        f"margin, not accuracy: either number may be the larger.{_shuffled_labels(study)}"
     )
 
 
@@ -92,8 +93,8 @@ def _shuffled_labels(study: Study) -> str:
     steps = counted(control.steps, "step")
     return (
         f" The control refits the head and trains again, {steps}, on labels permuted among all "
-        f"{nouns(study.setup.train).rows}. The theory holds for those as well, a selection is reached and "
-        "its SVM approached; only rows held out tell whether the labels were learnt."
+        f"{nouns(study.setup.train).rows}. The theory holds for those labels too: training selects "
+        "tokens and approaches their SVM. Only rows held out show whether the labels were learnt."
     )
 
 
@@ -106,7 +107,7 @@ def method(study: Study) -> list[tuple[str, str]]:
     held_out = "nothing is held out" if setup.test is None else f"{setup.test.tokens.n:,} are held out"
     sources = (
         " The mean training query is subtracted from every query, the result scaled to mean length one, and a constant "
-        "coordinate appended: that widens the margin and with it the speed of training."
+        "coordinate appended. This increases the margin, and training converges faster."
         if setup.centred
         else ""
     )
@@ -116,8 +117,8 @@ def method(study: Study) -> list[tuple[str, str]]:
         head = (
             f"The head v is the ridge regression of the labels on the mean {words.token} of each training {words.row} "
             f"(penalty {setup.head.penalty:.2g} of the mean squared length, by leave-one-out error): the best "
-            "linear classifier of what uniform attention, W = 0, shows it. It is fixed before attention is trained, "
-            f"as the theory asks; it gives every {words.token} its score, the label times v·x."
+            "linear classifier of the outputs of uniform attention, W = 0. It is fixed before attention is trained, "
+            f"as the theory assumes; it gives every {words.token} its score, the label times v·x."
         )
     return [
         (
@@ -131,9 +132,9 @@ def method(study: Study) -> list[tuple[str, str]]:
         ("Head", head),
         (
             "Training",
-            f"{counted(settings.steps, 'step')} of normalised gradient descent on the logistic loss, doubled by itself "
-            f"up to {settings.budget:,} while the direction or the attention still climbs. W starts at zero, the "
-            f"start the theory asks for, with steps of length {settings.lr:g}; K starts at 0.1 N(0,1) and Q at zero, "
+            f"{counted(settings.steps, 'step')} of normalised gradient descent on the logistic loss, doubled up "
+            f"to {settings.budget:,} as long as the direction or the attention still improves. W starts at zero, as "
+            f"the theory assumes, with steps of length {settings.lr:g}; K starts at 0.1 N(0,1) and Q at zero, "
             "with joint steps of 0.5 ‖(K,Q)‖/√k, since normalising K and Q separately stalls before the nuclear "
             "solution. The gradient is taken relative to the token attended to most, so that nothing cancels when "
             "attention saturates.",
@@ -142,14 +143,15 @@ def method(study: Study) -> list[tuple[str, str]]:
             "SVMs",
             f"The smallest W, in Frobenius or nuclear norm, whose logits place the realised {words.token} at least 1 "
             "above every other, each certified by a duality gap recomputed from W and the multipliers. Ranks count "
-            "singular values above what that gap leaves uncertain.",
+            "singular values above the error that the gap allows.",
         ),
         (
             "Controls",
-            f"The SVM after the selections were permuted among the {words.rows} ({settings.shuffles} times; what "
-            "counts is the limit that 39 in 40 further ones would stay below); the Hebbian direction, the sum over "
-            f"{words.rows} of (selected {words.token} − mean of the others) times query; the SVM of the {words.tokens} "
-            "with the best scores. Each in the norm of the run it is held against. Arrival asks a correlation of "
-            f"{ARRIVAL}, and an angle to the SVM {NEARER:.0f} times smaller than to any of these.",
+            f"The SVM after the selections were permuted among the {words.rows} ({settings.shuffles} times; "
+            "they count with the limit below which 39 in 40 further ones would stay); the Hebbian direction, the sum "
+            f"over {words.rows} of (selected {words.token} − mean of the others) times query; the SVM of the "
+            f"{words.tokens} with the best scores. Each has the norm of the run with which it is compared. Arrival "
+            f"requires a correlation of {ARRIVAL} and an angle to the SVM {NEARER:.0f} times smaller than to any "
+            "control.",
         ),
     ]

@@ -127,23 +127,23 @@ def write_study(
     OSError
         If the directory cannot be created or written.
     """
-    with replacing_files_in(directory, listed_files(Path(directory))) as beside:
-        (beside / FIGURES).mkdir()
+    with replacing_files_in(directory, listed_files(Path(directory))) as temporary:
+        (temporary / FIGURES).mkdir()
         charts = pictures(study)
         for picture in charts.values():
-            picture.save(beside / FIGURES)
+            picture.save(temporary / FIGURES)
         names = [PAGE, NUMBERS, *(f"{FIGURES}/{name}{suffix}" for name in charts for suffix in FIGURE_SUFFIXES)]
-        (beside / NUMBERS).write_text(_numbers(study, assertions, command, names), encoding="utf-8")
-        (beside / PAGE).write_text(render(study, assertions, command, charts), encoding="utf-8")
+        (temporary / NUMBERS).write_text(_numbers(study, assertions, command, names), encoding="utf-8")
+        (temporary / PAGE).write_text(render(study, assertions, command, charts), encoding="utf-8")
     return Path(directory) / PAGE
 
 
 def write_numbers(
     study: Study, assertions: Sequence[TheoryClaim], directory: str | os.PathLike[str], command: str
 ) -> Path:
-    """Write only verdict.json, without pictures; parameters and errors as in :func:`write_study`."""
-    with replacing_files_in(directory, listed_files(Path(directory))) as beside:
-        (beside / NUMBERS).write_text(_numbers(study, assertions, command, [NUMBERS]), encoding="utf-8")
+    """Write only verdict.json; parameters and errors as in :func:`write_study`."""
+    with replacing_files_in(directory, listed_files(Path(directory))) as temporary:
+        (temporary / NUMBERS).write_text(_numbers(study, assertions, command, [NUMBERS]), encoding="utf-8")
     return Path(directory) / NUMBERS
 
 

@@ -1,4 +1,4 @@
-"""Tokens of a page as text: whole words, and characters in place of the letters that tokenizers write for bytes."""
+"""Tokens of a page as readable text, with characters in place of the letters that tokenizers write for bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PART = "·"
 
 
 def _byte_letters() -> dict[str, int]:
-    """Bytes by the letters that byte-level BPE writes for them: itself if printable, else one from 256 on."""
+    """Return bytes by the letters of byte-level BPE: the same letter if printable, else a letter from 256 on."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + k): byte for k, byte in enumerate(others)}
@@ -22,21 +22,22 @@ _BYTES = _byte_letters()
 
 
 class TokenText:
-    """How the tokens of some texts read.
+    """Converts the tokens of a tokenizer to readable text.
 
     Parameters
     ----------
     texts : iterable of sequence of str
-        They tell how the tokenizer marks words: those that begin one, those that go on, or by bytes.
+        Tokens of some texts. They show whether the tokenizer marks the beginning or the continuation of words, and
+        whether it writes bytes.
     """
 
     def __init__(self, texts: Iterable[Sequence[str]]) -> None:
         tokens = [token for text in texts for token in text]
         self._bytes = any(_BYTE_SPACE in one for one in tokens) and all(set(one) <= _BYTES.keys() for one in tokens)
-        self._marked = self._bytes or any(one.startswith((_BYTE_SPACE, _SPACE)) for one in tokens)
+        self._marks_spaces = self._bytes or any(one.startswith((_BYTE_SPACE, _SPACE)) for one in tokens)
 
     def __call__(self, tokens: Sequence[str]) -> list[tuple[str, bool]]:
-        """Return the text of each token, and whether a space precedes it; a character counts where its bytes end."""
+        """Return the text of each token, and whether a space precedes it; a character is in its last byte's token."""
         if not self._bytes:
             return [self._word(token) for token in tokens]
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -49,4 +50,4 @@ class TokenText:
         if token.startswith("##"):
             return token[2:], False
         marks = _BYTE_SPACE + _SPACE
-        return token.lstrip(marks) or " ", token.startswith(tuple(marks)) or not self._marked
+        return token.lstrip(marks) or " ", token.startswith(tuple(marks)) or not self._marks_spaces

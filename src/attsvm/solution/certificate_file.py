@@ -1,7 +1,7 @@
 r"""A solution as a file of rational numbers, which :mod:`attsvm.check` reads and anyone can check.
 
 The file claims what the checker itself proves, rounded outward, so every written file passes the check. W, the
-multipliers and the data are the solution's to the bit. The part ``run`` holds the rest of the solution, which the
+multipliers and the data equal the solution's bit for bit. The part ``run`` holds the rest of the solution, which the
 checker does not need.
 """
 
@@ -39,7 +39,7 @@ def certificate_content(claim: Claim, run: dict[str, Any]) -> dict[str, Any]:
     ----------
     claim : Claim
     run : dict
-        How the solution came about, kept and not checked.
+        Statistics of the run, which are not checked.
 
     Raises
     ------
@@ -129,8 +129,8 @@ def read_certified(content: dict[str, Any]) -> Certified:
 
 def write_certificate(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Write a certificate under a temporary name in the same folder, then rename it."""
-    with replacing_file(path) as beside:
-        beside.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
+    with replacing_file(path) as temporary:
+        temporary.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 r"""How the largest margin depends on every token and query.
 
-The largest margin :math:`\gamma = \max_{\|W\|\le1}\min_{it} A(W)_{it} = 1/\|W^\star\|` is the value of a game between
-W and the multipliers :math:`\lambda` (nonnegative on rejected tokens, where they sum to one),
+The largest margin :math:`\gamma = \max_{\|W\|\le1}\min_{it} A(W)_{it} = 1/\|W^\star\|` is the value of a game between W
+and the multipliers :math:`\lambda` (nonnegative on rejected tokens, where they sum to one),
 
 .. math:: \gamma = \max_{\|W\|\le1}\;\min_\lambda\; \sum_{it} \lambda_{it}\,(x_{i\alpha_i}-x_{it})^\top W z_i ,
 
-and its derivative follows from the payoff's at the solutions. In every direction it exists and equals
+and its derivative follows from the derivative of this payoff. The derivative in any direction exists and equals
 :math:`\max_W \min_\lambda` of the payoff's derivative over the two solution sets (Golshtein, *Theory of Convex
 Programming*, 1972; the envelope theorem of Milgrom and Segal, Econometrica 70, 2002, theorem 4). If both solutions are
 unique, the gradient is
@@ -15,8 +15,8 @@ unique, the gradient is
           \frac{\partial\gamma}{\partial z_i} = W^\top \sum_t \lambda_{it} (x_{i\alpha_i}-x_{it}) .
 
 **No derivative.** A second :math:`\lambda` always changes the gradient, since :math:`W z_i \ne 0` for support tokens.
-For example, two copies of a support token share its multiplier in any proportion: moving one of them raises nothing,
-moving both does. A second W changes the gradient only if it has another :math:`W z_i` or
+For example, two copies of a support token share its multiplier in any proportion: moving one copy does not raise the
+margin, moving both does. A second W changes the gradient only if it has another :math:`W z_i` or
 :math:`W^\top\sum_t\lambda_{it} \delta_{it}`. Let J be the constraints of margin one, S the constraints with a
 multiplier (ties always), and take the faces of :mod:`attsvm.core.norms.faces`:
 
@@ -48,12 +48,12 @@ from attsvm.platform.summary import MARKED, Summarised, Summary, bars
 if TYPE_CHECKING:
     from attsvm.solution.solution import Solution
 
-# Length of a combination, with coefficients of length one, below which rows of length one count as dependent. Their
-# multipliers are known to less than eight digits.
+# Length of a combination, with coefficients of length one, below which rows of length one count as dependent:
+# multipliers of dependent rows are known to less than eight digits.
 INDEPENDENT = 1e-8
-# Square of a singular value above which it is not the rounding of a Gram matrix of thousands of rows of length one.
-SURELY_INDEPENDENT = 1e-10
-# Smallest gap that is relied on: the numbers behind a smaller one were rounded some tens of times.
+# Square of a singular value above which it exceeds the rounding of a Gram matrix of thousands of rows of length one.
+INDEPENDENT_SQUARE = 1e-10
+# Smallest gap that is relied on; a smaller gap is below the rounding of the numbers behind it.
 SMALLEST_GAP = 400 * EPS
 # Number of entries of the largest array in the tests of uniqueness.
 LARGEST_ARRAY = 1 << 26
@@ -68,9 +68,9 @@ class InfluenceRow(NamedTuple):
     kind : str
         "token" or "query".
     sequence : int
-        Which sequence of tokens, or which query.
+        Index of the sequence of tokens, or of the query.
     position : int or None
-        Place in the sequence; None for a query.
+        Index in the sequence; None for a query.
     influence : float
         Length of the gradient: the largest change of the margin per unit that the vector moves.
     multiplier : float
@@ -97,7 +97,7 @@ class Influence(Summarised):
     tokens : array, shape (b, T, d)
     queries : array, shape (n, dz)
     multipliers : array, shape (n, T)
-        Summing to one over rejected tokens; free on tied ones.
+        They sum to one over rejected tokens; on tied tokens they have any sign.
     rows : tuple of InfluenceRow
         The most influential first.
     """
@@ -194,7 +194,7 @@ def margin_gradient(
     UnsolvedError
         If the problem was not solved.
     ValueError
-        If the margin has no derivative there, or the norm or the kind of problem is another.
+        If the margin has no derivative there, or the solution has a soft margin, a prior or no rejected token.
     """
     solution.raise_for_status()
     problem = solution.problem
@@ -283,7 +283,7 @@ def _is_unique(rows: np.ndarray, supports: np.ndarray, smooth: bool) -> bool:
         return True
     if not smooth or supports.all() or not _independent(rows[supports]):
         return False
-    # A combination of all rows that vanishes, the supports eliminated: weights >= 0 of the rest that sum to one.
+    # Project off the supports, then look for nonnegative weights of the other rows that sum to one and cancel.
     basis = np.linalg.svd(rows[supports], full_matrices=False)[2]
     rest = rows[~supports] - (rows[~supports] @ basis.T) @ basis
     system = np.vstack([rest.T, np.ones(len(rest))])
@@ -297,7 +297,7 @@ def _independent(rows: np.ndarray) -> bool:
         return False
     try:
         # If this succeeds, the smallest singular value is at least 1e-6; a decomposition takes ten times longer.
-        np.linalg.cholesky(rows @ rows.T - SURELY_INDEPENDENT * np.eye(count))
+        np.linalg.cholesky(rows @ rows.T - INDEPENDENT_SQUARE * np.eye(count))
         return True
     except np.linalg.LinAlgError:
         return float(np.linalg.svd(rows, compute_uv=False)[-1]) > INDEPENDENT

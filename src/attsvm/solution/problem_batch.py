@@ -32,7 +32,7 @@ class ProblemBatch(Listed):
     Raises
     ------
     ValueError
-        One sentence that names the argument, its shape and what was expected.
+        If an argument does not fit; one sentence names the argument, its shape and what was expected.
 
     Examples
     --------

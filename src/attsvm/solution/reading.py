@@ -63,9 +63,9 @@ def status_sentence(solution: Solution) -> str:
     parts = [solution.status.sentence]
     certified = solution.certified
     if solution.certificate is not None and solution.certificate.perturbation > 0:
-        parts.append(f"That is for near data: {solution.certificate.statement}.")
+        parts.append(f"The proof holds for nearby data: {solution.certificate.statement}.")
     elif solution.certificate is None and certified.tie_residual > 0 and np.isfinite(certified.upper_bound):
-        parts.append(f"Scores of tied tokens may differ by {certified.tie_residual:.1e} of the margin in that.")
+        parts.append(f"Scores of tied tokens may differ by {certified.tie_residual:.1e} of the margin.")
     if solution.status not in (Status.OPTIMAL, Status.INFEASIBLE) and certified.lower_bound > 0:
         bounds = (certified.lower_bound, certified.upper_bound)
         parts.append(interval_words(Program(solution.problem, solution.norm, solution.regularisation), *bounds))

@@ -40,7 +40,7 @@ class RegularisedSolution(Solution):
 
     @property
     def primal(self) -> float:
-        """The objective at W: the norm (half its square, Frobenius with a soft margin) plus C times the losses."""
+        """The objective at W: the norm of W - prior, or half its square, plus C times the losses (see the module)."""
         return self.certified.value
 
     @property
@@ -50,7 +50,7 @@ class RegularisedSolution(Solution):
 
     @property
     def slack(self) -> Any:
-        """How far each rejected token's margin falls short of one, (n, T), zero elsewhere."""
+        """Shortfall of each rejected token's margin from one, (n, T), zero elsewhere."""
         short = np.where(self.problem.rejected, np.maximum(1.0 - self.certified.margins, 0.0), 0.0)
         return self.problem.kind.restore(short)
 

@@ -89,13 +89,13 @@ class Solution(Summarised):
 
     @property
     def W(self) -> Array:
-        """The attention matrix, (d, dz), smallest margin one unless the margin is soft; NaN when none was found."""
+        """The attention matrix, (d, dz), with smallest margin one unless the margin is soft; NaN if none was found."""
         matrix = self.certified.W
         return self.problem.kind.restore(matrix if np.isfinite(self.objective) else np.full_like(matrix, np.nan))
 
     @property
     def dual(self) -> Array:
-        """Multipliers, (n, T): W (less the prior) is A^T dual for the Frobenius norm; dual norm one for the others."""
+        """Multipliers, (n, T). For the Frobenius norm W - prior is A^T dual; otherwise A^T dual has dual norm one."""
         return self.problem.kind.restore(self.certified.dual)
 
     @property
@@ -105,7 +105,7 @@ class Solution(Summarised):
 
     @property
     def objective(self) -> float:
-        """The norm of W (of W less the prior, if there is one); infinite when no feasible W was found."""
+        """The norm of W, or of W - prior if there is a prior; infinite if no feasible W was found."""
         return self.certified.objective
 
     @property
@@ -115,7 +115,7 @@ class Solution(Summarised):
 
     @property
     def gap(self) -> float:
-        """Certified relative gap between the norm of W and the bound, every rounding counted against it."""
+        """Certified relative gap between the norm of W and the bound, with every rounding counted against it."""
         return self.certified.gap
 
     @cached_property
@@ -166,7 +166,7 @@ class Solution(Summarised):
         Parameters
         ----------
         rank : int, optional
-            Columns to keep. Default: :attr:`rank`.
+            Number of columns. Default: :attr:`rank`.
 
         Returns
         -------
@@ -265,7 +265,7 @@ class Solution(Summarised):
         """Write the solution as a certificate: a JSON file of rational numbers that ``attsvm check`` proves or rejects.
 
         The file holds the data, W, the multipliers and the claims that they prove in exact arithmetic. Its checker is
-        one file that needs only Python. Every bit comes back, tensors as arrays of their dtype.
+        one file that needs only Python. :meth:`load` restores every bit, and tensors as arrays of their dtype.
 
         Parameters
         ----------
@@ -324,7 +324,7 @@ class Solution(Summarised):
         Raises
         ------
         UnsolvedError
-            With the status' sentence, otherwise.
+            If the status is not optimal; the message is the sentence of the status.
 
         Examples
         --------
@@ -396,5 +396,5 @@ class Solution(Summarised):
         return one_line("Solution", parts)
 
 
-# Class of the answer by whether the norm alone is minimised; a class of another module adds itself.
+# Class of the answer by whether only the norm is minimised; the class of another module registers itself.
 SOLUTION_CLASSES: dict[bool, type[Solution]] = {True: Solution}

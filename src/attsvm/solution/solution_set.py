@@ -27,7 +27,6 @@ from attsvm.solution.solution import Solution
 
 # Default slack: the set must contain the solution, whose certified gap is rarely below 1e-12.
 SLACK = 1e-9
-# Norms with several solutions and a known projection on the ball.
 
 
 def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLACK) -> float:
@@ -38,7 +37,7 @@ def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLAC
     W : ndarray, shape (d, dz)
         Not zero.
     solution : Solution
-        Of the problem, in any norm.
+        An optimum of the problem.
     slack : float
         Relative excess of the norm up to which a matrix counts as a solution; twice the solution's gap if larger.
 
@@ -80,5 +79,5 @@ def distance_to_solutions(W: np.ndarray, solution: Solution, slack: float = SLAC
         negative, np.zeros(len(target)), jac=True, method="L-BFGS-B", bounds=bounds,
         options={"maxiter": 5000, "maxfun": 20000, "ftol": 0.0, "gtol": 1e-12, "maxcor": 30},
     )  # fmt: skip
-    # Any multipliers bound the distance from below, so the returned value never exceeds it.
+    # Any multipliers bound the distance from below, so the returned value never exceeds the distance.
     return math.sqrt(2 * max(-float(outcome.fun), 0.0))

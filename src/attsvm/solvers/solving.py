@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, overload
 
@@ -17,6 +17,7 @@ from attsvm.core.rounding import LENIENT
 from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm, Shortfall, SolverMethod
 from attsvm.data.shards import ShardedProblem
+from attsvm.platform.threads import blas_on_one_thread
 from attsvm.proofs.objective import Terms
 from attsvm.proofs.program import Program
 from attsvm.solution.solution import Solution
@@ -31,6 +32,7 @@ from attsvm.solvers.options import method_of, read_limits
 from attsvm.solvers.schedule import (
     FEW_ENTRIES,
     GRAM_LIMIT,
+    ONE_THREAD,
     SMALL,
     SMALL_PRODUCTS,
     STREAM_BYTES,
@@ -184,12 +186,16 @@ def solve(
     answers = Answers(program, tol, control)
     if not program.plain and method not in (None, "auto", "streamed"):
         raise ValueError(f"method is {method!r}; None, 'auto' or 'streamed' was expected with C or prior.")
-    # Dual norms in closed form need no clock.
-    with evaluations_within(control.is_late) if measure.leaves > 1 else nullcontext():
+    with ExitStack() as contexts:
+        if measure.leaves > 1:
+            # The certificate minimises over splits of a matrix; a dual norm in closed form needs neither.
+            contexts.enter_context(evaluations_within(control.is_late))
+            if np.prod(problem.shape[2:]) <= ONE_THREAD:
+                contexts.enter_context(blas_on_one_thread())
         if program.plain:
             return _solve_hard(answers, method, warm_start)
-        with np.errstate(**LENIENT):
-            return _solve_regularised(answers, method, warm_start)
+        contexts.enter_context(np.errstate(**LENIENT))
+        return _solve_regularised(answers, method, warm_start)
 
 
 def _refuse(shards: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The part of a study that is about bags: which instance decides each, by what margin, and how well that predicts."""
+"""Report on bags in a study: which instance decides each bag, by what margin, and how well that predicts."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def report_bags(setup: Setup, settings: Settings) -> BagReport:
     Parameters
     ----------
     setup : Setup
-        Of data with names of bags.
+        Its rows are bags.
     settings : Settings
     """
-    # The classifier is built on this package, which imports this module.
+    # The classifier imports attsvm.study, which imports this module.
     from attsvm.attention_classifier import AttentionClassifier
 
     train, test = setup.train, setup.test
@@ -49,7 +49,7 @@ def report_bags(setup: Setup, settings: Settings) -> BagReport:
 
 
 def _witnesses(train: Dataset, test: Dataset | None, seed: int) -> Accuracy:
-    """Accuracy of the MI-SVM, for which the bags of the first class are those with a positive instance."""
+    """Return the accuracy of the MI-SVM; bags of class +1 are those with a positive instance."""
 
     def bags_of(data: Dataset) -> list[np.ndarray]:
         return [bag[shown] for bag, shown in zip(data.tokens.tokens, data.mask, strict=True)]
@@ -62,7 +62,7 @@ def _witnesses(train: Dataset, test: Dataset | None, seed: int) -> Accuracy:
 
     held_out = None if test is None else right(test)
     share = None if held_out is None else float(held_out.mean())
-    label = "MI-SVM, which knows no attention: one witness per bag"
+    label = "MI-SVM, without attention: one witness per bag"
     return Accuracy("bags_witness_svm", label, float(right(train).mean()), share, held_out)
 
 

@@ -1,16 +1,16 @@
 r"""Attention over the instances of a bag, trained together with the head that reads what it selects.
 
 A bag is a sequence of instances under one constant query, so that W is a vector. The head starts at the logistic
-regression of mean instances. W and the head then take turns on
+regression of mean instances. W and the head are then trained alternately on
 
 .. math:: \frac1n \sum_i c_i \log(1 + e^{-Y_i (v^\top o_i + b)}) + \frac{\delta}{2} (\|W\|_F^2 + \|v\|^2), \qquad
    o_i = X_i^\top \mathrm{softmax}(X_i W),
 
-W by a few steps, the head to its minimum, which is a convex problem for given W. Without decay :math:`\delta` the
-attention saturates, and held-out accuracy of small sets falls.
+W takes a few steps of Adam; then the head is set to the minimum for this W, a convex problem. The decay :math:`\delta`
+keeps attention from saturating, which would lower the held-out accuracy of small sets.
 
-The SVM of the selected instances is the hard margin. If no W selects them all, it is the soft margin whose price
-:math:`1/(\delta n)` weighs a loss against :math:`\|W\|^2/2` as decay does.
+The SVM of the selected instances is the hard margin. If no W selects them all, it is the soft margin with
+:math:`C = 1/(\delta n)`, which weighs a loss against :math:`\|W\|^2/2` as decay does.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from attsvm.data.bags import Bags
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
-# Length of the first step of W, for instances of mean length about one. Step k is 1/sqrt(1 + k / RAMP) times as long.
-# Chosen on musk1 and elephant; benchmarks/bags.py.
+# Length of the first step of W for instances of mean length one, and number of steps after which it has fallen by
+# sqrt(2): step k has length STEP / sqrt(1 + k / RAMP). Both were chosen on musk1 and elephant (benchmarks/bags.py).
 STEP, RAMP = 0.4, 40.0
-# Adam's decays of the mean gradient and of the mean square, and what is added to its root.
+# Adam's decay rates of the mean gradient and of the mean square, and the number added to the root.
 MEAN_DECAY, SQUARE_DECAY, LEAST_ROOT = 0.9, 0.999, 1e-8
-# Number of steps before the head is fitted again the first time; the number doubles from there.
+# Number of steps after which the head is first fitted again; it doubles from round to round.
 FIRST_ROUND = 10
 # Range of the logarithm of the factor that turns outputs into log-odds.
 LOG_FACTORS = (-8.0, 8.0)
@@ -51,7 +51,7 @@ class BagModel:
     hard : bool
         Whether all attention lies on the instance of the largest score.
     factor : float
-        Log-odds over output of the head, calibrated on held-out folds.
+        Ratio of the log-odds to the output of the head, calibrated on held-out folds.
     """
 
     W: np.ndarray
@@ -80,7 +80,7 @@ class BagSelection:
     solution : Solution
         The hard margin, or the soft margin if no W selects all instances.
     hard : Solution
-        The hard margin with its certificate of infeasibility, if there is one.
+        The hard margin. If no W selects all instances, it holds a certificate of infeasibility.
     """
 
     selected: np.ndarray
@@ -90,13 +90,13 @@ class BagSelection:
 
     @property
     def margins(self) -> np.ndarray:
-        """Smallest margin of each bag's selected instance at ||W|| = 1, (n,); infinite if there is no other one."""
+        """Smallest margin of each bag's selected instance at ||W|| = 1, (n,); infinite if it is the only one."""
         least = np.where(self.problem.rejected, np.asarray(self.solution.margins), np.inf).min(axis=1)
         return least / self.solution.objective if self.solution.objective > 0 else least
 
     @property
     def contradiction(self) -> np.ndarray:
-        """Bags that contradict each other, by the certificate; empty if a W selects all instances."""
+        """Indices of bags that the certificate proves contradictory; empty if a W selects all instances."""
         certificate = self.hard.certificate
         return np.array([], dtype=int) if certificate is None else np.flatnonzero((certificate.dual > 0).any(axis=1))
 
@@ -126,7 +126,7 @@ def fit_head(outputs: np.ndarray, labels: np.ndarray, weights: np.ndarray, decay
 
 
 def train_bags(bags: Bags, weights: np.ndarray, decay: float, steps: int) -> list[BagModel]:
-    """Train W and the head in turns; returns the model after every round.
+    """Train W and the head alternately; returns the model after every round.
 
     Parameters
     ----------
@@ -177,10 +177,10 @@ def _train_attention(
     return w[:, None]
 
 
-def select(bags: Bags, W: np.ndarray, norm: AnyNorm, price: float, time_limit: float | None) -> BagSelection:
+def select(bags: Bags, W: np.ndarray, norm: AnyNorm, C: float, time_limit: float | None) -> BagSelection:
     """Find the selected instances and solve their SVM; equal instances of a bag are selected together.
 
-    ``price`` is the C of the soft margin.
+    ``C`` is the weight of the losses in a soft margin.
     """
     selected = scores_of(bags, W).argmax(axis=1)
     deciding = bags.instances[(np.arange(bags.mask.shape[1]) == selected[:, None])[bags.mask]]
@@ -189,8 +189,8 @@ def select(bags: Bags, W: np.ndarray, norm: AnyNorm, price: float, time_limit: f
     hard = solve(problem, norm, time_limit=time_limit)
     if np.isfinite(hard.objective):
         return BagSelection(selected, problem, hard, hard)
-    solution = solve(problem, norm, C=price, time_limit=time_limit)
-    # Every W is feasible for a soft margin: the best one by the time limit is an answer, and its gap says how good.
+    solution = solve(problem, norm, C=C, time_limit=time_limit)
+    # Every W is feasible for a soft margin, so the best W at the time limit is an answer; its gap bounds the error.
     return BagSelection(
         selected, problem, solution if np.isfinite(solution.objective) else solution.raise_for_status(), hard
     )
@@ -206,7 +206,7 @@ def with_svm(model: BagModel, W: np.ndarray, bags: Bags, weights: np.ndarray, de
 def calibrated(outputs: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
     """Find the factor of held-out outputs (n,) with the smallest mean logistic loss; returns it and the loss.
 
-    A factor, without an offset, leaves every decision as it is.
+    A factor without an offset changes no decision.
     """
     size = float(np.sqrt(np.mean(np.square(outputs)))) or 1.0
     margins = labels * outputs / size

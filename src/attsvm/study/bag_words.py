@@ -16,13 +16,13 @@ NAMED = 5
 
 
 def guarantee(selection: BagSelection, covered: np.ndarray | None = None, names: Sequence[str] | None = None) -> str:
-    """Say whether one W selects all instances, by what margin, which bags come first, and what is covered.
+    """Say whether one W selects all instances, by what margin, and which bags have the smallest margins.
 
     Parameters
     ----------
     selection : BagSelection
     covered : ndarray of bool, optional
-        For each held-out bag, whether the certified W leads by its margin.
+        For each held-out bag, whether the score of its selected instance leads by the margin of the training bags.
     names : sequence of str, optional
         Names of the training bags; their numbers by default.
     """
@@ -60,7 +60,7 @@ def guarantee(selection: BagSelection, covered: np.ndarray | None = None, names:
         sentences.append(f"The selections nearest to a change are those of bags {first}; the median is {median:.3g}.")
     if covered is not None:
         sentences.append(
-            f"Of {counted(len(covered), 'bag')} held out, {int(covered.sum())} are covered: their selected instance "
+            f"{int(covered.sum())} of {counted(len(covered), 'bag')} held out are covered: their selected instance "
             "leads by at least the margin of the training bags."
         )
     return " ".join(sentences)

@@ -65,7 +65,7 @@ class Row:
     difference : str
         Second minus first, with its interval.
     differs : bool or None
-        Whether that interval excludes zero; None if there is no interval.
+        Whether the interval excludes zero; None if there is no interval.
     """
 
     label: str
@@ -125,7 +125,7 @@ def read_record(directory: str | os.PathLike[str]) -> Record:
     Raises
     ------
     ValueError
-        If it holds no study, or one that is damaged, was interrupted, or is by a version that kept no curves.
+        If it holds no study, or a study that is damaged, interrupted, or of a version that wrote no curves.
     """
     folder = Path(directory)
     path = folder / NUMBERS
@@ -143,14 +143,14 @@ def read_record(directory: str | os.PathLike[str]) -> Record:
             key in content for key in ("quantities", "claims", "parameters", "headline", "command", "data")
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged or of something else; the numbers of a study were expected.") from error
+        raise ValueError(f"{path} is damaged or holds no study; the numbers of a study were expected.") from error
     if not complete:
         stage = f", in the stage “{last_stage}”" if last_stage else ""
         raise ValueError(f"{folder} holds a study that was interrupted{stage}; a finished one was expected.")
     if not has_record or "series" not in content:
         version = content.get("attsvm", "of another version")
         raise ValueError(
-            f"{folder} was written by attsvm {version}, which kept no curves; a study of this version was expected."
+            f"{folder} was written by attsvm {version}, which wrote no curves; a study of this version was expected."
         )
     name = folder.name or folder.resolve().name
     return Record(name, content)
@@ -201,19 +201,17 @@ def _cautions(first: Record, second: Record) -> list[str]:
     sentences = []
     data = first.content["data"], second.content["data"]
     if data[0] != data[1]:
-        sentences.append(
-            f"The data differ, {data[0]} and {data[1]}: what differs may come from them as well as from the settings."
-        )
+        sentences.append(f"The data differ, {data[0]} and {data[1]}: they may cause differences, as may the settings.")
     splits = [record.content["series"]["held_out"] for record in (first, second)]
     if None in splits:
-        sentences.append("Nothing is held out in at least one of the two, so that accuracy is not compared.")
+        sentences.append("At least one study holds out no rows, so accuracy is not compared.")
     elif not _same_rows(first, second):
-        sentences.append("The rows held out differ: intervals of differences count the chance in both draws of rows.")
+        sentences.append("The rows held out differ: intervals of differences include the chance in both draws of rows.")
     else:
         sentences.append(
-            "The rows held out are the same: intervals of differences rest on the rows that only one has right."
+            "The rows held out are the same: intervals of differences count rows that only one study predicts right."
         )
-    sentences.append("Correlations, norms and ranks are computed of one training each, and so have no interval.")
+    sentences.append("Correlations, norms and ranks come from one training per study and have no interval.")
     return sentences
 
 

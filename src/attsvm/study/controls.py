@@ -24,7 +24,7 @@ from attsvm.solvers.solving import solve
 from attsvm.study.results import ControlDirections, Setup
 from attsvm.study.watch import Watch
 
-# Weight of the squared hinge: for lengths near one, a shortfall of 0.1 costs the same as a Frobenius norm of one.
+# Weight C of the squared hinge: for lengths near one, a shortfall of 0.1 and a Frobenius norm of one cost the same.
 PRICE = 50.0
 # Number of permutations tried before a selection counts as unchanged by shuffling.
 TRIES = 20

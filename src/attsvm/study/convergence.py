@@ -13,7 +13,7 @@ import numpy as np
 
 # Least relative fall of 1 - correlation per doubling of the steps (k^-0.074); a slower run counts as stationary.
 FALL = 0.05
-# Multiple of the completed steps above which an estimate is not given.
+# Largest estimate, as a multiple of the completed steps.
 FARTHEST = 1000
 
 
@@ -31,8 +31,8 @@ def climbing(step: np.ndarray, curve: np.ndarray) -> bool:
     step, curve : ndarray, shape (records,)
         The recorded steps, and the correlation at each.
     """
-    factor, before, now = _doubling(step, 1.0 - curve)
-    return factor > 1 and now < (1 - FALL) * before
+    factor, at_half, at_end = _doubling(step, 1.0 - curve)
+    return factor > 1 and at_end < (1 - FALL) * at_half
 
 
 def steps_to(step: np.ndarray, curve: np.ndarray, target: float) -> int:
@@ -46,15 +46,15 @@ def steps_to(step: np.ndarray, curve: np.ndarray, target: float) -> int:
     Returns
     -------
     int
-        At least twice the completed steps, at most :data:`FARTHEST` times. A run stopped before its first step counts
-        as having made one step.
+        At least twice and at most :data:`FARTHEST` times the completed steps. A run that was stopped before its first
+        step counts as one step.
     """
-    factor, before, now = _doubling(step, 1.0 - curve)
+    factor, at_half, at_end = _doubling(step, 1.0 - curve)
     steps = max(int(step[-1]), 1)
     goal = 2.0 * steps
-    if factor > 1 and 0 < now < before:
-        power = math.log(before / now) / math.log(factor)
-        growth = math.log(max(now / (1 - target), 1.0)) / power
+    if factor > 1 and 0 < at_end < at_half:
+        power = math.log(at_half / at_end) / math.log(factor)
+        growth = math.log(max(at_end / (1 - target), 1.0)) / power
         goal = max(goal, steps * math.exp(min(growth, math.log(FARTHEST))))
     base = 10 ** math.floor(math.log10(goal))
     return int(next(base * digit for digit in (1, 2, 5, 10) if base * digit >= goal))

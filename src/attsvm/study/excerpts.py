@@ -16,7 +16,7 @@ from attsvm.theory.tokens import Trial
 
 # Number of closest decisions, and of most frequent selections per class, that are shown.
 CLOSEST, FREQUENT = 2, 8
-# Number of characters shown after the last token; the rest of a long text is not attended to.
+# Number of characters shown after the last token of a text.
 TAIL = 60
 SELECTED_MARK, SUPPORT_MARK, BEST_MARK = "selected", "support", "best"
 
@@ -152,7 +152,7 @@ def _held_out(study: Study, run: Run, words: Nouns) -> list[Excerpt]:
         return []
     trial = Trial.of(test.tokens, study.setup.head.v)
     attention = soft_attention(trial, np.asarray(run.trace.W[-1]))
-    # gamma includes the label: positive is right.
+    # gamma includes the label: a positive outcome is a right prediction.
     outcome = np.where(trial.mask, attention * np.where(trial.mask, trial.gamma, 0.0), 0.0).sum(axis=1)
     quotations = []
     for row, title, fits in (

@@ -26,7 +26,7 @@ FEW_TRAINING_ROWS = 20
 # Share of one label from which accuracy must be compared with always predicting this label.
 IMBALANCED = 0.9
 
-# Outcomes of a run that the direction alone does not decide.
+# Outcomes of a run that do not follow from its direction alone.
 SHARED, LEAVING = "shared", "leaving"
 
 
@@ -51,7 +51,7 @@ def run_state(run: Run, by_key: dict[str, TheoryClaim]) -> str:
 
 
 def _phrase(state: str, run: Run) -> str:
-    """Continue 'Training W ...'."""
+    """Return the words that follow 'Training W'."""
     if state == CLIMBS:
         return f"is still approaching the max-margin token selector after {counted(int(run.trace.step[-1]), 'step')}"
     if state == ALIKE:
@@ -74,14 +74,14 @@ def outcomes(study: Study, assertions: Sequence[TheoryClaim]) -> dict[str, str]:
 
 
 def deciding_keys(study: Study) -> set[str]:
-    """Return the keys of the claims that the headline follows from; none if the study was stopped."""
+    """Return the keys of the claims from which the headline follows; none if the study was stopped."""
     if not study.complete:
         return set()
     return {f"{kind}_{name}" for kind in ("selects", "direction", "local") for name in study.runs} | {"predicts_W"}
 
 
 def headline(study: Study, assertions: Sequence[TheoryClaim]) -> str:
-    """Summarise the verdict: outcome of training, prediction compared with its controls, and failed claims."""
+    """Summarise the verdict: outcome of training, accuracy next to its controls, and number of failed claims."""
     return " ".join(filter(None, headline_parts(study, assertions)))
 
 
@@ -121,15 +121,15 @@ def _prediction(study: Study, assertions: Sequence[TheoryClaim]) -> str:
     if claim is None or rows["W"].test is None:
         return ""
     control = rows.get("W_shuffled_labels")
-    beside = f"uniform attention {share_text(rows['uniform'].test)}"
+    comparisons = f"uniform attention {share_text(rows['uniform'].test)}"
     if control is not None:
-        beside += f", trained on shuffled labels {share_text(control.test)}"
+        comparisons += f", trained on shuffled labels {share_text(control.test)}"
     opening = {
         True: "On held-out rows it is right in",
         False: "It predicts held-out rows no better than chance:",
         None: "Whether it predicts cannot be told: on held-out rows it is right in",
     }[claim.holds]
-    return f"{opening} {share_text(rows['W'].test)} ({beside})."
+    return f"{opening} {share_text(rows['W'].test)} ({comparisons})."
 
 
 def cautions(study: Study) -> list[str]:
@@ -152,7 +152,7 @@ def cautions(study: Study) -> list[str]:
         which = study.setup.train.classes[0 if (labels > 0).mean() == larger else 1]
         sentences.append(
             f"{100 * larger:.0f} % of the {words.rows} trained on are {which!r}: always saying so is right as often, "
-            "and an accuracy near that says nothing. A file with as many of both would."
+            "and an accuracy near that says nothing. Use a file with as many rows of each label."
         )
     if test is not None and test.tokens.n < FEW_HELD_OUT:
         m = test.tokens.n

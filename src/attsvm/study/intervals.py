@@ -10,12 +10,12 @@ LEVEL = 0.95
 
 
 def share_interval(right: int, total: int, level: float = LEVEL) -> tuple[float, float]:
-    """Exact interval of a share.
+    """Return an exact interval of a share.
 
     Parameters
     ----------
     right, total : int
-        Successes among the counted rows.
+        Number of successes and number of rows.
     level : float
 
     Returns
@@ -33,12 +33,12 @@ def share_interval(right: int, total: int, level: float = LEVEL) -> tuple[float,
 
 
 def difference_interval(right: tuple[int, int], totals: tuple[int, int], level: float = LEVEL) -> tuple[float, float]:
-    """Interval of the second share minus the first, of different rows.
+    """Return an interval of the second share minus the first, if their rows differ.
 
     Parameters
     ----------
     right, totals : pair of int
-        Successes, and counted rows, of the first and of the second.
+        Number of successes and number of rows, for the first share and for the second.
     level : float
 
     Returns
@@ -53,12 +53,12 @@ def difference_interval(right: tuple[int, int], totals: tuple[int, int], level: 
 
 
 def paired_interval(gains: int, losses: int, total: int, level: float = LEVEL) -> tuple[float, float]:
-    """Interval of the second share minus the first, of the same rows.
+    """Return an interval of the second share minus the first, if both have the same rows.
 
     Parameters
     ----------
     gains, losses, total : int
-        Rows that only the second predicts right, rows that only the first does, and all rows.
+        Number of rows that only the second predicts right, that only the first predicts right, and in all.
     level : float
 
     Returns
@@ -82,7 +82,7 @@ def _around(share: float, variance: float, level: float) -> tuple[float, float]:
 def mean_difference_interval(
     first: np.ndarray, second: np.ndarray, rows: tuple[int, int], level: float = LEVEL
 ) -> tuple[float, float] | None:
-    """Interval of the second mean share minus the first, each over several draws.
+    """Return an interval of the second mean share minus the first; each is a mean of several draws.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def mean_difference_interval(
 
 
 def upper_limit(values: np.ndarray, level: float = LEVEL) -> float:
-    r"""Bound one further draw of a control from above.
+    r"""Return an upper prediction limit for one further draw of a control.
 
     Parameters
     ----------
@@ -125,8 +125,8 @@ def upper_limit(values: np.ndarray, level: float = LEVEL) -> float:
     Returns
     -------
     float
-        :math:`\bar x + t_{m-1} s \sqrt{1 + 1/m}`, Student's prediction limit, or the largest draw if it is larger. For
-        fewer than three draws, which do not determine a spread, the largest draw.
+        Student's prediction limit :math:`\bar x + t_{m-1} s \sqrt{1 + 1/m}`, or the largest draw if it is larger.
+        Fewer than three draws do not determine a spread; the limit is then the largest draw.
     """
     from scipy.special import stdtrit
 

@@ -1,8 +1,8 @@
 """Accuracy of the same training on random labels.
 
 The theory holds for any labels: trained on permuted labels, attention still becomes a max-margin selector. Whether it
-*learnt* anything is a separate question. Its control is the whole procedure, head and attention, on permuted labels,
-tested on held-out rows. A direction cannot answer it.
+*learnt* anything is a separate question, which no direction answers. The control is the whole procedure, head and
+attention, on permuted labels, tested on held-out rows.
 
 Labels are permuted among all rows, including held-out ones. If tokens carry no information about labels, every
 permutation is as likely as the data, and the shares are draws from chance (Fisher's permutation test). Permuting only
@@ -24,7 +24,7 @@ from attsvm.study.results import Settings, Setup, ShuffledLabels
 from attsvm.study.watch import Watch
 from attsvm.theory.tokens import Trial
 
-# Number of steps, after which accuracy on the digits changes by less than 2 % (reached at 300).
+# Number of steps after which accuracy on the digits changes by less than 2 %.
 LABEL_STEPS = 500
 
 
@@ -57,7 +57,7 @@ def shuffled_labels(
     for number in range(settings.shuffles):
         permuted = rng.permutation(labels)
         tokens = TokenData(fitted.tokens, fitted.queries, permuted[: fitted.n], fitted.mask)
-        strangers = TokenData(test.tokens, test.queries, permuted[fitted.n :], test.mask)
+        held_out_tokens = TokenData(test.tokens, test.queries, permuted[fitted.n :], test.mask)
         head = fit_head(replace(setup.train, tokens=tokens))
         trace = train(
             tokens,
@@ -71,7 +71,7 @@ def shuffled_labels(
         if trace.stopped:
             break
         W = np.asarray(trace.W[-1])
-        for data, shares in ((tokens, training), (strangers, held_out)):
+        for data, shares in ((tokens, training), (held_out_tokens, held_out)):
             trial = Trial.of(data, head.v)
             shares.append(share_right(trial, soft_attention(trial, W)))
         if watch.inside((number + 1) / settings.shuffles):

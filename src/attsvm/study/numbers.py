@@ -36,7 +36,7 @@ def quantities(study: Study) -> dict[str, dict[str, Any]]:
     put(
         "smallest_score_gap",
         setup.trial.score_gap.min(),
-        "score of the best token less the second best, smallest over rows",
+        "smallest difference between the scores of the best and the second best token of a row",
     )
     if study.optimal is not None:
         put("optimal_status", study.optimal.status.name, "Frobenius SVM of the globally optimal tokens")
@@ -45,9 +45,9 @@ def quantities(study: Study) -> dict[str, dict[str, Any]]:
     for name, run in study.runs.items():
         _put_run(put, name, run, setup.optimal)
     for run in study.precision:
-        put(f"correlation_{run.dtype}_{run.numerics}", run.curve[-1], f"W trained in {run.label}, with the same SVM")
+        put(f"correlation_{run.dtype}_{run.numerics}", run.curve[-1], f"W in {run.label}, with the same SVM")
     for name, control in study.shuffled_labels.items():
-        put(f"accuracy_test_shuffled_labels_limit_{name}", control.limit, "which one further shuffle would stay below")
+        put(f"accuracy_test_shuffled_labels_limit_{name}", control.limit, "prediction limit for a further shuffle")
     for row in study.accuracies:
         put(f"accuracy_train_{row.key}", row.train, f"{row.label}: share of training rows predicted right")
         put(f"accuracy_test_{row.key}", row.test, f"{row.label}: share of test rows predicted right")
@@ -56,7 +56,7 @@ def quantities(study: Study) -> dict[str, dict[str, Any]]:
 
 def _put_run(put: Any, name: str, run: Run, optimal: np.ndarray) -> None:
     put(f"steps_{name}", int(run.trace.step[-1]), f"training steps of {name}")
-    put(f"least_attention_{name}", run.concentration.min(), "largest attention probability, smallest over rows")
+    put(f"least_attention_{name}", run.concentration.min(), "smallest, over rows, of the largest attention probability")
     put(f"rows_on_optimal_{name}", int((run.selected == optimal).sum()), "rows whose realised token is the best one")
     for norm, solution in run.solutions.items():
         put(f"status_{name}_{norm}", solution.status.name, f"{norm} SVM of the tokens realised by {name}")
@@ -70,12 +70,12 @@ def _put_run(put: Any, name: str, run: Run, optimal: np.ndarray) -> None:
         put(
             f"better_neighbours_{name}",
             int(run.locality.violations.sum()),
-            "of which score as high as the selected token or higher",
+            "SVM-neighbours that score as high as the selected token or higher",
         )
     for control in run.controls:
         put(f"control_{control.key}_{name}", control.final, f"trained {name} with the {control.label}")
         if len(control.directions) > 2:
-            put(f"control_{control.key}_limit_{name}", control.limit, "which one further shuffle would stay below")
+            put(f"control_{control.key}_limit_{name}", control.limit, "prediction limit for a further shuffle")
 
 
 def series(study: Study) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def series(study: Study) -> dict[str, Any]:
 
 
 def row_digest(data: Dataset) -> str:
-    """Digest that identifies rows: by texts or images if there are any, so that other vectors of them match.
+    """Return a digest of the rows: of their texts or images if there are any, so that other vectors of them match.
 
     Parameters
     ----------
@@ -117,5 +117,5 @@ def row_digest(data: Dataset) -> str:
 
 
 def accuracy_lines(study: Study) -> list[tuple[str, str, str]]:
-    """Rows of the accuracy table: label, training share, test share."""
+    """Return the rows of the accuracy table: label, training share, test share."""
     return [(row.label, share_text(row.train), share_text(row.test)) for row in study.accuracies]

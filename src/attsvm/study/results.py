@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from attsvm.training import Trace
 
 
-# Correlation from which training has arrived at the SVM direction (11 degrees); it approaches at most like 1/k^2.
+# Correlation above which training has arrived at the SVM direction (an angle of 11 degrees).
 ARRIVAL = 0.98
-# Attention on the top token from which it counts as a selection: the others together get less than a hundredth.
+# Attention on one token above which a query selects it.
 SELECTING = 0.99
 
 
@@ -31,14 +31,14 @@ class Settings:
     Parameters
     ----------
     train : int, optional
-        Number of training rows; by default three quarters, at most what takes about two minutes (digits: 100). The
-        other rows are the test set.
+        Number of training rows; the other rows are the test set. By default three quarters, or fewer if training would
+        take more than about two minutes (digits: 100).
     steps : int
         Number of steps of normalised gradient descent, for W and for (K, Q).
     lr : float
         Length of each step of W, with tokens and queries scaled to mean length one. (K, Q) use the trainer's rule.
     seed : int
-        Root of the split, the start of K and the shuffles.
+        Seed of the split, of the initial K and of the shuffles.
     shuffles : int
         Number of shuffled selections among the controls, and of shuffled labels.
     max_steps : int, optional
@@ -111,7 +111,7 @@ class Setup:
 
 @dataclass(frozen=True, eq=False)
 class ControlDirections:
-    """Directions that a trained matrix should be farther from than from its SVM.
+    """Directions to which a trained matrix should be less near than to its SVM.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class ControlDirections:
     curves : ndarray, shape (directions, records)
         Correlation of the trained matrix with each direction.
     note : str
-        The replacement for a direction that does not exist.
+        What replaces a direction that does not exist.
     coincides : bool
         Whether the control is the same problem as the reference, and therefore shows nothing.
     """
@@ -153,13 +153,13 @@ class Run:
     parameterization : {"W", "KQ"}
     trace : Trace
     selected : ndarray of int, shape (n,)
-        Realised tokens: highest attention at the end.
+        Realised tokens: those with the highest attention at the end.
     solutions : dict of str to Solution
         The "frobenius" and the "nuclear" SVM of the realised tokens.
     curves : dict of str to ndarray, shape (records,)
-        Correlation of the trained matrix with each; missing if the SVM has no accurate solution.
+        Correlation of the trained matrix with each SVM; missing if the SVM has no accurate solution.
     locality : LocalOptimality or None
-        Under the SVM of the norm that the theory pairs with this parameterisation.
+        Local optimality under the SVM of the norm that the theory pairs with this parameterisation.
     controls : tuple of ControlDirections
     """
 
@@ -250,7 +250,7 @@ class ShuffledLabels:
     test : ndarray, shape (shuffles,)
         Share of held-out rows whose permuted label is predicted.
     steps : int
-        Training steps of each.
+        Training steps per shuffle.
     """
 
     train: np.ndarray
@@ -299,9 +299,9 @@ class BagReport:
     guarantee : str
         What is certified about the selection, in sentences.
     instances : tuple of DecidingInstance
-        By margin: the selection that the least change of W would alter comes first.
+        In the order of margins: the smallest change of W would alter the first selection.
     accuracies : tuple of Accuracy
-        Of the classifier, with the trained attention and with the certified W, and of the MI-SVM.
+        Accuracy of the classifier with the trained attention, with the certified W, and of the MI-SVM.
     """
 
     guarantee: str

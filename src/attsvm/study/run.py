@@ -26,7 +26,7 @@ from attsvm.theory.tokens import Trial
 
 # Sentence and usual share of the time of each stage.
 BAGS = "Training attention and head together, and certifying what they select"
-FEASIBILITY = "Asking whether the best tokens can all be selected"
+FEASIBILITY = "Deciding whether one W can select all best tokens"
 LABELS = {"W": "Training W on shuffled labels", "KQ": "Training K and Q on shuffled labels"}
 PRECISION: dict[tuple[str, Numerics], str] = {
     ("float32", "exact"): "Training W again in float32 with the exact gradient",
@@ -35,14 +35,14 @@ PRECISION: dict[tuple[str, Numerics], str] = {
 }
 STAGES = {FEASIBILITY: 2.0, BAGS: 0.0}
 for _name, _training, _solving, _labels in (("W", 5.0, 3.0, 1.0), ("KQ", 8.0, 6.0, 2.0)):
-    # The number of training rounds is unknown beforehand: that stage gets no share.
+    # Continued training gets no share, because its number of rounds is unknown beforehand.
     STAGES |= {TRAINING[_name]: _training, LONGER[_name]: 0.0, SOLVING[_name]: _solving, LABELS[_name]: _labels}
 STAGES |= dict.fromkeys(PRECISION.values(), 3.0)
 
-# Default training set: share of the rows, largest number of entries (rows x tokens x d), fewest rows. 20,000 steps per
-# run then take about two minutes on one core, unless training is continued.
+# Default training set: share of the rows, largest number of entries (rows x tokens x d), and least number of rows. Then
+# 20,000 steps per run take about two minutes on one core.
 DEFAULT_SHARE, DEFAULT_ENTRIES, LEAST_TRAIN = 0.75, 1_000_000, 100
-# Steps that suffice: float32 loses the direction within a few hundred steps, float64 within a thousand.
+# Largest number of steps: float32 loses the direction within a few hundred, float64 within a thousand.
 PRECISION_STEPS = 5000
 
 
@@ -110,7 +110,7 @@ def train_and_compare(setup: Setup, settings: Settings, parameterization: Parame
     arguments = (settings.shuffles, settings.seed, settings.time_limit, watch)
     try:
         return replace(run, controls=controls(setup, run.trace.W, run.selected, run.own, *arguments))
-    except KeyboardInterrupt:  # a second Ctrl-C gives up the controls, not the training
+    except KeyboardInterrupt:  # a second Ctrl-C omits the controls and keeps the training
         watch.interrupt()
         return run
 
@@ -169,7 +169,7 @@ def study(data: Dataset, settings: Settings | None = None, progress: Progress | 
 
 
 def run(setup: Setup, settings: Settings, progress: Progress | None = None) -> Study:
-    """Run the stages on the output of :func:`prepare`; otherwise the same as :func:`study`."""
+    """Run the stages of :func:`study` on data from :func:`prepare`."""
     start = time.perf_counter()
     watch = Watch(progress, STAGES)
     result = Study(settings, setup)

@@ -27,6 +27,7 @@ LONGER = {
 }
 SOLVING = {"W": "Solving the SVMs of the tokens W realised", "KQ": "Solving the SVMs of the tokens K and Q realised"}
 
+# Number of records in the first round.
 RECORDS = 80
 # Number of records in each later round, which doubles the steps.
 MORE_RECORDS = 8
@@ -48,36 +49,41 @@ def _more_steps(start: int, until: int) -> list[int]:
 
 
 def _round(
-    setup: Setup, settings: Settings, parameterization: Parameterization, before: Trace | None, steps: int, watch: Watch
+    setup: Setup,
+    settings: Settings,
+    parameterization: Parameterization,
+    previous: Trace | None,
+    steps: int,
+    watch: Watch,
 ) -> Trace:
-    """Train to step `steps`, from the start or from the end of the trace `before`."""
+    """Train to step `steps`, from the start or from the end of the trace `previous`."""
     from attsvm.training import train
 
-    start = 0 if before is None else int(before.step[-1])
+    start = 0 if previous is None else int(previous.step[-1])
     options: dict[str, Any] = {}
-    if before is not None and parameterization == "W":
-        options["init"] = before.W[-1]
-    elif before is not None:
-        assert before.K is not None
-        assert before.Q is not None
+    if previous is not None and parameterization == "W":
+        options["init"] = previous.W[-1]
+    elif previous is not None:
+        assert previous.K is not None
+        assert previous.Q is not None
         # The trainer's rule for K and Q, 0.5 ||(K, Q)|| / sqrt(k), continued in k.
-        options |= {"init": (before.K[-1], before.Q[-1]), "schedule": lambda k: 1 / np.sqrt(k + start)}
+        options |= {"init": (previous.K[-1], previous.Q[-1]), "schedule": lambda k: 1 / np.sqrt(k + start)}
     trace = train(
         setup.train.tokens,
         setup.head.v,
         parameterization=parameterization,
         steps=steps - start,
         lr=settings.lr if parameterization == "W" else None,
-        record_every=record_steps(steps) if before is None else _more_steps(start, steps),
+        record_every=record_steps(steps) if previous is None else _more_steps(start, steps),
         seed=int(np.random.SeedSequence((settings.seed, 1)).generate_state(1)[0]),
         callback=lambda step, total: watch.inside(step / total),
         **options,
     )
-    return trace if before is None else before.followed_by(trace)
+    return trace if previous is None else previous.followed_by(trace)
 
 
 def _needs_more(trace: Trace, curve: np.ndarray | None) -> bool:
-    """Whether more steps would help: attention still concentrates, or the correlation still rises."""
+    """Return whether more steps would help: attention still concentrates, or the correlation still rises."""
     least = np.asarray(trace.attention).max(axis=-1).min(axis=-1)  # (records,)
     if least[-1] < SELECTING and climbing(trace.step, least):
         return True
@@ -85,7 +91,7 @@ def _needs_more(trace: Trace, curve: np.ndarray | None) -> bool:
 
 
 def train_and_solve(setup: Setup, settings: Settings, parameterization: Parameterization, watch: Watch) -> Run:
-    """Train, find the realised tokens, solve their SVM in both norms, and compare; controls are added later.
+    """Train, find the realised tokens, solve their SVM in both norms, and compare with it.
 
     If stopped during training, the training so far is compared.
     """
@@ -110,8 +116,8 @@ def train_and_solve(setup: Setup, settings: Settings, parameterization: Paramete
     solutions[other] = _solution(problem, other, time_limit, callback, watch)
     both = {norm: _curve(trace, solutions[norm]) for norm in ("frobenius", "nuclear")}
     curves = {norm: curve for norm, curve in both.items() if curve is not None}
-    near = compare_with_neighbours(setup.trial, solutions[own]) if own in curves else None
-    return Run(parameterization, trace, selected, solutions, curves, near)
+    locality = compare_with_neighbours(setup.trial, solutions[own]) if own in curves else None
+    return Run(parameterization, trace, selected, solutions, curves, locality)
 
 
 def _solution(

@@ -18,8 +18,8 @@ from attsvm.study.spectrum import certified_rank
 from attsvm.study.words import Nouns, correlation_text, nouns, share_text, small_text
 from attsvm.theory.diagnosis import REMEDIES, Signature
 
-# Ratio by which the angle of W to its SVM must be smaller than to any control; a shuffled control counts with its
-# prediction limit. At the arrival threshold this requires controls below 0.83.
+# Factor by which the angle of W to its SVM must be smaller than its angle to any control. A shuffled control counts
+# with its prediction limit.
 NEARER = 3.0
 
 # Number of held-out rows below which chance prediction cannot be shown.
@@ -29,10 +29,10 @@ FEW_HELD_OUT = 30
 ARRIVES, CLIMBS, ALIKE, MISSES, UNSOLVED = "arrives", "climbs", "alike", "misses", "unsolved"
 HOLDS = {ARRIVES: True, CLIMBS: None, ALIKE: None, MISSES: False, UNSOLVED: None}
 
-# Fall of the final correlation below its best value from which a run has drifted; exact runs rise to the end.
+# Fall of the correlation from its largest value to the end of training above which a run has lost the direction.
 CORRELATION_FALL = 0.02
 
-# Name of a trained matrix, and the form of the following verbs.
+# Name of a trained matrix, and the form of a verb that follows it.
 TRAINED: dict[str, tuple[str, Callable[[str], str]]] = {
     "W": ("W", lambda verb: "does" if verb == "do" else f"{verb}s"),
     "KQ": ("K and Q", lambda verb: verb),
@@ -177,8 +177,8 @@ def direction_state(run: Run) -> str:
     if nearest.final >= value:
         return MISSES
     # Correlations are cosines: a value within rounding of 1 is an angle of zero.
-    own, other = (math.acos(min(c, 1.0)) for c in (value, nearest.limit))
-    return ARRIVES if NEARER * own <= other else ALIKE
+    angle, control_angle = (math.acos(min(c, 1.0)) for c in (value, nearest.limit))
+    return ARRIVES if NEARER * angle <= control_angle else ALIKE
 
 
 def nearest_control(run: Run) -> ControlDirections | None:
@@ -188,7 +188,7 @@ def nearest_control(run: Run) -> ControlDirections | None:
 
 
 def needed_steps(run: Run) -> int:
-    """Advise a number of steps: from the rise of the correlation, or ten times the completed ones if it has arrived."""
+    """Advise a number of steps: from the rise of the correlation, or ten times the completed steps if it arrived."""
     step, value = run.trace.step, run.correlation
     if value is None or value >= ARRIVAL:
         return 10 * max(int(step[-1]), 1)
@@ -218,7 +218,7 @@ def _local(run: Run, words: Nouns) -> TheoryClaim:
         detail = f"no other {words.token} lies at the margin of the {norm} SVM."
     elif better:
         detail = (
-            f"of {counted(count, words.token, words.tokens)} at the margin of the {norm} SVM, {better} "
+            f"{better} of {counted(count, words.token, words.tokens)} at the margin of the {norm} SVM "
             f"{'scores' if better == 1 else 'score'} as high as the one selected or higher; the theory expects longer "
             "training to leave it."
         )
@@ -292,7 +292,7 @@ def _precision(runs: tuple[PrecisionRun, ...]) -> TheoryClaim:
     steps = counted(int(runs[0].step[-1]), "step")
     sentence = (
         f"Plain autograd {verb} the direction: after {steps} its correlation with the SVM is "
-        f"{ends('autograd')}, that of the exact gradient {ends('exact')}."
+        f"{ends('autograd')}; the exact gradient reaches {ends('exact')}."
     )
     remedy = "Scale the data, or train in float64." if holds is False else ""
     return TheoryClaim("precision", question, holds, sentence, remedy)

@@ -36,12 +36,12 @@ class Watch:
         """Report the completed fraction of the stage; return whether to stop."""
         self._fraction = fraction
         if self._progress is not None:
-            before = 0.0
+            completed = 0.0
             for stage, share in self._shares.items():
                 if stage == self._stage:
                     break
-                before += share
-            fraction_of_all = (before + fraction * self._shares[self._stage]) / self._total
+                completed += share
+            fraction_of_all = (completed + fraction * self._shares[self._stage]) / self._total
             self.stopped = bool(self._progress(self._stage, fraction_of_all)) or self.stopped
             if self.stopped:
                 self.interrupt()
@@ -53,5 +53,5 @@ class Watch:
         self.stopped_in = self.stopped_in or self._stage
 
     def poll(self, _state: object) -> bool:
-        """Answer a solver, whose progress within a stage is unknown, whether to stop."""
+        """Return whether a solver should stop; its progress within a stage is unknown."""
         return self.stopped or self.inside(self._fraction)

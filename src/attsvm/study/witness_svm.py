@@ -11,15 +11,15 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC
 
-# Price of a unit of loss, largest number of rounds, and number of inner folds.
-WITNESS_PRICE, MOST_ROUNDS, FOLDS = 10.0, 20, 2
+# C of the SVM, largest number of rounds, and number of inner folds.
+WITNESS_C, MOST_ROUNDS, FOLDS = 10.0, 20, 2
 
 
 def witness_svm(bags: Sequence[np.ndarray], positive: np.ndarray) -> SVC:
-    """Tell witnesses of positive bags from all instances of the others, with a Gaussian kernel.
+    """Separate the witnesses of positive bags from all instances of negative bags, with a Gaussian kernel.
 
-    Witnesses are mean instances first, then the best instance of each bag, until they repeat. A bag scores as its best
-    instance.
+    The witness of a positive bag is its mean instance in the first round, then its instance with the largest score,
+    until the witnesses repeat. The score of a bag is the largest score of its instances.
 
     Parameters
     ----------
@@ -27,16 +27,16 @@ def witness_svm(bags: Sequence[np.ndarray], positive: np.ndarray) -> SVC:
     positive : ndarray of bool, shape (n,)
     """
     negative = np.concatenate([bag for bag, is_positive in zip(bags, positive, strict=True) if not is_positive])
-    others = [bag for bag, is_positive in zip(bags, positive, strict=True) if is_positive]
-    witnesses = np.array([bag.mean(axis=0) for bag in others])
+    positive_bags = [bag for bag, is_positive in zip(bags, positive, strict=True) if is_positive]
+    witnesses = np.array([bag.mean(axis=0) for bag in positive_bags])
     labels = np.arange(len(witnesses) + len(negative)) < len(witnesses)
-    model, chosen = SVC(C=WITNESS_PRICE, class_weight="balanced"), []
+    model, chosen = SVC(C=WITNESS_C, class_weight="balanced"), []
     for _ in range(MOST_ROUNDS):
         model.fit(np.concatenate([witnesses, negative]), labels)
-        best = [int(model.decision_function(bag).argmax()) for bag in others]
+        best = [int(model.decision_function(bag).argmax()) for bag in positive_bags]
         if best == chosen:
             break
-        chosen, witnesses = best, np.array([bag[t] for bag, t in zip(others, best, strict=True)])
+        chosen, witnesses = best, np.array([bag[t] for bag, t in zip(positive_bags, best, strict=True)])
     return model
 
 
@@ -48,7 +48,7 @@ def validated_witness_svm(bags: Sequence[np.ndarray], positive: np.ndarray, seed
     bags : sequence of ndarray, shapes (T_i, d)
     positive : ndarray of bool, shape (n,)
     seed : int
-        Of the inner folds.
+        Seed of the inner folds.
     """
 
     def fitted(rows: np.ndarray, *, standardised: bool) -> Pipeline:
@@ -63,9 +63,9 @@ def validated_witness_svm(bags: Sequence[np.ndarray], positive: np.ndarray, seed
             count += sum((model.decision_function(bags[i]).max() > 0) == positive[i] for i in held_out)
         return count
 
-    every = np.arange(len(bags))
+    all_rows = np.arange(len(bags))
     folds = min(FOLDS, int(np.bincount(positive, minlength=2).min()))
     if folds < 2:
-        return fitted(every, standardised=False)
-    splits = list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(every, positive))
-    return fitted(every, standardised=right(standardised=True) > right(standardised=False))
+        return fitted(all_rows, standardised=False)
+    splits = list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(all_rows, positive))
+    return fitted(all_rows, standardised=right(standardised=True) > right(standardised=False))

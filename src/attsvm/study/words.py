@@ -22,7 +22,7 @@ class Nouns:
 
 
 def nouns(data: Dataset) -> Nouns:
-    """Instances of bags, patches of images, tokens of texts, or tokens of sequences."""
+    """Return the nouns: instances of bags, patches of images, tokens of texts, or tokens of sequences."""
     if data.bags is not None:
         return Nouns("instance", "instances", "bag", "bags")
     if data.patches is not None:
@@ -47,7 +47,7 @@ def share_text(value: float | None) -> str:
 
 
 def small_text(value: float) -> str:
-    """Write a small positive number as 2×10⁻¹⁵; values below the rounding of float64 are named so."""
+    """Write a small positive number as 2×10⁻¹⁵; a value below the rounding error of float64 gets words."""
     if value < np.finfo(float).eps:
         return "rounding level"
     digit, exponent = f"{value:.0e}".split("e")

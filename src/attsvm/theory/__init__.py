@@ -1,4 +1,4 @@
-"""The theory as checks: what its words mean on given data, which hypotheses hold, and what follows."""
+"""Check the theory on given data: which hypotheses hold, and what follows from them."""
 
 from attsvm.theory.alignment import condition_alignment
 from attsvm.theory.basins import Basins, map_basins

@@ -1,10 +1,11 @@
-r"""Whether the data have common singular spaces, which the theorem on gradient flow of K and Q requires.
+r"""Check whether the data have common singular spaces, which the theorem on gradient flow of K and Q requires.
 
 arXiv 2403.08699 extends its result from diagonal K and Q to general ones "given proper alignment of the weight
-matrices' singular spaces with the data features at initialization" (abstract; the full text was not at hand). K and Q
-stay in given singular spaces only if the gradient does, hence if every constraint matrix
-:math:`(x_{i\alpha_i}-x_{it})z_i^\top` is diagonal in one pair of orthonormal bases. A combination of them with generic
-positive coefficients has distinct singular values, so its singular vectors are the only candidates.
+matrices' singular spaces with the data features at initialization" (abstract; we had no access to the full text). K and
+Q stay in given singular spaces only if the gradient does, hence if every constraint matrix
+:math:`(x_{i\alpha_i}-x_{it})z_i^\top` is diagonal in one pair of orthonormal bases. A combination of the constraint
+matrices with generic positive coefficients has distinct singular values, so its singular vectors are the only
+candidates.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ import numpy as np
 from attsvm.core.problem import SelectionProblem
 from attsvm.theory.conditions import Condition
 
-# Share of a squared norm off the diagonal that counts as rounding. Close singular values of a generic combination leave
-# errors of 1e-8, which enter squared.
+# Share of a squared norm off the diagonal up to which it counts as rounding.
 _NEGLIGIBLE = 1e-12
 
 
@@ -46,7 +46,7 @@ def condition_alignment(problem: SelectionProblem, seed: int = 0) -> Condition:
     ----------
     problem : SelectionProblem
     seed : int
-        Seed of the combination whose singular vectors are tried.
+        Seed of the combination that determines the bases.
 
     Returns
     -------
@@ -67,11 +67,11 @@ def condition_alignment(problem: SelectionProblem, seed: int = 0) -> Condition:
     right = problem.queries @ V  # (n, k)
     worst = 0.0
     for rows, delta in problem.differences():
-        own = np.einsum("ntd,dk->ntk", delta, U) * right[rows, None]  # the diagonals
+        diagonals = np.einsum("ntd,dk->ntk", delta, U) * right[rows, None]
         whole = (delta**2).sum(-1) * (problem.queries[rows] ** 2).sum(-1)[:, None]
         active = problem.rejected[rows] & (whole > 0)
         if active.any():
-            worst = max(worst, float((1 - (own**2).sum(-1)[active] / whole[active]).max()))
+            worst = max(worst, float((1 - (diagonals**2).sum(-1)[active] / whole[active]).max()))
     holds = worst <= _NEGLIGIBLE
     word = "diagonal" if holds else f"off the diagonal by up to {worst:.2g} of their squared norm"
     return Condition("alignment", holds, f"constraint matrices are {word} in their best common bases", worst)

@@ -1,7 +1,7 @@
-r"""The locally optimal direction that each start ends in, by training from each of them.
+r"""Find the locally optimal direction in which each start ends, by training.
 
-The theory lists the directions in which gradient descent can end (:mod:`attsvm.theory.landscape`), but hardly ever
-predicts one. On small instances training shows it. All starts are trained together, as trials of one batch. Each is
+The theory lists the directions in which gradient descent can end (:mod:`attsvm.theory.landscape`), but rarely predicts
+which one. On small instances training shows it. All starts are trained together, as trials of one batch. Each start is
 assigned to the locally optimal direction whose tokens it selects at the end.
 """
 
@@ -20,7 +20,7 @@ from attsvm.theory.landscape import Landscape, explore
 from attsvm.theory.search import train_starts
 from attsvm.theory.tokens import SELECTED, Trial
 
-# Number of directions shown in a summary.
+# Largest number of directions shown in a summary.
 _MOST_LINES = 6
 
 
@@ -36,9 +36,10 @@ class Basins(Summarised):
     selected : ndarray of int, shape (B, n)
         The token each query attends to most at the end.
     destination : ndarray of int, shape (B,)
-        Index into `landscape.directions`; -1 if attention is still shared or the selection is none of them.
+        Index into `landscape.directions`; -1 if attention is not yet concentrated, or the selection has no such
+        direction.
     correlation : ndarray, shape (B,)
-        Correlation of the end with that direction; NaN if there is none.
+        Correlation of the end with its direction; NaN if it has none.
 
     Examples
     --------
@@ -70,7 +71,7 @@ class Basins(Summarised):
         Returns
         -------
         pandas.DataFrame
-            With columns start, destination (-1 for none) and correlation.
+            Columns start, destination (-1 for none) and correlation.
 
         Raises
         ------
@@ -113,14 +114,14 @@ def map_basins(
     selected_above: float = SELECTED,
     **options: Any,
 ) -> Basins:
-    """Train from every start and say in which locally optimal direction each ended.
+    """Train from every start, and find the locally optimal direction in which each ends.
 
     Parameters
     ----------
     trial : Trial
     starts : array, shape (B, d, dz)
     landscape : Landscape, optional
-        Computed when not given.
+        Default: the result of :func:`explore`.
     steps : int
     selected_above : float
         Attention a token must have to count as selected.

@@ -1,4 +1,4 @@
-"""Weights of a training run from its checkpoints on disk."""
+"""Read the weights of a training run from its checkpoints on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 STATES = (".pt", ".pth", ".bin", ".safetensors")
-# Keys under which training loops keep the state dict of the model, next to that of the optimiser.
+# Keys under which training loops store the state dict of the model, next to the state of the optimiser.
 _NESTED = ("state_dict", "model_state_dict", "model")
 # The model's files in a checkpoint folder of transformers, in one piece or several.
 _MODEL_FILES = ("model*.safetensors", "pytorch_model*.bin")
@@ -29,7 +29,7 @@ def checkpoints_in(folder: str | Path) -> dict[int, Path]:
     Returns
     -------
     dict of int to Path
-        By step, increasing. The step 0 is left out.
+        Paths by step, in increasing order, without step 0.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def read_weights(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
     path : Path
         From :func:`checkpoints_in`.
     names : iterable of str
-        The checkpoint may have a prefix before each: "module.classifier.weight" serves "classifier.weight".
+        The checkpoint may have a prefix before each: "module.classifier.weight" matches "classifier.weight".
 
     Returns
     -------
@@ -76,7 +76,7 @@ def read_weights(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load a checkpoint into a model; a weight that shares its memory with another need not be saved twice.
+    """Load a checkpoint into a model; weights that share memory may be saved once.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _read(path: Path, names: list[str]) -> dict[str, Tensor]:
-    """Read those of the weights that a checkpoint has."""
+    """Read the named weights that a checkpoint has."""
     weights: dict[str, Tensor] = {}
     for file in _files(path) if path.is_dir() else [path]:
         weights |= _read_file(file, names)

@@ -32,7 +32,7 @@ from attsvm.theory.landscape import Landscape
 from attsvm.theory.loss_slopes import loss_constants, slopes
 from attsvm.theory.tokens import Trial
 
-# The published test of B.1: average margin over all non-optimal tokens.
+# Average margin of the non-optimal tokens up to which the published test of B.1 passes.
 MEAN_MARGIN = 1.1
 
 
@@ -44,12 +44,13 @@ class Condition(Listed):
     ----------
     name : str
     holds : bool or None
-        None when it could not be decided.
+        None if it could not be decided.
     detail : str
-        The numbers behind it, in words.
+        The numbers that decide, in words.
     value : float
         The number that decides; NaN if there is none.
     how : {"exact", "enumerated", "sampled"}
+        Kind of the check.
 
     Examples
     --------
@@ -96,7 +97,7 @@ def condition_a(trial: Trial, loss: str | Callable[..., Any] = "logistic") -> Co
 
 
 def _others(trial: Trial) -> np.ndarray:
-    """Visible tokens that are not the optimal one, bool (n, T)."""
+    """Mark the visible tokens that are not optimal, bool (n, T)."""
     others = trial.mask.copy()
     others[np.arange(len(others)), trial.optimal] = False
     return others
@@ -193,9 +194,9 @@ def condition_c(trial: Trial, loss: str | Callable[..., Any] = "logistic") -> Co
 
 
 def condition_d(landscape: Landscape) -> Condition:
-    """Check that in every realisable selection but the optimal one, some optimal token is an SVM-neighbour.
+    """Check that every realisable selection except the optimal one has an optimal token as an SVM-neighbour.
 
-    A selection that no matrix realises has no direction to get caught in, and is passed over.
+    Selections that no matrix realises are ignored, since training cannot end in them.
 
     Examples
     --------
@@ -210,10 +211,10 @@ def condition_d(landscape: Landscape) -> Condition:
     others[0] = False
     free = others & ~landscape.blocked_somewhere
     how = "enumerated" if landscape.exhaustive else "sampled"
-    everywhere = others & ~landscape.blocked_everywhere
+    free_in_part = others & ~landscape.blocked_everywhere
     detail = (
         f"{int(free.sum())} of {int(others.sum())} other realisable selections have no optimal token among their "
-        f"neighbours ({int(everywhere.sum())} lack one in some sequence); {landscape.how}"
+        f"neighbours ({int(free_in_part.sum())} lack one in some sequence); {landscape.how}"
     )
     holds = False if free.any() else None if not landscape.exhaustive or landscape.undecided else True
     return Condition("D", holds, detail, float(free.sum()), how)
@@ -232,7 +233,7 @@ def condition_e(trial: Trial, selected: Any = None, *, samples: int = 2000, seed
     selected : array of int, shape (n,), optional
         The optimal tokens by default.
     samples : int
-        Mixtures a sequence.
+        Number of mixtures per sequence.
     seed : int
 
     Examples
@@ -266,7 +267,7 @@ def condition_e(trial: Trial, selected: Any = None, *, samples: int = 2000, seed
 
 
 def _mixtures(count: int, samples: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return 1 - s_alpha (m,) and how it is shared out among `count` tokens (m, count)."""
+    """Return 1 - s_alpha, (m,), and its distribution over `count` tokens, (m, count)."""
     grid = np.geomspace(1e-3, 1.0, 24)
     edges = np.repeat(np.eye(count), len(grid), axis=0)
     weights = rng.dirichlet(np.full(count, 0.5), samples)
@@ -312,7 +313,7 @@ def check_conditions(
 
 
 def describe(solution: Solution) -> str:
-    """Say what a solve says about feasibility, in words."""
+    """Describe in words what a solution says about feasibility."""
     if np.isfinite(solution.objective):
         return f"an SVM of norm {solution.objective:.4g}, gap {max(solution.gap, 0.0):.1e}"
     return solution.status.value

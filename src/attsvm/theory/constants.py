@@ -84,7 +84,7 @@ class Smoothness(Listed):
 def smoothness(
     trial: Trial, loss: str | Callable[..., Any] = "logistic", *, K: Any = None, Q: Any = None
 ) -> Smoothness:
-    """Bound how fast the gradients of the risk change; for linear heads.
+    """Bound the Lipschitz constants of the gradients of the risk; for linear heads.
 
     Parameters
     ----------
@@ -232,10 +232,10 @@ def in_cone(W: Any, direction: Any, mu: float, R: float = 0.0) -> bool:
 
 
 def relative_margin(trial: Trial, W: Any) -> float:
-    """Largest mu with W in S_mu: smallest margin of the optimal tokens under W/||W||, as a share of the largest.
+    """Return the smallest margin of the optimal tokens under W/||W||, as a share of the largest possible margin.
 
-    W belongs to S_mu = {W : <(x_opt - x_t) z^T, W/||W||> >= mu / ||W^mm|| for all t, i} when this is at least mu. It is
-    one only for W^mm; NaN when the optimal tokens have no SVM.
+    W is in S_mu = {W : <(x_opt - x_t) z^T, W/||W||> >= mu / ||W^mm|| for all t, i} if this share is at least mu. The
+    share is one only for W^mm; it is NaN if the optimal tokens have no SVM.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-r"""Rows of a problem that contradict each other.
+r"""Find rows of a problem that contradict each other.
 
 A certificate of infeasibility (Farkas) may have a multiplier on every row. A vertex of the polyhedron of all such
-multipliers, :math:`\{\lambda \ge 0: A^\top\lambda = 0, \sum\lambda = 1\}`, has at most one more than the rank of A
-(Caratheodory). None of its constraints can be left out: the others can be satisfied together.
+multipliers, :math:`\{\lambda \ge 0: A^\top\lambda = 0, \sum\lambda = 1\}`, has at most rank(A) + 1 nonzero multipliers
+(Caratheodory). If any of its constraints is removed, the others can be satisfied together.
 
 Constraints with no multiplier in any certificate are the separable part (Ji and Telgarsky, arXiv 1803.07300). Some W
 has positive margins in all of them and margin zero in the others. Gradient descent grows in the direction of the
@@ -19,13 +19,13 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced, reduce
 from attsvm.proofs.certificate import FarkasCertificate
 
-# Number of contradictions that are looked for.
+# Largest number of contradictions that are searched for.
 CONTRADICTIONS = 3
-# Entries of the constraint matrix above which the rows of the certificate are given.
+# Number of entries of the constraint matrix above which no linear program is solved.
 LARGEST_PROGRAM = 500_000
-# Part of the largest multiplier below which a multiplier of a vertex is rounding.
+# Share of the largest multiplier up to which a multiplier of a vertex is rounding.
 _CUT = 1e-9
-# Cut margin, zero or one, from which a constraint is satisfied.
+# Margin, cut at one, from which a constraint counts as satisfied; the exact values are zero and one.
 _POSSIBLE = 0.5
 
 
@@ -39,8 +39,8 @@ def contradictions(certificate: FarkasCertificate) -> list[np.ndarray]:
     Returns
     -------
     list of int array
-        Each increasing, fewest rows first, at most :data:`CONTRADICTIONS`. It holds the rows of the certificate alone
-        if the problem is large, or if no vertex passes the check of certificates.
+        At most :data:`CONTRADICTIONS` sets, each in increasing order, the smallest first. If the problem is large, or
+        no vertex passes the check of certificates, the only set is the rows of the certificate.
     """
     problem = certificate.problem
     reduced = reduce(problem)
@@ -67,7 +67,7 @@ def separable_part(problem: SelectionProblem) -> SelectionProblem | None:
     Returns
     -------
     SelectionProblem or None
-        None if no constraint is left, or the problem is large.
+        None if every constraint is part of a contradiction, or the problem is large.
     """
     reduced = reduce(problem)
     rows, columns = np.nonzero(reduced.rejected | reduced.tied)
@@ -75,7 +75,7 @@ def separable_part(problem: SelectionProblem) -> SelectionProblem | None:
         return None
     terms, rejected = _unit_rows(reduced, rows, columns)[0], reduced.rejected[rows, columns]
     count, size = int(rejected.sum()), terms.shape[1]
-    # The sum of margins, each cut at one: W may have any length, so that every possible margin is one.
+    # Maximise the sum of margins, each cut at one: W may have any length, so every possible margin is one.
     outcome = linprog(
         np.r_[np.zeros(size), -np.ones(count)],
         A_ub=sparse.hstack([-terms[rejected], sparse.eye_array(count)]),
@@ -94,13 +94,13 @@ def separable_part(problem: SelectionProblem) -> SelectionProblem | None:
 
 
 def _unit_rows(reduced: Reduced, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of A (J, p r) divided by their lengths (J,), and these; a length of zero counts as one."""
+    """Return the rows of A (J, p r) divided by their lengths, and the lengths (J,), with one in place of zero."""
     lengths = np.where(reduced.lengths[rows, columns] > 0, reduced.lengths[rows, columns], 1.0)
     return reduced.constraint_rows(rows, columns) / lengths[:, None], lengths
 
 
 def _vertex(reduced: Reduced, available: np.ndarray) -> np.ndarray | None:
-    """Multipliers (n, T) of the available constraints at a vertex; None if those do not contradict each other."""
+    """Return multipliers (n, T) of the available constraints at a vertex; None if they do not contradict each other."""
     rows, columns = np.nonzero(available)
     (terms, lengths), rejected = _unit_rows(reduced, rows, columns), reduced.rejected[rows, columns]
     outcome = linprog(

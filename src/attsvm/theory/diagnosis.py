@@ -34,7 +34,7 @@ LOGIT_ERROR = 0.1
 
 
 class Signature(Enum):
-    """A way training fails to arrive at the SVM of the optimal tokens; each member's value is its sentence."""
+    """A way in which training fails to reach the SVM of the optimal tokens; each member's value is its sentence."""
 
     LOCAL = "Training is caught by a local direction instead of the global one."
     ORDER = "The head breaks the order of the scores, so tokens are not selected one by one."
@@ -60,9 +60,9 @@ class Finding:
     ----------
     signature : Signature
     certain : bool
-        Proved or observed, not merely possible.
+        Whether it is proved or observed, and not merely possible.
     detail : str
-        The numbers behind it.
+        The numbers that show it.
     """
 
     signature: Signature
@@ -92,9 +92,9 @@ class Diagnosis(Summarised):
     prediction : Prediction
         With every hypothesis in `prediction.hypotheses`.
     observation : Observation or None
-        Where the trained matrix stands, when one was given.
+        The selection and direction of the trained matrix, if one was given.
     agrees : bool or None
-        Whether the observation is what was predicted; None when nothing was predicted or observed.
+        Whether the observation is what was predicted; None if nothing was predicted or observed.
     findings : tuple of Finding
 
     Examples
@@ -144,7 +144,7 @@ class Diagnosis(Summarised):
         Returns
         -------
         pandas.DataFrame
-            With columns hypothesis, holds (None where undecided), value and detail.
+            Columns hypothesis, holds (None if undecided), value and detail.
 
         Raises
         ------
@@ -208,7 +208,7 @@ def diagnose(
     seed: int = 0,
     starts: int = STARTS,
 ) -> Diagnosis:
-    """Check the theory's hypotheses on one trial, predict, compare with training, and name what went wrong.
+    """Check the theory's hypotheses on one trial, predict, compare with training, and name failures.
 
     Parameters
     ----------
@@ -216,17 +216,17 @@ def diagnose(
         One trial: without leading dimensions.
     head : array (dv,), module or callable
     trained : Trace or array (d, dz), optional
-        What training left: a trace of this trial, or a matrix.
+        Result of training: a trace of this trial, or a matrix.
     init : array (d, dz), optional
-        The start; the trace's own, or zero, by default.
+        The start. Default: the start of the trace, or zero.
     loss : str or callable
     norm : {"frobenius", "nuclear"}
-        Of the SVM the trained matrix is compared with: nuclear for K and Q.
+        Norm of the SVM with which the trained matrix is compared: nuclear for K and Q.
     limit, samples, seed : int
-        Up to `limit` selections are enumerated, otherwise `samples` are searched: what training realised, swaps from
-        there and from the optimal tokens, random ones.
+        Up to `limit` selections are enumerated. Otherwise `samples` selections are searched: the realised ones, swaps
+        from locally optimal ones, and random ones.
     starts : int
-        Random starts to train from, for the table of ends; 0 for none.
+        Number of random starts to train from, for the table of ends.
 
     Returns
     -------
@@ -235,7 +235,7 @@ def diagnose(
     Raises
     ------
     ValueError
-        If an argument does not fit; the sentence names it.
+        If an argument does not fit; the message names it.
 
     Examples
     --------
@@ -273,7 +273,7 @@ def diagnose(
 
 
 def _trained(trained: Any, init: Any) -> tuple[Any, Any, str | None]:
-    """Return the final W, the start, and the numerics of the run, each None when not known."""
+    """Return the final W, the start, and the numerics of the run; None for what is not known."""
     if trained is None:
         return None, init, None
     if not hasattr(trained, "numerics"):

@@ -1,4 +1,4 @@
-r"""Whether the norm of W must grow without bound, or cannot.
+r"""Decide whether the norm of W must grow without bound, or cannot.
 
 **It must.** For a linear head and any V,
 
@@ -6,8 +6,8 @@ r"""Whether the norm of W must grow without bound, or cannot.
    \qquad a_{it}(V) = x_{it}^\top V z_i .
 
 If some V makes every covariance nonnegative, and one positive, for *all* strictly positive s, then no finite W is
-stationary; gradient descent with steps up to :math:`1/L_W` drives the gradient to zero, so its norm diverges. Three
-ways to such a V:
+stationary; gradient descent with steps up to :math:`1/L_W` drives the gradient to zero, so its norm diverges. There are
+three ways to find such a V:
 
 * *B.1 or B.2 in every sequence* (arXiv 2308.16898, Theorem 3): V = W^mm of the optimal tokens. The covariance is
   :math:`s_{opt}(\gamma_{opt}-\bar\gamma)` in the first case, and the gap times :math:`s_{opt}(a_{opt}-\bar a)` in the
@@ -15,10 +15,11 @@ ways to such a V:
 * *the order of the scores is realisable*: by Chebyshev's sum inequality,
   :math:`\mathrm{Cov} = \frac{1}{2}\sum_{t\tau}s_ts_\tau(\gamma_t-\gamma_\tau)(a_t-a_\tau)`, so any V works whose logits
   order the tokens as the scores do. That is a selection problem: each token against the tokens of the next lower score.
-* In particular, if values are tokens, :math:`V = vw^\top` with :math:`Y_i w^\top z_i > 0` for all i. The queries then
-  predict their labels linearly, which holds for almost all data with :math:`d_z \ge n`.
+* *the queries predict their labels linearly*, and values are tokens: :math:`V = vw^\top` with
+  :math:`Y_i w^\top z_i > 0` for all i is a special case of the second way. It exists for almost all data with
+  :math:`d_z \ge n`.
 
-The last two are not in the paper; the argument is the one above.
+The last two ways are not in the paper; the argument above proves them.
 
 **It cannot.** Take a sequence with :math:`\|W_k\|\to\infty`, :math:`W_k/\|W_k\|\to V`. The attention on every token
 outside the top face of V tends to zero, so :math:`\liminf L \ge \frac{1}{n}\sum_i l(\gamma_{i\beta_i})` with
@@ -105,7 +106,7 @@ def order_problem(trial: Trial) -> SelectionProblem:
     Raises
     ------
     ValueError
-        If all tokens of every sequence score the same.
+        If all tokens of every sequence have the same score.
     """
     rows, selections, masks = [], [], []
     T = trial.mask.shape[1]
@@ -140,7 +141,7 @@ def norm_bounded(
         The start.
     loss : str or callable
     limit : int
-        Largest number of selections to go through.
+        Largest number of selections to enumerate.
 
     Returns
     -------
@@ -176,7 +177,8 @@ def norm_bounded(
 def has_no_favourite(problem: SelectionProblem) -> bool:
     """Certify that every V under which all margins are nonnegative has all margins zero.
 
-    Maximises the smallest multiplier of A^T lam = 0; positive multipliers, verified to exist exactly, are the proof.
+    It maximises the smallest multiplier subject to A^T lam = 0. Positive multipliers, whose existence is verified
+    exactly, are the proof.
     """
     if not problem.rejected.any():
         return True

@@ -12,13 +12,13 @@ The SVM equivalent is :math:`W^{fin} + c\,W^{mm}`.
 **The coefficient.** The paper takes the c of largest correlation with the trained W, the official code the
 least-squares :math:`c = \langle W^{mm}, W - W^{fin}\rangle / \|W^{mm}\|^2`. In the Frobenius norm they are the same
 number. Proof: :math:`W^{fin}` lies in the span of the tied :math:`\delta_{it}z_i^\top`, on which :math:`W^{mm}`
-vanishes, so the two are orthogonal; and W meets the equations of :math:`W^{fin}` itself, so :math:`\langle W,
+vanishes, so the two are orthogonal. W satisfies the equations of :math:`W^{fin}` too, so :math:`\langle W,
 W^{fin}\rangle = \|W^{fin}\|^2`. Let :math:`m = \langle W, W^{mm}\rangle`. The correlation of :math:`W^{fin} + cW^{mm}`
 with W is stationary at :math:`c = m\|W^{fin}\|^2 / (\langle W, W^{fin}\rangle\|W^{mm}\|^2) = m/\|W^{mm}\|^2`. In the
 nuclear norm neither identity holds and the choices differ.
 
-**Which tokens.** Selected tokens have probability above 1e-3, masked ones below 1e-6. A token between is undecided, and
-so is the instance.
+**Thresholds.** Selected tokens have probability above 1e-3, masked tokens below 1e-6. A token in between is undecided,
+and the whole instance is then undecided.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 from attsvm.theory.finite_part import FINITE_NORMS, FinitePart, finite_part
 
+# Probability above which a token counts as selected.
 SELECTED_SHARE = 1e-3
+# Probability below which a token counts as masked.
 MASKED = 1e-6
 COEFFICIENTS = ("correlation", "least-squares")
 
 
 class EquivalenceStatus(Enum):
-    """How the construction ended; each member's value is its sentence."""
+    """The outcome of the construction; each member's value is its sentence."""
 
     FOUND = "The finite part, the max-margin part and their combination were found."
     UNDECIDED = "Some attention probabilities lie between masked and selected; training is not finished with them."
@@ -112,7 +114,7 @@ def svm_equivalent(
     W : array, shape (d, dz)
         The trained matrix; K Q^T for factors.
     norm : {"frobenius", "nuclear"}
-        Of both parts: Frobenius for training W, nuclear for K and Q.
+        Norm of both parts: Frobenius if W was trained, nuclear for K and Q.
     coefficient : {"correlation", "least-squares"}
         The paper's choice or the official code's; see the module. If no coefficient attains the largest correlation
         (the trained W points away from W_fin), least squares is used, and `choice` says so.
@@ -178,7 +180,7 @@ def svm_equivalent(
     leading = probability[np.arange(data.n), problem.reference][:, None]
     differences = np.where(problem.tied, np.log(leading / np.where(selected, probability, 1.0)), 0.0)
     finite = finite_part(problem, differences, norm)
-    # Probabilities carry the rounding of their dtype and of the logits they come from; half the digits must agree.
+    # Probabilities have the rounding of their dtype and of their logits; half the digits must agree.
     if finite.residual > np.sqrt(np.finfo(raw.dtype).eps) * max(1.0, float(np.abs(differences).max(initial=0.0))):
         return give_up(EquivalenceStatus.INCONSISTENT, solution, finite)
     W_mm = solution.certified.W
@@ -213,7 +215,7 @@ def _probabilities(raw: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _coefficient(W: np.ndarray, W_fin: np.ndarray, W_mm: np.ndarray, choice: str) -> tuple[float, str]:
-    """Return c and how it was chosen."""
+    """Return c and the choice that determined it."""
     size = float((W_mm * W_mm).sum())
     if size == 0:
         return 0.0, choice
@@ -221,9 +223,9 @@ def _coefficient(W: np.ndarray, W_fin: np.ndarray, W_mm: np.ndarray, choice: str
     if choice == "least-squares" or not W_fin.any():
         return least_squares, choice
     f, m = float((W_fin * W).sum()), float((W_mm * W).sum())
-    own, cross = float((W_fin * W_fin).sum()), float((W_fin * W_mm).sum())
+    squared, cross = float((W_fin * W_fin).sum()), float((W_fin * W_mm).sum())
     # d/dc of (f + c m) / ||W_fin + c W_mm|| vanishes at one point; it is the maximum when the denominator is positive.
     denominator = f * size - m * cross
     if denominator <= 0:
         return least_squares, "least-squares"
-    return (m * own - f * cross) / denominator, choice
+    return (m * squared - f * cross) / denominator, choice

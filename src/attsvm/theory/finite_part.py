@@ -5,10 +5,10 @@ W is the smallest matrix with
 
 .. math:: (x_{i\alpha_i} - x_{it})^\top W z_i = r_{it} \quad\text{for every tied token t of query i}
 
-(arXiv 2308.16898, Section 6, W^fin). In the Frobenius norm that is a least-squares solve: W is the minimum-norm
-solution of linear equations, and lies in the span of the tied :math:`\delta_{it}z_i^\top`.
+(arXiv 2308.16898, Section 6, W^fin). In the Frobenius norm, W is the minimum-norm solution of linear equations, found
+by least squares; it lies in the span of the tied :math:`\delta_{it}z_i^\top`.
 
-In the nuclear norm it is a hard margin without rejected tokens (:mod:`attsvm.solvers.tie_equations`).
+In the nuclear norm, W is the solution of a hard margin without rejected tokens (:mod:`attsvm.solvers.tie_equations`).
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class FinitePart:
 
 
 def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: FactorNorm = "frobenius") -> FinitePart:
-    """Find the smallest matrix whose tied tokens trail the reference token by given amounts.
+    """Find the smallest matrix that gives tied tokens prescribed score differences from the reference token.
 
     Parameters
     ----------
     problem : SelectionProblem
-        Its tied tokens are the equations; rejected tokens play no part.
+        Each tied token gives an equation; rejected tokens are ignored.
     differences : ndarray, shape (n, T)
-        Score of the reference token less the token's, read at tied tokens.
+        Score of the reference token minus the score of the tied token.
     norm : {"frobenius", "nuclear"}
 
     Raises
     ------
     ValueError
-        If `norm` is another one.
+        If `norm` has another value.
     """
     if norm not in FINITE_NORMS:
         raise ValueError(f"norm is {norm!r}; 'frobenius' or 'nuclear' was expected for a finite part.")
@@ -73,7 +73,7 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: Factor
         sequence=problem.sequence,
     )
     reduced = reduce(ties)
-    # All equations are needed: one that follows from others on the left may contradict them on the right.
+    # All equations are needed: if the left side of one follows from others, its right side may contradict them.
     place = reduced.rows[:, None], reduced.columns
     where = np.nonzero(ties.tied[place])
     target = differences[place][where]  # (m,)

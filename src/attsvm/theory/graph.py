@@ -3,15 +3,16 @@ r"""The Graph-SVM of next-token prediction (arXiv 2403.08081).
 Tokens are words of a vocabulary with embeddings :math:`e_1..e_K`; the query is the last token k of a sequence, the
 label y the token that follows. The head reads the label off the attended tokens, so the loss of a sequence is
 :math:`-\log\sum_{t:\,x_t=y} s_t`. For each k the *next-token graph* has an edge from the label of every sequence that
-ends in k to each of its tokens. In its strongly connected components tokens are each other's labels: none wins, and
-their scores settle at finite differences. Between components the order is strict. Training W therefore behaves like
+ends in k to each of its tokens. The tokens of a strongly connected component are each other's labels: none of them
+wins, and their score differences stay finite. Between components the order is strict. Training W therefore behaves like
 :math:`C\,W^{svm} + W^{fin}`:
 
 .. math:: W^{svm} = \arg\min \|W\|_F \ \text{s.t.}\ (e_i-e_j)^\top W e_k = 0 \ (i\sim j),\quad \ge 1\ (i\Rightarrow j),
 
-with :math:`i\sim j` in one component and :math:`i\Rightarrow j` when a path leads from i to j but not back; and
-:math:`W^{fin}` the minimiser, over the span of :math:`(e_i-e_j)e_k^\top` with :math:`i\sim j`, of the loss restricted
-to the tokens in the component of each label. That loss is a convex log-likelihood, strictly convex there.
+with :math:`i\sim j` if i and j are in one component, and :math:`i\Rightarrow j` if a path leads from i to j but not
+back. :math:`W^{fin}` minimises the loss restricted to the tokens in the component of each label, over the span of
+:math:`(e_i-e_j)e_k^\top` with :math:`i\sim j`. The restricted loss is a convex log-likelihood, strictly convex on this
+span.
 
 Margins add up along a path, so constraints for the edges between components suffice. They form a selection problem over
 one shared sequence, the vocabulary. For each k, each component with edges to others gives one query. It ties the
@@ -37,6 +38,7 @@ from attsvm.platform.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
+# Largest number of Newton steps.
 _NEWTON = 100
 
 
@@ -73,9 +75,9 @@ class GraphSVM(Listed):
     graphs : tuple of TokenGraph
         One per last token that occurs.
     problem : SelectionProblem
-        The problem over the vocabulary; one query per component with ties or edges to others.
+        The problem over the vocabulary, with one query per component that has ties or edges to other components.
     solution : Solution
-        Its certified solution; INFEASIBLE when the graphs contradict the embeddings.
+        Its certified solution; INFEASIBLE if the graphs contradict the embeddings.
     W_fin : ndarray, shape (d, d)
         The finite part; zero for acyclic graphs.
 
@@ -95,12 +97,12 @@ class GraphSVM(Listed):
 
     @property
     def W_svm(self) -> np.ndarray:
-        """The direction, (d, d); NaN when there is none."""
+        """The direction, (d, d); NaN if there is none."""
         return np.asarray(self.solution.W)
 
     @property
     def acyclic(self) -> bool:
-        """Whether all graphs are."""
+        """Whether all graphs are acyclic."""
         return all(graph.acyclic for graph in self.graphs)
 
 
@@ -112,7 +114,7 @@ def next_token_graphs(vocabulary: int, sequences: Sequence[Any], labels: Any) ->
     vocabulary : int
         Number K of tokens.
     sequences : sequence of int arrays
-        Token numbers of each sequence; the last one asks.
+        Token numbers of each sequence; the last token is the query.
     labels : array of int, shape (number of sequences,)
         The next token; it must occur in its sequence, or attention cannot predict it.
 
@@ -142,13 +144,13 @@ def graph_svm(
     Parameters
     ----------
     embeddings : array, shape (K, d)
-        One row a vocabulary entry.
+        One row per vocabulary entry.
     sequences : sequence of int arrays
     labels : array of int, shape (number of sequences,)
     norm : {"frobenius", "nuclear"}
-        Of the SVM; the finite part is the Frobenius one.
+        Norm of the SVM; the finite part always has the Frobenius norm.
     tol : float
-        Certified gap asked for.
+        Requested relative gap.
 
     Returns
     -------
@@ -157,7 +159,7 @@ def graph_svm(
     Raises
     ------
     ValueError
-        As :func:`next_token_graphs`, or if no sequence asks for anything.
+        As for :func:`next_token_graphs`, or if every sequence has no token except its label.
 
     Examples
     --------
@@ -194,13 +196,13 @@ def _check(vocabulary: int, sequences: Sequence[Any], labels: Any) -> tuple[list
 
 
 def _problem(table: np.ndarray, graphs: Sequence[TokenGraph]) -> SelectionProblem:
-    """One query for each component that ties tokens or points to another component."""
+    """Make one query for each component that ties tokens or has an edge to another component."""
     last_tokens, selections, masks = [], [], []
     for graph in graphs:
         above, below = graph.component[graph.edges].T if len(graph.edges) else (np.array([], int),) * 2
-        for own in np.unique(graph.component):
-            tied = graph.component == own
-            losers = np.unique(below[(above == own) & (below != own)])
+        for index in np.unique(graph.component):
+            tied = graph.component == index
+            losers = np.unique(below[(above == index) & (below != index)])
             if tied.sum() == 1 and not len(losers):
                 continue
             mask = tied.copy()
@@ -221,8 +223,8 @@ def _finite_part(table: np.ndarray, graphs: Sequence[TokenGraph], sequences: Seq
     spans = [
         np.outer(table[ties[0]] - table[other], table[graph.last]).ravel()
         for graph in graphs
-        for own in np.unique(graph.component)
-        for ties in [np.flatnonzero(graph.component == own)]
+        for index in np.unique(graph.component)
+        for ties in [np.flatnonzero(graph.component == index)]
         for other in ties[1:]
     ]
     if not spans:
@@ -235,7 +237,7 @@ def _finite_part(table: np.ndarray, graphs: Sequence[TokenGraph], sequences: Seq
         last = int(row[-1])
         inside = row[component[last][row] == component[last][y]]
         if (inside != y).any():
-            # Coordinates of (x_t - y) z^T: the label's own logit is the reference.
+            # Coordinates of (x_t - y) z^T: the label's logit is the reference.
             adjoint = (table[inside] - table[y])[:, :, None] * table[last]
             features.append((adjoint.reshape(len(inside), -1) @ basis.T, inside == y))
     return (_newton(features, len(basis)) @ basis).reshape(size, size)
@@ -248,7 +250,7 @@ def _newton(features: list[tuple[np.ndarray, np.ndarray]], size: int) -> np.ndar
     for _ in range(_NEWTON):
         step = np.linalg.lstsq(curvature, -slope, rcond=None)[0]
         decrease = -float(slope @ step)
-        # Half the Newton decrement is what is left to gain; below rounding of the value nothing is.
+        # The possible gain is half the Newton decrement; below the rounding of the value it is nothing.
         if decrease <= np.finfo(float).eps * max(1.0, abs(value)):
             return point + step
         length = 1.0
@@ -265,7 +267,7 @@ def _newton(features: list[tuple[np.ndarray, np.ndarray]], size: int) -> np.ndar
 def _likelihood(
     features: list[tuple[np.ndarray, np.ndarray]], point: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Value, gradient and Hessian of the loss within components."""
+    """Return value, gradient and Hessian of the loss within components."""
     value, slope, curvature = 0.0, np.zeros(len(point)), np.zeros((len(point),) * 2)
     for matrix, is_label in features:
         logits = matrix @ point

@@ -1,18 +1,18 @@
-r"""Distance of K and Q from a KKT point of margin maximisation in an optimiser's own norm on the parameters.
+r"""Distance of K and Q from a KKT point of margin maximisation in the norm of an optimiser.
 
 For smooth homogeneous models arXiv 2602.16340 proves that momentum steepest descent with decaying steps is biased
 towards KKT points of
 
 .. math:: \min_\theta \tfrac12\|\theta\|^2 \quad\text{s.t. every margin} \ge 1
 
-in the norm that the optimiser descends by: spectral for Muon, Euclidean for gradient descent with momentum, the largest
-entry for Signum and Adam (abstract; the full text was not at hand). The margins :math:`A_{it}(KQ^\top)` are homogeneous
+in the norm of the steepest descent: spectral for Muon, Euclidean for gradient descent with momentum, the largest entry
+for Signum and Adam (abstract; we had no access to the full text). The margins :math:`A_{it}(KQ^\top)` are homogeneous
 of degree two in :math:`\theta = (K, Q)`. Take multipliers :math:`\lambda \ge 0` and
 :math:`g = \sum\lambda_{it}\nabla_\theta A_{it} = (GQ, G^\top K)`, :math:`G = A^\top\lambda`. A KKT point has
 
 .. math:: \langle g, \theta\rangle = \|g\|_* \|\theta\|, \qquad \lambda_{it} = 0 \text{ where } A_{it} > \min A.
 
-Both are one statement. Since :math:`\langle g, \theta\rangle = 2\sum\lambda A`, the ratio
+One ratio expresses both conditions. Since :math:`\langle g, \theta\rangle = 2\sum\lambda A`, the ratio
 :math:`2\min A\sum\lambda/(\|g\|_*\|\theta\|)` is at most one, and one only at a KKT point. The residual is one minus
 its largest value over the multipliers. This is a concave problem, the dual of the max-margin problem linearised at
 :math:`\theta`; any multipliers bound the residual from above. The norm over layers is their maximum; for the Euclidean
@@ -38,7 +38,7 @@ _ITERATIONS = 150
 def kkt_residual(
     problem: SelectionProblem, K: Any, Q: Any, norm: Literal["frobenius", "max", "spectral"] = "frobenius"
 ) -> float:
-    """Bound the distance of K and Q from a KKT point of their largest margin from above.
+    """Return an upper bound of the distance of K and Q from a KKT point of margin maximisation.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def kkt_residual(
     least = float(problem.apply(K @ Q.T)[rejected].min(initial=np.inf))
     if not 0 < least < np.inf:
         raise ValueError(f"K and Q have a least margin of {least:.3g}; a positive, finite one was expected.")
-    # Every quantity is homogeneous, so margins are scaled to one.
+    # All quantities are homogeneous, so margins may be scaled to one.
     K, Q = K / np.sqrt(least), Q / np.sqrt(least)
     best = 0.0
     weights = np.exp(-4 * (problem.apply(K @ Q.T)[rejected] - 1))

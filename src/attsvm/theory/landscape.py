@@ -1,11 +1,11 @@
-r"""Every selection of a small instance: which are realisable, and which are locally optimal.
+r"""Examine the selections of an instance: which are realisable, and which are locally optimal.
 
-Each of n sequences selects one of T tokens, so there are :math:`T^n` selections. Each has its SVM or none. Enumerating
+Each of n sequences selects one of T tokens, so there are :math:`T^n` selections. Each has an SVM or none. Enumerating
 them answers three questions: Is *every* selection realisable (separability in the sense of arXiv 2308.16898, Theorem
 1)? Which are locally optimal, so that gradient descent can end there? Does condition D hold, so that the optimal tokens
-block every other selection? If :math:`T^n` is large, a search replaces the enumeration. It takes the selections that
-training from many starts ends in, selections one swap away from any locally optimal one (from the optimal tokens
-first), and random ones. A violation that it finds is certain; finding none is evidence only.
+block every other selection? If :math:`T^n` is large, a search replaces the enumeration. It examines the selections in
+which training from many starts ends, selections one swap away from a locally optimal one (from the optimal tokens
+first), and random selections. A violation that it finds is certain; finding none is only evidence.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from attsvm.platform.summary import MARKED, Summarised, Summary
 from attsvm.theory.search import SEARCH_STEPS, STARTS, End, random_starts, swaps, train_starts
 from attsvm.theory.tokens import LocalOptimality, Trial, local_optimality
 
-# Number of selections up to which all are enumerated: about two seconds, at half a millisecond per selection.
+# Number of selections up to which all are enumerated.
 ENUMERATE = 4096
+# Number of selections that a search examines.
 SAMPLES = 512
 
-# Number of ends of training shown in a summary.
+# Largest number of ends of training shown in a summary.
 _MOST_LINES = 5
 
 
@@ -49,7 +50,7 @@ class Landscape(Summarised):
         Whether the optimal token is an SVM-neighbour of the selected one in some, or in every, sequence that does not
         select it. False for infeasible selections, and for the optimal one.
     directions : tuple of LocalOptimality
-        The locally optimal ones among them, shortest W first.
+        The locally optimal selections among them, shortest W first.
     total : int
         Number of all selections.
     exhaustive : bool
@@ -84,17 +85,17 @@ class Landscape(Summarised):
 
     @cached_property
     def infeasible(self) -> np.ndarray:
-        """Selections proved impossible, bool (m,)."""
+        """Selections that are proved impossible, bool (m,)."""
         return np.array([status is Status.INFEASIBLE for status in self.statuses])
 
     @property
     def undecided(self) -> int:
-        """Number of selections neither realised nor proved impossible."""
+        """Number of selections that are neither realised nor proved impossible."""
         return int((~self.feasible & ~self.infeasible).sum())
 
     @property
     def how(self) -> str:
-        """How the selections were examined, in words."""
+        """The examination of the selections, in words."""
         if self.exhaustive:
             return f"all {self.total} selections enumerated"
         count = sum(end.count for end in self.ends)
@@ -103,7 +104,7 @@ class Landscape(Summarised):
 
     @property
     def counted(self) -> str:
-        """How many locally optimal directions there are, or are known, in words."""
+        """The number of locally optimal directions that were found, in words."""
         number = len(self.directions)
         sentence = f"{number} locally optimal direction{'' if number == 1 else 's'}"
         return sentence if self.exhaustive else f"{sentence} of those searched ({self.how})"
@@ -128,7 +129,7 @@ class Landscape(Summarised):
         return len(self.directions) == 1 and bool((self.directions[0].selected == self.trial.optimal).all())
 
     def index(self, selected: np.ndarray) -> int:
-        """Position of a selection among the local directions; -1 when it is none of them.
+        """Return the index of a selection among the locally optimal directions; -1 if it is not locally optimal.
 
         Examples
         --------
@@ -139,9 +140,9 @@ class Landscape(Summarised):
         >>> landscape.index(landscape.directions[0].selected)
         0
         """
-        for position, direction in enumerate(self.directions):
+        for index, direction in enumerate(self.directions):
             if (direction.selected == selected).all():
-                return position
+                return index
         return -1
 
     def to_frame(self) -> Any:
@@ -150,7 +151,7 @@ class Landscape(Summarised):
         Returns
         -------
         pandas.DataFrame
-            With columns selected (a tuple of tokens), status and local (locally optimal or not).
+            Columns selected (a tuple of tokens), status and local (locally optimal or not).
 
         Raises
         ------
@@ -193,7 +194,7 @@ def explore(
     starts: int | None = None,
     steps: int = SEARCH_STEPS,
 ) -> Landscape:
-    """Go through the selections of one trial: all of them, or those that a search turns up.
+    """Examine the selections of one trial: all of them, or those that a search finds.
 
     Parameters
     ----------
@@ -202,16 +203,16 @@ def explore(
     head : array (dv,), module or callable, optional
         As for :meth:`Trial.of`; required with token data.
     limit : int
-        Enumerate when there are at most this many selections.
+        Number of selections up to which all are enumerated.
     samples : int
-        Number of different selections to look at otherwise, a quarter of them drawn at random.
+        Number of different selections to examine otherwise, a quarter of them drawn at random.
     seed : int
     realised : array of int, shape (n,) or (m, n), optional
-        Selections to look at in any case, such as those that training ended in.
+        Selections to examine in any case, such as selections of trained matrices.
     starts : int, optional
-        Random starts to train from; by default 30 where selections are searched, none where all are enumerated.
+        Number of random starts to train from. Default: 30 if selections are searched, 0 if all are enumerated.
     steps : int
-        Training steps from each.
+        Number of training steps per start.
 
     Returns
     -------
@@ -220,7 +221,7 @@ def explore(
     Raises
     ------
     ValueError
-        If a number is out of range, `realised` does not fit, or token data come without a head.
+        If a number is out of range, `realised` does not fit, or token data are given without a head.
 
     Examples
     --------
@@ -247,7 +248,7 @@ def explore(
     trained = train_starts(trial, random_starts(trial, count, seed), steps) if count else None
     localities: dict[tuple[int, ...], LocalOptimality] = {}
 
-    def look(selected: Iterable[Any]) -> LocalOptimality:
+    def examine(selected: Iterable[Any]) -> LocalOptimality:
         key = tuple(int(t) for t in selected)
         if key not in localities:
             localities[key] = local_optimality(trial, np.array(key))
@@ -258,21 +259,21 @@ def explore(
         *_extra_selections(trial, realised),
         *(() if trained is None else trained.selected),
     ):
-        look(selected)
+        examine(selected)
     if exhaustive:
         for selected in product(*choices):
-            look(map(int, selected))
+            examine(map(int, selected))
     else:
         at_most = min(samples, total)
-        _swap(localities, look, max(len(localities), at_most - at_most // 4))
+        _swap(localities, examine, max(len(localities), at_most - at_most // 4))
         for selected in _draw(choices, at_most, seed, localities):
-            look(selected)
+            examine(selected)
     ends = () if trained is None else trained.ends(trial.optimal, localities)
     return _landscape(trial, localities, total, exhaustive or len(localities) == total, ends)
 
 
 def _extra_selections(trial: Trial, realised: Any) -> np.ndarray:
-    """Return the selections to look at in any case, (m, n)."""
+    """Return the selections to examine in any case, (m, n)."""
     n, T = trial.mask.shape
     if realised is None:
         return np.empty((0, n), dtype=int)
@@ -285,9 +286,9 @@ def _extra_selections(trial: Trial, realised: Any) -> np.ndarray:
 
 
 def _swap(
-    localities: dict[tuple[int, ...], LocalOptimality], look: Callable[[tuple[int, ...]], LocalOptimality], most: int
+    localities: dict[tuple[int, ...], LocalOptimality], examine: Callable[[tuple[int, ...]], LocalOptimality], most: int
 ) -> None:
-    """Look at swaps from every locally optimal selection known, in turns, until `most` are seen or none is left."""
+    """Examine swaps of each known locally optimal selection, one of each in turn, until `most` selections are known."""
     sources: list[LocalOptimality] = []
     queues: list[Iterator[tuple[int, ...]]] = []
     while len(localities) < most:
@@ -299,7 +300,7 @@ def _swap(
             if len(localities) >= most:
                 return
             for swap in islice((s for s in queue if s not in localities), 1):
-                look(swap)
+                examine(swap)
         if len(localities) == before:
             return
 
@@ -330,7 +331,7 @@ def _landscape(
 def _draw(
     choices: list[np.ndarray], count: int, seed: int, directions: Mapping[tuple[int, ...], object]
 ) -> list[tuple[int, ...]]:
-    """Draw selections uniformly until `count` different ones are known with those seen before."""
+    """Draw new selections uniformly until `count` different selections are known."""
     rng = np.random.default_rng(seed)
     draws: dict[tuple[int, ...], None] = {}
     while len(directions) + len(draws) < count:

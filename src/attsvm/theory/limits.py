@@ -98,11 +98,11 @@ def limit_of_curve(steps: np.ndarray, shares: np.ndarray) -> tuple[float, float]
     """Bound the limit of one curve, which may be slower than every power of log k.
 
     A curve that looks like a power may still be a logarithm under a transient (the share of gradient descent on real
-    data does for four decades). The upper end therefore also holds fifty times the size of the last gain, and the lower
-    end holds the last share if its gains are those of a logarithm. A curve that changed direction may have begun a slow
-    rise or fall, and one whose ratios do not exclude a logarithm may have a last gain that noise made small. The bounds
-    of both hold fifty times the mean gain of the last one, two or three records. Bounds are rounded outwards to
-    :data:`SHARE_DIGITS` digits, because one curve does not show its noise.
+    data looks so for four decades). The interval therefore also includes a rise by fifty times the size of the last
+    gain, and the last share itself if its gains may be the gains of a logarithm. Two kinds of curves get wider bounds,
+    by fifty times the mean gain of the last one, two or three records. A curve that changed direction may have begun a
+    slow rise or fall. A curve whose ratios do not exclude a logarithm may have a last gain that noise made small.
+    Bounds are rounded outwards to :data:`SHARE_DIGITS` digits, because one curve does not show its noise.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def limit_of_curve(steps: np.ndarray, shares: np.ndarray) -> tuple[float, float]
 
 
 def _ratio_of_logarithm(steps: np.ndarray) -> float:
-    """Ratio of the last two gains of c / log k at these steps, for every c; zero if the first step is one."""
+    """Return the ratio of the last two gains of c / log k at these steps, for every c; zero if the first step is 1."""
     before, middle, last = np.log(steps[-3:])
     return before * (last - middle) / (last * (middle - before))
 

@@ -1,4 +1,4 @@
-"""Assumption A of arXiv 2308.16898 in numbers: how steep a loss is, and how fast that changes."""
+"""Assumption A of arXiv 2308.16898 in numbers: the size of a loss's slope, and how fast the slope changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from attsvm.core.error_free import EPS
 from attsvm.platform.summary import Listed
 
-# Margins at which the slope of a callable is measured.
+# Number of margins at which the slope of a callable is measured.
 _GRID = 2001
 
 

@@ -1,4 +1,4 @@
-r"""Which norm's margin training maximises, from the shares at several steps.
+r"""Decide which norm's margin training maximises, from the shares at several steps.
 
 Steepest descent in a norm is matched with the max-margin problem in that norm: its share of the largest margin tends to
 one (:mod:`attsvm.theory.margin_report`). The shares at several steps are certified, and an interval for the limit of
@@ -40,9 +40,9 @@ from attsvm.theory.margin_report import (
 
 # Share of each other's largest margins from which the solutions of two norms are close.
 RESEMBLANCE = 0.95
-# Half decades within which a number of steps is given: four decades.
+# Number of half decades of further training within which a deciding step is searched.
 LONGEST = 8
-# Number of steps of a decade whose matrices are used; more are left out.
+# Largest number of matrices per decade of steps that are used.
 PER_DECADE = 10
 TENDS, BELOW, UNDECIDED = "tends to 1", "stays below", "undecided"
 
@@ -55,12 +55,12 @@ class ShareLimit:
     ----------
     norm : str
     low, high : float
-        Interval of the limit; `low` is -inf when the records do not bound it.
+        Interval of the limit; `low` is -inf if the records do not bound it.
     verdict : {"tends to 1", "stays below", "undecided"}
         "tends to 1": the limit is at least 0.99, and more than the share of every other norm's solution. "stays below":
         it is less than 0.99.
     train_to : int or None
-        Number of steps, about, at which an undecided share would be decided; None for none within four decades.
+        Approximate number of steps at which an undecided share would be decided; None if more than four decades away.
     """
 
     norm: str
@@ -87,7 +87,7 @@ class MarginPath(Summarised):
     limits : tuple of ShareLimit
         In the order of the requested norms.
     separable : MarginPath or None
-        If no W satisfies the constraints: the path on those in no contradiction.
+        If no W satisfies the constraints: the path on the constraints that are part of no contradiction.
 
     Examples
     --------
@@ -106,12 +106,12 @@ class MarginPath(Summarised):
     separable: MarginPath | None = None
 
     def __getitem__(self, norm: AnyNorm | str) -> ShareLimit:
-        """Find the limit of a norm, given as for :func:`attsvm.solve` or by the name that a limit bears."""
+        """Find the limit of a norm, given as for :func:`attsvm.solve` or by the name in a limit."""
         limits = {limit.norm: limit for limit in self.limits}
         return limits[norm if isinstance(norm, str) and norm in limits else get_norm(norm).name]
 
     def shares(self, norm: AnyNorm | str) -> np.ndarray:
-        """Middles of the certified shares in a norm at each step, (m,).
+        """Return the middles of the certified shares in a norm at each step, (m,).
 
         Examples
         --------
@@ -127,7 +127,7 @@ class MarginPath(Summarised):
     def nearest(self) -> str | None:
         """Name of the norm whose margin training maximises: its share tends to 1 and leads at the end; None if unclear.
 
-        As in :attr:`attsvm.MarginReport.nearest`, a share leads if every other one is more than twice as far from 1.
+        As in :attr:`attsvm.MarginReport.nearest`, a share leads if every other share is more than twice as far from 1.
         """
         reached = [limit.norm for limit in self.limits if limit.verdict == TENDS]
         return reached[0] if reached == [self.reports[-1].nearest] else None
@@ -138,7 +138,7 @@ class MarginPath(Summarised):
 
     @property
     def sentence(self) -> str:
-        """The answer in words."""
+        """The result in words."""
         if not self._has_share:
             return self.reports[-1].sentence if self.separable is None else self._on_the_separable_part
         steps = counted(int(self.steps[-1]), "step")
@@ -163,7 +163,7 @@ class MarginPath(Summarised):
         return f"{contradiction} {part_of(whole, part)} {self.separable.sentence} {soft}"
 
     def _unresolved(self, steps: str) -> str:
-        """Say which norms cannot be told apart and why."""
+        """State which norms cannot be told apart, and why."""
         open_limits = [limit for limit in self.limits if limit.verdict != BELOW]
         ahead = sorted(open_limits, key=lambda limit: -self.shares(limit.norm)[-1])
         horizons = [limit.train_to for limit in ahead if limit.train_to]
@@ -274,9 +274,9 @@ def margin_path(
     Parameters
     ----------
     matrices : array_like, shape (m, d, dz), or Trace
-        W after each number of steps. A zero matrix is left out.
+        W after each number of steps. Zero matrices are ignored.
     steps : array_like of int, shape (m,), optional
-        Increasing; the step 0 is left out. Default: the steps of the trace. Ten per decade are used at most.
+        Increasing; step 0 is ignored. Default: the steps of the trace. At most ten steps per decade are used.
     problem : SelectionProblem, optional
         Default: the problem of the tokens that the trace selects at its end.
     norms : iterable of norms, optional
@@ -293,7 +293,7 @@ def margin_path(
     Raises
     ------
     ValueError
-        If an argument does not fit; the sentence names it.
+        If an argument does not fit; the message names it.
 
     Examples
     --------
@@ -369,7 +369,7 @@ def _limit(
 
 
 def _horizon(steps: np.ndarray, shares: np.ndarray) -> int | None:
-    """Estimate the steps at which the share is decided if its gains keep their last ratio; None for none in reach."""
+    """Estimate the step at which the share is decided if its gains keep their last ratio; None if it is too far."""
     second, gain = np.diff(shares[-3:])
     ratio = float(np.clip(gain / second, 0.0, 1.0)) if second else 0.0
     share = shares[-1]

@@ -1,4 +1,4 @@
-"""Recording the last linear layer of a torch model, to ask which norm's margin training maximises."""
+"""Record the last linear layer of a torch model, to find which norm's margin training maximises."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _PER_DECADE = 4
 class MarginRecorder(Summarised):
     """Records the last linear layer of a classifier during training, at four steps per decade.
 
-    Call :meth:`step` after every step of the optimiser, whatever its batch, and :meth:`path` at the end. The Trainer of
-    transformers takes :meth:`callback` instead, and :meth:`from_checkpoints` reads what a run left on disk. The bias is
-    a further column of the matrix, for an input of one.
+    Call :meth:`step` after every step of the optimiser, for any batch, and :meth:`path` at the end. The Trainer of
+    transformers takes :meth:`callback` instead, and :meth:`from_checkpoints` reads the checkpoints of a run. The bias
+    is one more column of the matrix, for an input of one.
 
     Parameters
     ----------
@@ -93,13 +93,13 @@ class MarginRecorder(Summarised):
     ) -> MarginRecorder:
         """Read the records from the checkpoints of a run, and load the last one into the model.
 
-        The result may record further steps, so that it also serves a run that is resumed.
+        The result can record later steps, so it may also be used for a resumed run.
 
         Parameters
         ----------
         folder : str or Path
             The output folder of a Trainer, or a folder of state dicts (`.pt`, `.pth`, `.bin` or `.safetensors`) whose
-            names end with the step. Ten per decade are used at most.
+            names end with the step. At most ten per decade are used.
         model, X, y, layer
             As for the class. The weights of the model are overwritten.
 
@@ -110,7 +110,7 @@ class MarginRecorder(Summarised):
         Raises
         ------
         ValueError
-            If the folder has no checkpoint, or a checkpoint lacks the layer.
+            If the folder has no checkpoint, or a checkpoint does not have the layer.
 
         Examples
         --------
@@ -152,7 +152,7 @@ class MarginRecorder(Summarised):
     def callback(self) -> TrainerCallback:
         """Make a callback for the Trainer of transformers, which calls :meth:`step` and keeps records in checkpoints.
 
-        A run that is resumed from a checkpoint of its output folder goes on with the records kept there.
+        A run that is resumed from a checkpoint of its output folder continues with the records in this checkpoint.
 
         Returns
         -------
@@ -172,7 +172,7 @@ class MarginRecorder(Summarised):
         return MarginCallback(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return steps and records, as tensors; a run that is resumed gives them to :meth:`load_state_dict`.
+        """Return steps and records, as tensors; a resumed run passes them to :meth:`load_state_dict`.
 
         Examples
         --------
@@ -189,7 +189,7 @@ class MarginRecorder(Summarised):
         return {"steps": self.steps, "marks": list(self._marks), "matrices": matrices}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from the records of a :meth:`state_dict`; present ones are dropped.
+        """Continue from the records of a :meth:`state_dict`; the current records are dropped.
 
         Parameters
         ----------
@@ -213,10 +213,9 @@ class MarginRecorder(Summarised):
     def path(
         self, norms: Iterable[AnyNorm] = REPORT_NORMS, *, tol: float = TOL, time_limit: float | None = None
     ) -> MarginPath:
-        """Compare the records with the largest margins for the layer's inputs as they are now.
+        """Compare the records with the largest margins for the current inputs of the layer.
 
-        Layers below that still train move these inputs. Shares of earlier records are then their shares on the last
-        inputs.
+        These inputs change while layers below train. The shares of earlier records are shares on the current inputs.
 
         Parameters
         ----------
@@ -279,7 +278,7 @@ class MarginRecorder(Summarised):
 
 
 def _joined(weight: Tensor, *bias: Tensor) -> np.ndarray:
-    """Copy a weight, with its bias as a further column."""
+    """Copy a weight, with its bias as one more column."""
     columns = [to_numpy("weight", weight), *(to_numpy("bias", one)[:, None] for one in bias)]
     return np.concatenate(columns, axis=1)
 

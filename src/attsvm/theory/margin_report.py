@@ -5,18 +5,18 @@ Steepest descent in a norm is matched with the max-margin problem in that norm (
 
 .. math:: \frac{\min A(W)}{\|W\|} \cdot \|W^\star\|, \qquad \|W^\star\| = \min\{\|V\| : A(V) \ge 1\},
 
-shows which norm's margin a trained W maximises: it is one in that norm, less in the others. The smallest norm has
+shows which norm's margin a trained W maximises: it is one in that norm, and less in the others. The smallest norm has
 certified bounds, and so has the share.
 
-A W that gives tied tokens different scores satisfies the constraints for no margin. Matrices that need not tie reach
-larger margins, so the ratio above may exceed one and means nothing: such a W has no share. The violation of a tie is
-divided by the smallest margin of W, as in a certificate (:mod:`attsvm.proofs.certified`). This quotient does not depend
-on the length of W or the units of tokens and queries.
+A W that gives tied tokens different scores does not satisfy the constraints, and has no share. (Matrices that need not
+tie reach larger margins, so the ratio above may exceed one.) The violation of a tie is divided by the smallest margin
+of W, as in a certificate (:mod:`attsvm.proofs.certified`). This quotient does not depend on the length of W or the
+units of tokens and queries.
 
-One matrix on the way to a limit may have its largest share in a norm whose margin is not maximised. The solution of one
-norm has shares near one in others, so shares differ little between norms while each is far from one. A norm is
-therefore named only if every other norm's share falls short of one by more than double. :func:`margin_path` decides the
-other cases from several steps.
+During training, one matrix may have its largest share in a norm whose margin is not maximised. The solution of one norm
+has shares near one in others, so shares differ little between norms while each is far from one. A norm is therefore
+named only if every other share is more than twice as far from one. :func:`margin_path` decides the other cases from
+several steps.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from attsvm.theory.finite_part import growing_part
 
 REPORT_NORMS = ("frobenius", "nuclear", "spectral", "max", 1.0, 1.5, 3.0)
 TOL = 1e-6
-# Least quotient of what a share and the largest share lack of one, at which the norms are told apart.
+# Ratio of the distances of two shares from one above which their norms are told apart.
 CLEAR = 2.0
-# Number of rows of one contradiction that are printed.
+# Largest number of rows of one contradiction that are printed.
 PRINTED = 12
 SOFT_MARGIN = "soft_margin_path(problem, [0.1, 1.0, 10.0]) allows violations: the soft margin, in any norm."
 
@@ -58,10 +58,10 @@ class MarginShare:
     ----------
     norm : str
     margin : float
-        Smallest margin of W divided by its norm; negative when W violates a constraint.
+        Smallest margin of W divided by its norm; negative if W violates a constraint.
     low, high : float
-        Certified bounds on the share of the largest possible margin; NaN when no W satisfies the constraints, or this
-        W breaks a tie.
+        Certified bounds on the share of the largest possible margin; NaN if no W satisfies the constraints, or this W
+        breaks a tie.
     solution : Solution
         The max-margin problem in this norm.
     """
@@ -87,13 +87,13 @@ class MarginReport(Summarised):
     shares : tuple of MarginShare
         In the order of the requested norms.
     tie_residual : float
-        Largest difference of tied scores beyond rounding, divided by the smallest margin of W; infinite when a tie is
-        broken and that margin is not positive.
+        Largest difference of tied scores beyond rounding, divided by the smallest margin of W; infinite if a tie is
+        broken and this margin is not positive.
     tol : float
         Largest `tie_residual` for which W has a share.
     separable : MarginReport or None
-        If no W satisfies the constraints: the shares of W on those in no contradiction. Its finite part, which settles
-        the others, is subtracted from W.
+        If no W satisfies the constraints: the shares of W on the constraints that are part of no contradiction. The
+        finite part of W, which belongs to the other constraints, is subtracted first.
 
     Examples
     --------
@@ -111,13 +111,13 @@ class MarginReport(Summarised):
     separable: MarginReport | None = None
 
     def __getitem__(self, norm: AnyNorm | str) -> MarginShare:
-        """Find the share of a norm, given as for :func:`attsvm.solve` or by the name that a share bears."""
+        """Find the share of a norm, given as for :func:`attsvm.solve` or by the name in a share."""
         shares = {share.norm: share for share in self.shares}
         return shares[norm if isinstance(norm, str) and norm in shares else get_norm(norm).name]
 
     @property
     def known(self) -> tuple[MarginShare, ...]:
-        """Shares that exist: on all constraints, else on the separable part, else none."""
+        """The shares on all constraints; if no W satisfies them, the shares on the separable part."""
         if self.shares[0].solution.status is not Status.INFEASIBLE:
             return self.shares
         return () if self.separable is None else self.separable.shares
@@ -128,7 +128,7 @@ class MarginReport(Summarised):
 
     @property
     def nearest(self) -> str | None:
-        """Name of the norm with the largest share; None if W has no positive share, or other norms come too near."""
+        """Name of the norm with the largest share; None if no share is positive, or another share is too near."""
         contenders = self._contenders
         return contenders[0] if len(contenders) == 1 else None
 
@@ -143,7 +143,7 @@ class MarginReport(Summarised):
 
     @cached_property
     def contradictions(self) -> list[np.ndarray]:
-        """Sets of rows (queries) that contradict each other, fewest first; empty unless no W satisfies the constraints.
+        """Sets of rows (queries) that contradict each other, smallest first; empty if a W satisfies the constraints.
 
         Examples
         --------
@@ -158,7 +158,7 @@ class MarginReport(Summarised):
 
     @property
     def sentence(self) -> str:
-        """The report in words."""
+        """The result in words."""
         best = self._best
         if best.solution.status is Status.INFEASIBLE:
             rows = _rows(self.contradictions[0])
@@ -195,7 +195,7 @@ class MarginReport(Summarised):
     def to_frame(self) -> Any:
         """List the norms in a pandas DataFrame: norm, margin of W, and the certified share from low to high.
 
-        Shares are those on the separable part if no W satisfies the constraints.
+        If no W satisfies the constraints, the shares are on the separable part.
 
         Examples
         --------
@@ -211,7 +211,7 @@ class MarginReport(Summarised):
         return frame("MarginReport.to_frame", columns)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the shares as bars, on matplotlib axes, and return those; see :func:`attsvm.plots.shares`.
+        """Draw the shares as bars on matplotlib axes, and return the axes; see :func:`attsvm.plots.shares`.
 
         Examples
         --------
@@ -245,7 +245,7 @@ def margin_report(
     tol: float = TOL,
     time_limit: float | None = None,
 ) -> MarginReport:
-    """Compare the margin of W with the largest possible one in several norms.
+    """Compare the margin of W with the largest possible margin in several norms.
 
     Parameters
     ----------
@@ -255,8 +255,8 @@ def margin_report(
     norms : iterable of norms, optional
         As for :func:`attsvm.solve`.
     tol : float
-        Certified relative gap of each max-margin problem. Scores of tied tokens may differ by this part of the smallest
-        margin, in addition to the effect of rounding W to its dtype.
+        Certified relative gap of each max-margin problem. Scores of tied tokens may differ by this share of the
+        smallest margin, in addition to the effect of rounding W to its dtype.
     time_limit : float, optional
         In seconds, for each norm.
 
@@ -267,7 +267,7 @@ def margin_report(
     Raises
     ------
     ValueError
-        For a W of another shape, zero or not finite.
+        If W has another shape, is zero or is not finite.
 
     Examples
     --------
@@ -289,7 +289,7 @@ def margin_report(
 def max_margins(
     problem: SelectionProblem, norms: Iterable[AnyNorm], tol: float, time_limit: float | None
 ) -> list[Solution]:
-    """Solve the max-margin problem in each norm; a proof that no W exists is one for every norm."""
+    """Solve the max-margin problem in each norm; a proof that no W exists holds for every norm."""
     solutions: list[Solution] = []
     for norm in map(get_norm, norms):
         if solutions and solutions[0].status is Status.INFEASIBLE:
@@ -300,7 +300,7 @@ def max_margins(
 
 
 def report_of(W: Any, problem: SelectionProblem, solutions: Sequence[Solution], tol: float) -> MarginReport:
-    """Compare the margin of W with those of the solutions; see :func:`margin_report`."""
+    """Compare the margin of W with the margins of solutions; see :func:`margin_report`."""
     raw = to_numpy("W", W)
     precision = float(np.finfo(raw.dtype).eps) if raw.dtype.kind == "f" else 0.0
     matrix = raw.astype(np.float64)
@@ -323,25 +323,25 @@ def report_of(W: Any, problem: SelectionProblem, solutions: Sequence[Solution], 
 
 
 def share_of(solution: Solution, other: Solution) -> float:
-    """Share that a solution has of the largest margin in the norm of another; zero if it has no W."""
+    """Return the share that a solution has of the largest margin in the norm of another; zero if it has no W."""
     return other.objective / other.norm.value(solution.certified.W) if np.isfinite(solution.objective) else 0.0
 
 
 def resemblance(solutions: Sequence[Solution]) -> str:
-    """Say which shares the solutions of several norms have of each other's largest margins."""
+    """State which shares the solutions of several norms have of each other's largest margins."""
     shares = [share_of(ours, theirs) for ours in solutions for theirs in solutions if ours is not theirs]
     low, high = f"{min(shares):.3f}", f"{max(shares):.3f}"
     return f"their own solutions have {low if low == high else f'{low} to {high}'} of each other's largest margins"
 
 
 def part_of(whole: Solution, separable: Solution) -> str:
-    """Say how many of the constraints are in no contradiction."""
+    """State how many constraints are in no contradiction."""
     count, of = (int(one.problem.rejected.sum()) for one in (separable, whole))
     return f"On the {count:,} of {of:,} constraints in no contradiction:"
 
 
 def _rows(rows: np.ndarray) -> str:
-    """Name rows, the first of many."""
+    """Name rows; of many rows, only the first are named."""
     if len(rows) == 1:
         return f"tokens of row {rows[0]}"
     if len(rows) > PRINTED:
@@ -354,7 +354,7 @@ def _tie_residual(
 ) -> float:
     """Divide the largest difference of tied scores, less rounding, by the smallest margin.
 
-    Entries of W that are off by a relative `precision` move a score difference by precision |delta| |z| |W|_F at most.
+    Relative errors `precision` of the entries of W change a score difference by at most precision |delta| |z| |W|_F.
     """
     if not problem.has_ties:
         return 0.0
@@ -367,7 +367,7 @@ def _tie_residual(
 
 
 def _smallest_norm(solution: Solution) -> tuple[float, float]:
-    """Certified bounds on the smallest norm; NaN when there is none or no upper bound is known."""
+    """Return certified bounds on the smallest norm; NaN if there is none or no upper bound is known."""
     if solution.status is Status.INFEASIBLE or not np.isfinite(solution.certified.upper_bound):
         return np.nan, np.nan
     return solution.certified.lower_bound, solution.certified.upper_bound

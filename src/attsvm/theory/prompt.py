@@ -31,7 +31,7 @@ from attsvm.platform.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
-# Smallest last entry of the residual, 1/(1 + ||p||^2): below it rounding cannot separate ||p|| from infinity.
+# Last entry of the residual, 1/(1 + ||p||^2), up to which rounding cannot separate ||p|| from infinity.
 VANISHING = 1e-14
 
 
@@ -97,13 +97,13 @@ class JointSVM(Listed):
     Attributes
     ----------
     v : ndarray, shape (dv,)
-        The v-SVM of the selected tokens; NaN when labels are not separable.
+        The v-SVM of the selected tokens; NaN if labels are not separable.
     p : ndarray, shape (d,)
-        The relaxed p-SVM; NaN when it has no solution.
+        The relaxed p-SVM; NaN if it has no solution.
     support : ndarray of bool, shape (n,)
         Support vectors of v: their constraints on p stay at 1, all other constraints relax to 0.
     gap : float
-        Certified relative gap of p; infinite when there is none.
+        Certified relative gap of p; infinite if there is no p.
     v_solution : Solution
     """
 
@@ -115,13 +115,13 @@ class JointSVM(Listed):
 
 
 def joint_svm(keys: Any, values: Any, labels: Any, selected: Any) -> JointSVM:
-    """Solve the v-SVM of the selected tokens, then the p-SVM relaxed where v has no support vector.
+    """Solve the v-SVM of the selected tokens, then the p-SVM relaxed at inputs that are no support vectors of v.
 
     Parameters
     ----------
     keys : array, shape (n, T, d)
     values : array, shape (n, T, dv)
-        What the head reads; the tokens themselves.
+        Vectors that the head reads, usually the tokens.
     labels : array, shape (n,)
     selected : array of int, shape (n,)
 
@@ -153,7 +153,7 @@ def joint_svm(keys: Any, values: Any, labels: Any, selected: Any) -> JointSVM:
 
 
 def _least_distance(G: np.ndarray, h: np.ndarray) -> tuple[np.ndarray | None, float]:
-    """Shortest p with G p >= h, and its certified relative gap."""
+    """Return the shortest p with G p >= h, and its certified relative gap."""
     if not (h > 0).any():
         return np.zeros(G.shape[1]), 0.0
     E = np.vstack([G.T, h])

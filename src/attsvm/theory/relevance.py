@@ -53,7 +53,7 @@ class RelevanceCeiling(Worded):
 
     @property
     def sentence(self) -> str:
-        """Say what the labels allow."""
+        """State the bound on the margin."""
         return f"Embeddings of length one have a margin of at most {self.bound:.6g} on these labels, in any dimension."
 
 
@@ -71,7 +71,7 @@ def relevance_ceiling(labels: Any, *, tol: float = 1e-9, time_limit: float | Non
     tol : float
         Relative gap of the nuclear norm. The bound exceeds the best bound from this norm by at most this part.
     time_limit : float, optional
-        Seconds. The bound is proven whenever the solve ends.
+        Seconds. The bound is proved even if the solve ends early.
 
     Returns
     -------

@@ -1,9 +1,9 @@
-"""Selections to examine when there are too many: the ends of training, and selections one swap away.
+"""Choose the selections to examine when there are too many: the ends of training, and selections one swap away.
 
-Training hardly ever ends in a random selection of a large instance. Eight sequences of six tokens have 1.7 million
+A random selection of a large instance is rarely an end of training. Eight sequences of six tokens have 1.7 million
 selections: 512 draws find one locally optimal direction, and training from thirty starts ends in several. Locally
-optimal selections lie close together, because each selects a good token in most sequences. So the neighbours of known
-ones are searched for others.
+optimal selections lie close together, because each selects a good token in most sequences. So the selections one swap
+away from known ones are examined too.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from attsvm.data.token_data import TokenData
 from attsvm.platform.summary import Listed
 from attsvm.theory.tokens import SELECTED, LocalOptimality, Trial
 
+# Number of random starts.
 STARTS = 30
+# Number of training steps per start.
 SEARCH_STEPS = 2000
-# Frobenius norms of random starts, relative to the SVM of the optimal tokens: near zero, the start of the theory, and
-# the norm of a matrix that already selects.
+# Frobenius norms of random starts relative to the SVM of the optimal tokens: near zero, and large enough to select.
 SIZES = (0.1, 1.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class End(Listed):
-    """A selection that training ended in.
+    """A selection in which training ended.
 
     Attributes
     ----------
@@ -64,7 +65,7 @@ class End(Listed):
 
     @property
     def selected(self) -> np.ndarray:
-        """The tokens, int (n,)."""
+        """The selected tokens, int (n,)."""
         return self.locality.selected
 
     def __str__(self) -> str:
@@ -94,7 +95,7 @@ class TrainedStarts:
     least_attention: np.ndarray
 
     def ends(self, optimal: np.ndarray, localities: dict[tuple[int, ...], LocalOptimality]) -> tuple[End, ...]:
-        """Count the starts by the selection they ended in, most frequent first."""
+        """Count the starts that ended in each selection, most frequent first."""
         rows = [tuple(int(t) for t in selected) for selected in self.selected]
         result = []
         for row in dict.fromkeys(rows):
@@ -108,7 +109,7 @@ class TrainedStarts:
 
 
 def random_starts(trial: Trial, count: int, seed: int) -> np.ndarray:
-    """Draw starts: zero first, then Gaussian matrices whose norms cycle through :data:`SIZES`.
+    """Draw starts: first zero, then Gaussian matrices whose norms cycle through :data:`SIZES`.
 
     Parameters
     ----------
@@ -150,7 +151,7 @@ def train_starts(trial: Trial, starts: np.ndarray, steps: int, **options: Any) -
 
 
 def _repeat(trial: Trial, count: int) -> TokenData:
-    """Copy the trial, once for each start."""
+    """Copy the trial for each start."""
 
     def copies(array: np.ndarray) -> np.ndarray:
         return np.broadcast_to(array, (count, *array.shape)).copy()
@@ -161,12 +162,12 @@ def _repeat(trial: Trial, count: int) -> TokenData:
 
 
 def swaps(direction: LocalOptimality) -> Iterator[tuple[int, ...]]:
-    """Go through the selections one swap away, tokens nearest to the margin first.
+    """Yield the selections one swap away, in the order of the margins of the new tokens, smallest first.
 
     Parameters
     ----------
     direction : LocalOptimality
-        Feasible; its margins order the swaps.
+        A feasible selection with its margins.
     """
     margins = np.where(direction.solution.problem.mask, np.asarray(direction.solution.margins), np.inf)
     margins[np.arange(len(margins)), direction.selected] = np.inf
@@ -174,6 +175,6 @@ def swaps(direction: LocalOptimality) -> Iterator[tuple[int, ...]]:
         i, t = np.unravel_index(flat, margins.shape)
         if not np.isfinite(margins[i, t]):
             return
-        exchange = direction.selected.copy()
-        exchange[i] = t
-        yield tuple(int(token) for token in exchange)
+        selected = direction.selected.copy()
+        selected[i] = t
+        yield tuple(int(token) for token in selected)

@@ -1,4 +1,4 @@
-r"""Whether selections can be realised at all.
+r"""Decide whether selections can be realised at all.
 
 Theorems 1 and 8 of arXiv 2308.16898: if :math:`d \ge \max(T-1, n)`, then for almost all data *every* selection is
 realisable. The reason is short. If the queries are linearly independent, the vectors :math:`W z_i` can be prescribed
@@ -40,9 +40,9 @@ class Separability(Listed):
         Status of the SVM of the optimal tokens.
     every : bool or None
         Whether every selection is realisable: proved by independence or by enumeration, disproved by one infeasible
-        selection, None when not known.
+        selection, None if unknown.
     how : str
-        Basis of `every`.
+        How `every` is known.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class Separability(Listed):
 
 
 def separates(trial: Trial, selected: Any) -> Solution:
-    """Decide one selection exactly: the SVM's solution, or a verified certificate that there is none.
+    """Decide one selection exactly: by the solution of its SVM, or by a verified certificate that there is none.
 
     Parameters
     ----------
@@ -81,13 +81,13 @@ def separates(trial: Trial, selected: Any) -> Solution:
 
 
 def check_separability(trial: Trial, landscape: Landscape | None = None) -> Separability:
-    """Check the sufficient condition, the optimal selection, and every selection as far as is known.
+    """Check the sufficient condition, the optimal selection, and the selections of a landscape.
 
     Parameters
     ----------
     trial : Trial
     landscape : Landscape, optional
-        The enumerated or searched selections; if None, `every` rests on independence alone.
+        The enumerated or searched selections; if None, only independence can decide `every`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-r"""How much a temperature per query lowers the norm of W.
+r"""Compute by how much a temperature per query lowers the norm of W.
 
 Selective attention (arXiv 2411.12892) gives every query an inverse temperature, so that the logits are
 :math:`\tau_i x_{it}^\top W z_i`. Unlimited temperatures would make W arbitrarily small, so their mean is one here, as
@@ -32,8 +32,9 @@ from attsvm.platform.summary import Worded
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
+# Largest number of multiplicative steps per mixture.
 _MIXING = 300
-# Smallest temperature, as a share of the mean: queries with a smaller one would lose all accuracy.
+# Smallest temperature, as a share of the mean; below it a query would lose its accuracy.
 _COLDEST = 1e-6
 # Relative rounding of sums of n products and roots in double precision, n below a million.
 _ROUNDING = 1e-10
@@ -81,7 +82,7 @@ class TemperatureSaving(Worded):
 
     @property
     def sentence(self) -> str:
-        """Say what the temperatures save."""
+        """State the saving."""
         return (
             f"A temperature for each query saves between {100 * self.low:.3g} and {100 * self.high:.3g} % of the "
             f"{self.plain.norm.name} norm."
@@ -157,14 +158,14 @@ def _scaled(problem: SelectionProblem, tau: np.ndarray) -> SelectionProblem:
 
 
 def _cut(problem: SelectionProblem, measure: Norm, solution: Solution, tau: np.ndarray) -> np.ndarray:
-    """Return sums over tokens of multipliers of the problem itself, scaled to the unit ball of the dual norm, (n,)."""
+    """Return sums over tokens of the unscaled problem's multipliers, scaled to the unit ball of the dual norm, (n,)."""
     dual: Any = np.asarray(solution.dual) * tau[:, None]
     size = measure.dual(problem.adjoint(dual))
     return np.where(problem.rejected, np.maximum(dual, 0.0), 0.0).sum(-1) / size
 
 
 def _mix(cuts: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Maximise the sum of roots of a mixture of cuts (k, m) over shares (k,), by multiplicative steps, which rise."""
+    """Maximise the sum of roots of a mixture of cuts (k, m) over shares (k,), by monotone multiplicative steps."""
     shares = start
     for _ in range(_MIXING):
         roots = np.sqrt(np.maximum(shares @ cuts, np.finfo(float).tiny))

@@ -3,13 +3,12 @@ r"""Token scores, optimal tokens, SVM-neighbours and local optimality: the notio
 Scores are :math:`\gamma_{it} = Y_i h(v_{it})`, with values :math:`v_{it}` (the tokens themselves unless keys and values
 differ). The *optimal* token of sequence i is :math:`\mathrm{opt}_i = \arg\max_t \gamma_{it}`. Let :math:`\alpha` be
 selected tokens with attention SVM :math:`W^{mm}_\alpha`. The *SVM-neighbours* of :math:`\alpha_i` are the tokens whose
-margin is exactly one. The selection :math:`\alpha` is *locally optimal* when every neighbour scores strictly lower than
-the token it neighbours (arXiv 2308.16898, Section 3 and Definition 2). The optimal tokens are always locally optimal,
-because nothing scores higher than they do.
+margin is exactly one. The selection :math:`\alpha` is *locally optimal* if every neighbour scores strictly lower than
+the selected token of its sequence (arXiv 2308.16898, Section 3 and Definition 2). The optimal tokens are always locally
+optimal, because no token scores higher.
 
-A computed margin is never exactly one. :attr:`attsvm.Solution.support` counts a token as a neighbour when its margin
-differs from one by at most what the certified gap allows. Scores are equal when they differ by at most the rounding of
-their products.
+A computed margin is never exactly one. :attr:`attsvm.Solution.support` counts a token as a neighbour if the certified
+gap allows its margin to be one. Scores are equal if they differ by at most the rounding of their products.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from attsvm.platform.summary import Listed
 from attsvm.solution.solution import Solution
 from attsvm.solvers.solving import solve
 
-# Attention on a token above which its query selects it.
+# Attention on a token from which its query selects it.
 SELECTED = 0.99
 
 
@@ -42,16 +41,16 @@ class Trial(Listed):
     ----------
     data : TokenData
     head : object
-        As given.
+        The head that was given.
     v : ndarray (dv,), or None
         The vector of a linear head.
     tokens, queries, labels, values : ndarray, shapes (n, T, d), (n, dz), (n,), (n, T, dv)
     mask : ndarray of bool, shape (n, T)
-        True where the query sees the token.
+        True for visible tokens.
     gamma : ndarray, shape (n, T)
-        Scores Y_i h(v_it); -inf where the mask hides the token.
+        Scores Y_i h(v_it); -inf for hidden tokens.
     score_error : float
-        Scores that differ by less are equal in float64.
+        Difference of scores up to which they count as equal.
 
     Examples
     --------
@@ -136,7 +135,7 @@ class Trial(Listed):
 
     @cached_property
     def score_gap(self) -> np.ndarray:
-        """Score of the best token less the second best, (n,); infinite where only one token is visible."""
+        """Score of the best token minus the second best score, (n,); infinite if only one token is visible."""
         if self.gamma.shape[1] == 1:
             return np.full(len(self.gamma), np.inf)
         order_statistics = np.sort(self.gamma, axis=1)
@@ -144,11 +143,11 @@ class Trial(Listed):
 
     @property
     def unique(self) -> bool:
-        """Whether every sequence has one best token only."""
+        """Whether every sequence has only one best token."""
         return bool((self.score_gap > self.score_error).all())
 
     def problem(self, selected: Any) -> SelectionProblem:
-        """Pose the selection of one token a query: int (n,).
+        """Pose the selection of one token per query, int (n,).
 
         Examples
         --------
@@ -168,7 +167,7 @@ class Trial(Listed):
         return solve(self.problem(self.optimal))
 
     def logits(self, W: Any) -> np.ndarray:
-        """Attention logits x_it^T W z_i, (n, T); -inf where hidden.
+        """Return attention logits x_it^T W z_i, (n, T); -inf for hidden tokens.
 
         Examples
         --------
@@ -189,7 +188,7 @@ class Trial(Listed):
 
 
 def _linear(head: Any) -> np.ndarray | None:
-    """Return v of a linear head, None of any other."""
+    """Return v of a linear head; None for another head."""
     vector = head
     if callable(head):
         from attsvm.nn.heads import LinearHead
@@ -223,11 +222,11 @@ class LocalOptimality(Listed):
     ----------
     selected : ndarray of int, shape (n,)
     solution : Solution
-        The SVM of the selected tokens, in the Frobenius norm unless another was asked for.
+        The SVM of the selected tokens, in the Frobenius norm unless another was requested.
     neighbours : ndarray of bool, shape (n, T)
         Tokens whose margin is one.
     violations : ndarray of bool, shape (n, T)
-        Neighbours that score at least as high as the token selected.
+        Neighbours whose score is not below the score of the selected token.
 
     Examples
     --------
@@ -251,24 +250,24 @@ class LocalOptimality(Listed):
 
     @property
     def holds(self) -> bool:
-        """Whether the selection is locally optimal; False when no matrix realises it."""
+        """Whether the selection is locally optimal; False if no matrix realises it."""
         return self.feasible and not self.violations.any()
 
     @property
     def W(self) -> np.ndarray:
-        """The direction itself, (d, dz); NaN when the selection is not realised by any matrix."""
+        """The direction, (d, dz); NaN if no matrix realises the selection."""
         return np.asarray(self.solution.W)
 
 
 def local_optimality(trial: Trial, selected: Any, norm: AnyNorm = "frobenius") -> LocalOptimality:
-    """Solve the SVM of the selected tokens and compare their scores with their neighbours'.
+    """Solve the SVM of the selected tokens, and compare their scores with the scores of their neighbours.
 
     Parameters
     ----------
     trial : Trial
     selected : array of int, shape (n,)
     norm : str
-        Norm of the SVM: the nuclear norm belongs to training K and Q.
+        Norm of the SVM: Frobenius if W is trained, nuclear for K and Q.
 
     Returns
     -------
@@ -299,7 +298,7 @@ def compare_with_neighbours(trial: Trial, solution: Solution) -> LocalOptimality
     ----------
     trial : Trial
     solution : Solution
-        Of ``trial.problem(selected)``, in any norm.
+        Solution of ``trial.problem(selected)``, in any norm.
     """
     selected = solution.problem.reference
     neighbours = np.asarray(solution.support)

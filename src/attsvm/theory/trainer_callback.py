@@ -1,4 +1,4 @@
-"""Recording a layer in the Trainer of transformers; imported by :meth:`attsvm.MarginRecorder.callback` alone."""
+"""Record a layer in the Trainer of transformers; only :meth:`attsvm.MarginRecorder.callback` imports this module."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from attsvm.theory.margin_recorder import MarginRecorder
 
 RECORDS_FILE = "margin_records.pt"
-"""File of a checkpoint folder with the records so far."""
+"""File with the records in a checkpoint folder."""
 
 
 class MarginCallback(TrainerCallback):
-    """Calls a recorder after every step of the optimiser, and keeps its records in the checkpoints.
+    """Calls a recorder after every step of the optimiser, and stores its records in the checkpoints.
 
     Parameters
     ----------
@@ -32,10 +32,10 @@ class MarginCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Go on from the step at which training begins, with the records of its checkpoint or the present ones."""
+        """Continue at the step at which training begins, with the records of its checkpoint or the current records."""
         del control, kwargs
-        step, kept = state.global_step, _records_file(args, state)
-        records = torch.load(kept, weights_only=True) if step and kept.exists() else self.recorder.state_dict()
+        step, file = state.global_step, _records_file(args, state)
+        records = torch.load(file, weights_only=True) if step and file.exists() else self.recorder.state_dict()
         count = sum(mark <= step for mark in records["marks"])
         marks, matrices = records["marks"][:count], records["matrices"][:count]
         self.recorder.load_state_dict({"steps": step, "marks": marks, "matrices": matrices})
@@ -46,7 +46,7 @@ class MarginCallback(TrainerCallback):
         self.recorder.step()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Keep the records in the checkpoint."""
+        """Store the records in the checkpoint."""
         del control, kwargs
         file = _records_file(args, state)
         if state.is_world_process_zero and file.parent.exists():

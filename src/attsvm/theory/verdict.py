@@ -1,18 +1,18 @@
-r"""The theory's prediction for gradient descent on W, its theorem, and whether training agreed with it.
+r"""Predict the limit of gradient descent on W, with the theorem that proves it, and compare training with it.
 
-Only proved statements set the outcome:
+Only proved statements determine the outcome:
 
 * **norm stays finite**: the sublevel set of the start is bounded (:mod:`attsvm.theory.divergence`).
 * **global, n = 1**: under B.2 the gradient of a single sequence is a positive multiple of the gradient of
-  :math:`\log(1+\sum_{t\ne opt}e^{-\mathrm{margin}_t})`. This is multinomial logistic regression, whose descent turns
-  into the max-margin direction from any start. Theorems 4 and 5 of version 1 of arXiv 2308.16898 claim it for every n,
-  but are false for n >= 2.
+  :math:`\log(1+\sum_{t\ne opt}e^{-\mathrm{margin}_t})`. This is multinomial logistic regression, and its descent
+  converges to the max-margin direction from any start. Theorems 4 and 5 of version 1 of arXiv 2308.16898 claim this for
+  every n, but are false for n >= 2.
 * **one local direction** (global if it is the optimal one): the start lies in the cone of Theorem 7, with the radius
   for which docs/theory.md proves it (:attr:`attsvm.theory.LocalConstants.radius`; the radius of Lemma 13 is too small).
 
 Otherwise there is no guarantee, and :attr:`Prediction.expected` has the outcome that the experiments and the
-overparameterisation conjecture suggest. It is the optimal direction when nothing else is locally optimal, and one of
-the local directions when there are several.
+overparameterisation conjecture suggest. It is the optimal direction if no other direction is locally optimal, and one
+of the locally optimal directions if there are several.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Prediction(Listed):
     expected : Outcome
         The conjectured outcome if nothing is proved; otherwise the proved outcome.
     conjecture : str
-        Basis of the conjecture; empty when the outcome is proved.
+        Basis of the conjecture; empty if the outcome is proved.
     hypotheses : dict of str to Condition
         Every hypothesis that was checked, by name.
     directions : tuple of LocalOptimality
@@ -109,15 +109,15 @@ class Observation(Listed):
     Attributes
     ----------
     outcome : Outcome
-        GLOBAL, LOCAL or NOT_LOCAL when every query selects a token; SHARED while a query attends to several tokens.
+        GLOBAL, LOCAL or NOT_LOCAL if every query selects a token; SHARED if a query attends to several tokens.
     selected : ndarray of int, shape (n,)
         The token each query attends to most.
     least_attention : float
         The largest probability of a query, smallest over queries.
     locality : LocalOptimality
-        Of the selected tokens.
+        The selected tokens with their SVM.
     correlation : float
-        Of W with the SVM of the selected tokens; NaN when they have none.
+        Correlation of W with the SVM of the selected tokens; NaN if they have none.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def observe(trial: Trial, W: Any, norm: AnyNorm = "frobenius", *, selected_above
     trial : Trial
     W : array (d, dz)
     norm : str
-        Of the SVM to compare with: "frobenius" for training W, "nuclear" for K and Q.
+        Norm of the SVM to compare with: "frobenius" if W was trained, "nuclear" for K and Q.
     selected_above : float
         Probability from which a token counts as selected.
 
@@ -175,13 +175,13 @@ def observe(trial: Trial, W: Any, norm: AnyNorm = "frobenius", *, selected_above
 def agrees(prediction: Prediction, observation: Observation) -> bool | None:
     """Compare a prediction with an observation.
 
-    Predictions concern the limit. A finite norm and unfinished training both show shared attention. So shared attention
-    confirms a predicted finite norm and does not contradict a predicted direction.
+    Predictions are about the limit. Attention is shared under a finite norm, and also before the end of training. So
+    shared attention confirms a predicted finite norm and does not contradict a predicted direction.
 
     Returns
     -------
     bool or None
-        None when nothing was predicted, or the observation cannot decide it.
+        None if nothing was predicted, or the observation cannot decide it.
 
     Examples
     --------

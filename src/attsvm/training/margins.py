@@ -30,15 +30,13 @@ from attsvm.solution.solution import Solution
 from attsvm.solvers.batching import solve_batch
 from attsvm.solvers.solving import solve
 
-# Gap at which multipliers are accurate to about eight digits if they are unique.
+# Relative gap at which multipliers are accurate to about eight digits if they are unique.
 MULTIPLIER_GAP = 1e-12
-# Gap of methods that approach an optimum from the inside, as small as rounding allows: the error of the gradient in the
-# spectral norm was 4e-8 at a gap of 2e-13 and 3e-9 at 1e-14.
+# Relative gap, as small as rounding allows, that is requested from methods that approach the optimum from inside.
 FINEST = 1e-14
-# Gap below which W identifies its face and the face of the multipliers.
+# Relative gap below which W identifies its face and the face of the multipliers.
 NEAR = 1e-6
-# Factor of the dual norm's usual error at which a solution is still accepted, for sums and maxima of norms. If their
-# faces meet in few points, the minimisation behind the dual norm ends early.
+# Multiple of the dual norm's resolution up to which a gap is accepted, for sums and maxima of norms.
 EARLY = 100.0
 
 
@@ -99,7 +97,7 @@ def max_margin(
     """
     _check_tensors(tokens, queries)
     selected, mask = _tensors_of(tokens, selected, mask)
-    # Function transforms copy lists and dictionaries; they leave this type alone.
+    # Function transforms copy lists and dictionaries, but not this type.
     solutions: UserList[Solution] = UserList()
     return _uncompiled(_MaxMargin.apply)(tokens, queries, selected, mask, get_norm(norm), tol, solutions)[0]
 
@@ -215,7 +213,7 @@ def _batched(info: Any, in_dims: Any, inputs: tuple[Any, ...]) -> list[Any]:
 
 
 def _uncompiled(function: Any) -> Any:
-    """Exclude from torch.compile a function that leaves torch; torch.compiler is loaded only if already in use."""
+    """Exclude from torch.compile a function that leaves torch; the compiler is loaded only while it compiles."""
     return torch.compiler.disable(function) if torch.compiler.is_compiling() else function
 
 
@@ -274,7 +272,7 @@ def margin(
 
 
 class _Selection(Function):
-    """Selected and visible tokens of :func:`margin`, read below every transform, where tensors have values."""
+    """Selected and visible tokens of :func:`margin`, read inside all transforms, where tensors have values."""
 
     @staticmethod
     def forward(tokens: Tensor, selected: Tensor, mask: Tensor | None, W: Tensor) -> tuple[Tensor, Tensor]:
@@ -375,20 +373,20 @@ def _solve(
 
 
 def _check_accuracy(solution: Solution, tol: float) -> Solution:
-    """Return a solution whose gap is at most tol as the optimum, otherwise raise."""
+    """Give a solution the status OPTIMAL if its gap is at most tol; other solutions do not change."""
     if solution.status is not Status.UNDECIDED:
         return solution
     resolution = solution.norm.dual_resolution
     if resolution > 0 and tol < solution.gap < NEAR:
         solution = _split_at_optimum(solution, math.sqrt(tol))
-    reach = max(tol, EARLY * resolution)
-    return replace(solution, status=Status.OPTIMAL, tol=reach) if solution.gap <= reach else solution
+    limit = max(tol, EARLY * resolution)
+    return replace(solution, status=Status.OPTIMAL, tol=limit) if solution.gap <= limit else solution
 
 
 def _split_at_optimum(solution: Solution, tolerance: float) -> Solution:
     """Bound the dual norm of a sum or maximum of norms by the split that W determines.
 
-    The bound of the minimisation may be worse by 1e-9.
+    The bound of a minimisation over splits may be worse by 1e-9.
     """
     certified, problem = solution.certified, solution.problem
     length = solution.norm.dual_on_face(problem.adjoint(certified.dual), certified.W, tolerance)

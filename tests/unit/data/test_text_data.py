@@ -107,7 +107,7 @@ def test_long_files_are_drawn_from_and_the_rest_is_said() -> None:
     corpus = LabelledTexts("long.csv", texts, np.where(np.arange(900) % 50, 1.0, -1.0), ("yes", "no"))
     data = word_dataset(corpus, most=600)
     assert data.tokens.n == 600
-    assert any("Of 900 texts 600 were drawn at random" in note for note in data.notes)
+    assert any("600 of 900 texts were drawn at random" in note for note in data.notes)
     full = word_dataset(corpus)
     assert full.tokens.n == 900
     # Three quarters fit: 900 rows of 6 tokens and 8 coordinates are 43,200 entries.

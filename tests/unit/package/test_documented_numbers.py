@@ -116,9 +116,11 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 README = ROOT / "README.md"
 # What the README compares: its words for an instance, and the name in RESULTS.md.
 COMPARED = {
-    "Random data of the paper, n = 6, T = 8, d = 10, Frobenius": "frobenius, off 6, 8, 10",
-    "Labels from a random matrix, n = 1000, T = 64, d = 64, Frobenius": "frobenius, planted 1000, 64, 64",
-    "Random data of the paper, n = 15, T = 15, d = 20, nuclear": "nuclear, off 15, 15, 20",
+    "Random data of the paper, n = 6, T = 8, d = 10, Frobenius": "frobenius, random data of the paper 6, 8, 10",
+    "Labels from a random matrix, n = 1000, T = 64, d = 64, Frobenius": (
+        "frobenius, labels from a random matrix 1000, 64, 64"
+    ),
+    "Random data of the paper, n = 15, T = 15, d = 20, nuclear": "nuclear, random data of the paper 15, 15, 20",
 }
 
 

@@ -123,7 +123,7 @@ def test_nothing_is_started_where_no_cache_can_be_written(folder: Path) -> None:
         env=environment(folder, PYTHONDONTWRITEBYTECODE="1", **bare),
     )  # fmt: skip
     assert process.returncode == 2
-    assert process.stderr == "attsvm: no folder of numba's cache can be written; NUMBA_CACHE_DIR can name one.\n"
+    assert process.stderr == "attsvm: numba's cache has no folder that can be written; set NUMBA_CACHE_DIR to one.\n"
 
 
 @pytest.mark.slow

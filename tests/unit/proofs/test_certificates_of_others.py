@@ -60,6 +60,14 @@ def with_claims(content: Content, **claims: str | None) -> Content:
 # --- the reader's tolerance, and what a reader is told ---
 
 
+@pytest.mark.parametrize(("inverse", "which"), [(None, ""), ([["1"]], "near the given ones ")])
+def test_infeasibility_says_which_multipliers_cancel(inverse: list[list[str]] | None, which: str) -> None:
+    content = certificate_of(contradictory(), "nuclear")
+    content["witness"]["inverse"] = inverse
+    told = dict(check.statements(content, {"status": "INFEASIBLE"}))
+    assert told["reason"] == f"No W satisfies the constraints: multipliers {which}cancel exactly."
+
+
 def test_a_wide_interval_is_no_optimum_to_a_reader(tmp_path: Path, plain: Content) -> None:
     """The file names its own tolerance; the reader's decides."""
     wide = with_claims(plain, tolerance="1", lower="0", upper="1000000", distance=None, rank_at_least="0")

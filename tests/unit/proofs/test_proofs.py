@@ -241,7 +241,7 @@ def test_a_residual_of_ties_is_said_and_may_be_half_of_what_is_found(monkeypatch
     claim = Claim(problem, FROBENIUS, Status.OPTIMAL, pair, None, 1e-9)
     proof = recheck(claim)
     assert proof, proof.statement
-    assert "Scores of tied tokens may differ by 1e-10 of the margin in it." in proof.statement
+    assert "Scores of tied tokens may differ by 1e-10 of the margin." in proof.statement
     for share, fine in ((0.6, True), (0.4, False)):
         less = replace(claim, certified=replace(pair, tie_residual=share * pair.tie_residual))
         assert bool(recheck(less)) == fine

@@ -192,7 +192,7 @@ def test_equations_of_queries_without_a_common_axis_are_bounded_block_by_block(
         smallest = float(np.linalg.svd(written, compute_uv=False)[-1])
         # Half of the smallest eigenvalue is what is proved; the rounding allowed for is far below it.
         with monkeypatch.context() as patch:
-            patch.setattr(ties, "OWN_SHARE", math.inf)
+            patch.setattr(ties, "SUFFICIENT_SQUARE", math.inf)
             assert ties._smallest_square(rows) == pytest.approx(0.5 * smallest**2, rel=1e-9)
         assert 0.5 * smallest**2 * (1 - 1e-9) <= ties._smallest_square(rows) <= smallest**2 * (1 + 1e-12)
         assert true is not None
@@ -212,11 +212,11 @@ def test_words_of_their_own_bound_the_equations_of_one_hot_contexts(scale: float
     scaled = SelectionProblem(problem.tokens * scale, problem.queries, problem.selected, sequence=problem.sequence)
     rows = Rows.of(scaled, *ties._distinct_ties(scaled))
     blocks = ties._connected(rows.queries, rows.group)
-    assert ties._smallest_own_part(rows.delta.high, blocks) == pytest.approx(0.5, rel=1e-12)
+    assert ties._smallest_square_of_axes(rows.delta.high, blocks) == pytest.approx(0.5, rel=1e-12)
     # Equations that share their axes, as of one block, have less or nothing of their own.
     everything = [np.arange(len(rows.lengths))]
     smallest = float(np.linalg.svd(rows.delta.high / np.sqrt(2.0), compute_uv=False)[-1])
-    assert ties._smallest_own_part(rows.delta.high, everything) <= max(smallest**2, 0.0) + 1e-12
+    assert ties._smallest_square_of_axes(rows.delta.high, everything) <= max(smallest**2, 0.0) + 1e-12
 
 
 def test_equal_scores_of_one_hot_words_and_contexts_tie_without_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_one_block_without_a_bound_leaves_none(monkeypatch: pytest.MonkeyPatch) 
     problem = contexts(0, [[0], [1], [2]])
     rows = Rows.of(problem, *ties._distinct_ties(problem))
     bounds = iter([0.25, 0.0, 0.25])
-    monkeypatch.setattr(ties, "OWN_SHARE", math.inf)
+    monkeypatch.setattr(ties, "SUFFICIENT_SQUARE", math.inf)
     monkeypatch.setattr(ties, "_smallest_square_of_block", lambda *_: next(bounds))
     assert ties._smallest_square(rows) == 0.0
 
@@ -457,7 +457,7 @@ def test_equations_that_no_matrix_satisfies_are_refused(monkeypatch: pytest.Monk
     problem = SelectionProblem(tokens, [[1.0], [1.0]], selected)
     twin = SelectionProblem(tokens[:1], [[1.0], [1.0]], selected, sequence=[0, 0])
     W = np.array([[0.5]])
-    with pytest.raises(ValueError, match="few enough to be solved for exactly were expected"):
+    with pytest.raises(ValueError, match="few enough for an exact solution were expected"):
         near_ties(problem, W, monkeypatch)  # two different equations on one unknown
     values, reach = near_ties(twin, W, monkeypatch)
     assert abs(values[0]) <= reach

@@ -236,7 +236,7 @@ def test_a_limit_says_between_what_the_norm_lies() -> None:
 def test_a_residual_of_ties_and_a_perturbation_are_said() -> None:
     solution = counterexample()
     loose = replace(solution, certified=replace(solution.certified, tie_residual=3e-11))
-    assert "Scores of tied tokens may differ by 3.0e-11 of the margin in that." in loose.sentence
+    assert "Scores of tied tokens may differ by 3.0e-11 of the margin." in loose.sentence
     unbounded = replace(loose, certified=replace(loose.certified, upper_bound=np.inf))
     assert "tied" not in unbounded.sentence
     rng = np.random.default_rng(5)
@@ -246,7 +246,7 @@ def test_a_residual_of_ties_and_a_perturbation_are_said() -> None:
     certificate = FarkasCertificate(problem, np.r_[0.0, np.full(40, 1 / 40)][None])
     assert certificate.perturbation > 0
     near = replace(solution, problem=problem, status=Status.INFEASIBLE, certificate=certificate)
-    assert f"That is for near data: {certificate.statement}." in near.sentence
+    assert f"The proof holds for nearby data: {certificate.statement}." in near.sentence
     exact = solve(NAMED["midpoint"]().problem)
     assert exact.sentence == Status.INFEASIBLE.sentence
 

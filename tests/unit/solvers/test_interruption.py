@@ -15,6 +15,7 @@ from scipy.linalg import LinAlgError, cho_factor
 
 from attsvm import SelectionProblem, Status, solve
 from attsvm.core import cholesky
+from clocks import least_seconds
 
 # Each of these runs for ten seconds and more on a core of 2 to 3 GHz.
 PHASES = {
@@ -92,11 +93,10 @@ def contradictory(n: int = 96, T: int = 20, d: int = 200, distinct: int = 70) ->
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear", "max"])
 def test_a_contradiction_without_a_cycle_keeps_to_its_limit(norm: str) -> None:
-    began = time.process_time()
-    solution = solve(contradictory(), norm, time_limit=1.0)
+    problem = contradictory()
+    seconds, solution = least_seconds(lambda: solve(problem, norm, time_limit=1.0), 3.0)
     assert solution.status in (Status.TIME_LIMIT, Status.INFEASIBLE, Status.OPTIMAL)
-    # Neither compiling nor what others do on the machine is the solver's.
-    assert min(solution.seconds, time.process_time() - began) < 3.0
+    assert seconds <= 3.0
 
 
 def test_factors_in_panels_are_those_of_lapack(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -11,6 +9,7 @@ from sklearn.datasets import load_digits
 from attsvm import SelectionProblem, Status, norms, solve
 from attsvm.core.norms import get_norm
 from attsvm.solvers.common.regularisation import LOSSES
+from clocks import least_seconds
 
 # Seconds of the processor for one soft margin; the semidefinite cone of the nuclear norm takes several.
 SECONDS = 1.0
@@ -28,9 +27,8 @@ def test_random_selections_under_one_query_take_less_than_a_second(loss: str) ->
     tokens, selected = bags(400)
     problem = SelectionProblem(tokens, np.ones((400, 1)), selected)
     solve(problem, "spectral", C=1.0, loss=loss, tol=1e-2)  # compiles
-    began = time.process_time()
-    solution = solve(problem, "nuclear", C=100.0, loss=loss)
-    assert min(solution.seconds, time.process_time() - began) < SECONDS
+    seconds, solution = least_seconds(lambda: solve(problem, "nuclear", C=100.0, loss=loss), SECONDS)
+    assert seconds <= SECONDS
     assert solution.status is Status.OPTIMAL
     assert solution.norm is get_norm("nuclear")
 

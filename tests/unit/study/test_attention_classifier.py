@@ -202,7 +202,7 @@ def test_covered_bags_lead_by_the_margin_of_the_training_bags(model: AttentionCl
     assert model.covered(bags).all()
     tight = [np.vstack([bag[0], bag[0] + 1e-9]) for bag in bags]
     assert not model.covered(tight).any()
-    assert "Of 120 bags held out, 0 are covered" in model.guarantee(tight)
+    assert "0 of 120 bags held out are covered" in model.guarantee(tight)
 
 
 def test_attention_on_digits_beats_the_mean() -> None:
@@ -247,7 +247,7 @@ def test_bad_bags_are_one_sentence(model: AttentionClassifier) -> None:
         AttentionClassifier().fit([*bags[:5], bags[5][:0]], y)
     with pytest.raises(ValueError, match=r"^bags\[0\] of shape .* has NaN or infinity"):
         AttentionClassifier().fit([bags[0] * np.nan, *bags[1:]], y)
-    with pytest.raises(ValueError, match=r"^bags have 2 features; 6, those of fit, were expected\.$"):
+    with pytest.raises(ValueError, match=r"^bags have 2 features; 6, as in fit, were expected\.$"):
         model.predict([bag[:, :2] for bag in bags])
     with pytest.raises(ValueError, match=r"^y has 5 labels; one for each of 6 bags was expected\.$"):
         AttentionClassifier().fit(bags, y[:5])

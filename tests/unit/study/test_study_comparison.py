@@ -138,7 +138,7 @@ def test_other_rows_are_not_paired_and_other_data_are_said() -> None:
     assert sets.cautions[0].startswith("The data differ, data and other")
     everything = compare(Record("a", content()), Record("b", content(train=12)))
     assert "Right on rows held out" not in everything.tables
-    assert any("Nothing is held out" in caution for caution in everything.cautions)
+    assert any("holds out no rows" in caution for caution in everything.cautions)
     assert ("training rows", 8, 12) in everything.settings
 
 
@@ -219,13 +219,13 @@ def test_studies_of_equal_names_are_called_by_letters(tmp_path: Path) -> None:
         ({}, "holds no verdict.json; a directory"),
         ({"verdicts.json": "{}"}, "holds a reproduction; a directory"),
         ({"inspect.json": "{}"}, "holds an inspection; a directory"),
-        ({"verdict.json": "{"}, "is damaged or of something else"),
-        ({"verdict.json": "[1]"}, "is damaged or of something else"),
+        ({"verdict.json": "{"}, "is damaged or holds no study"),
+        ({"verdict.json": "[1]"}, "is damaged or holds no study"),
         (
             {"verdict.json": '{"complete": false, "stopped_in": "Training W"}'},
             "interrupted, in the stage “Training W”; a finished one was expected.",
         ),
-        ({"verdict.json": '{"complete": true, "attsvm": "0.1"}'}, "by attsvm 0.1, which kept no curves; a study"),
+        ({"verdict.json": '{"complete": true, "attsvm": "0.1"}'}, "by attsvm 0.1, which wrote no curves; a study"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(files: dict[str, str] | None, sentence: str, tmp_path: Path) -> None:

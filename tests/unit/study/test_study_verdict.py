@@ -176,14 +176,14 @@ def test_precision(plain: tuple[float, float], exact: tuple[float, float], holds
 
 
 def test_stopping_keeps_what_is_done() -> None:
-    for stop_at in ("Asking", "Training W with", "Training K and Q", "Training W again in float64"):
+    for stop_at in ("Deciding", "Training W with", "Training K and Q", "Training W again in float64"):
         result = study(
             data_set(8, 4, 12, 8),
             Settings(train=6, steps=200, shuffles=1),
             lambda stage, share, stop_at=stop_at: stage.startswith(stop_at),
         )
         assert not result.complete
-        assert ("W" in result.runs) == (stop_at not in ("Asking", "Training W with"))
+        assert ("W" in result.runs) == (stop_at not in ("Deciding", "Training W with"))
         assert len(result.precision) == (1 if "float64" in stop_at else 0)
         content = json.loads(json.dumps(verdict(result, claims(result), "command"), allow_nan=False))
         assert content["stopped_in"].startswith(stop_at)

@@ -6,8 +6,8 @@ r"""Benign overfitting in token selection: flipped labels are fitted, yet fresh 
   labels is flipped. Attention is trained by gradient descent. It is compared with the certified interpolator: the
   smallest W that selects, in every sequence, the best token for the given label.
 * *two tokens* follows arXiv 2410.07746 (abstract; the full text was not at hand): one signal and one noise token, with
-  min-norm head and attention. The selection is the one of benign overfitting: signal where the label is right, noise
-  where it is flipped. Both classifiers are certified, and accuracy on fresh sequences uses hard selection. The least
+  min-norm head and attention. The selection is a benign overfit: signal where the label is right, noise where it is
+  flipped. Both classifiers are certified, and accuracy on fresh sequences uses hard selection. The least
   signal-to-noise ratio with 95 % accuracy should scale like :math:`1/\sqrt n`.
 """
 

@@ -18,7 +18,7 @@ from attsvm_paper.published.instances import Instances, start_seeds
 from attsvm_paper.published.numerics import STEP
 
 Attend = Callable[[Tensor, "Noise"], tuple[Tensor, Tensor | None]]
-"""From logits (B, n, T) to attention weights (B, n, T) and a penalty (B,) or None."""
+"""Maps logits (B, n, T) to attention weights (B, n, T) and a penalty (B,) or None."""
 
 
 class Noise:

@@ -25,7 +25,7 @@ def limit_interval(shares: np.ndarray) -> tuple[float, float]:
     Returns
     -------
     low, high : float
-        The bounds, for one instance. ``low`` is not cut: above one, no limit agrees with the curves.
+        For one instance, its bounds. If ``low`` exceeds one, no limit agrees with the curves.
     """
     lows, highs = bounds_of_limits(shares)
     if len(lows) == 1:

@@ -40,6 +40,7 @@ from attsvm_paper.judging.verdict import Row, Verdict, listed
 from attsvm_paper.plots.experiments import curve_of, draw_curve
 
 NAME = "layers"
+# Share of a query's attention that its kept set holds.
 FLOOR = 0.9
 SHUFFLES = 2
 FRESH = 500
@@ -123,7 +124,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def kept_sets(weights: np.ndarray) -> np.ndarray:
-    """Return the smallest sets of tokens that hold :data:`HELD` of the attention, bool (m, T)."""
+    """Return the smallest sets of tokens that hold :data:`FLOOR` of the attention, bool (m, T)."""
     order = np.argsort(-weights, axis=1)
     ahead = np.cumsum(np.take_along_axis(weights, order, 1), axis=1) - np.take_along_axis(weights, order, 1)
     sets = np.zeros(weights.shape, dtype=bool)

@@ -163,7 +163,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         title = "Optimisers and norms: means over trials (frame: matched norm; *: experimental)"
         result, axes = grid(1, 2, 0.9 + 0.27 * max(len(names), 1), title, width)
         for ax, key in zip(axes.ravel(), ("efficiency", "correlation"), strict=True):
-            ax.set_title("margin efficiency" if key == "efficiency" else "correlation with the SVM")
+            ax.set_title("share of the largest margin" if key == "efficiency" else "correlation with the SVM")
             if not names:
                 continue
             table = means(rows, key)[::-1]

@@ -1,4 +1,4 @@
-"""The optimisers and schedules that are compared, with the norm that each is expected to maximise the margin in."""
+"""The optimisers and schedules that are compared, each with the norm whose margin it should maximise."""
 
 from __future__ import annotations
 

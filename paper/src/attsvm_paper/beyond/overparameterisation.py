@@ -1,8 +1,8 @@
 r"""The conjecture that strict B.1 and D make training global, tested by a search for counterexamples.
 
 The conjecture has two hypotheses, given unique optimal tokens. Every non-optimal token is an SVM-neighbour (strict
-B.1). In every other selection, some optimal token is one (D). Gradient descent then reaches the SVM of the optimal
-tokens. D leaves no other direction locally optimal. On small instances D is decided by enumeration.
+B.1). In every other selection, some optimal token is an SVM-neighbour (D). Gradient descent then reaches the SVM of
+the optimal tokens. D leaves no other direction locally optimal. On small instances D is decided by enumeration.
 
 Training starts from zero, from random matrices at several distances, and far out along the SVM of every other
 selection, where it is most likely to fail. Escape from there is slow, because the decisive part of the gradient is

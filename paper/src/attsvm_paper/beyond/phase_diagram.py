@@ -275,7 +275,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             if (counts := shares(own, part, key, variable))
         ]
         down = max(1, -(-len(maps) // columns))
-        result, axes = grid(down, columns, 1.6, "Share of random instances", width, beside=2)
+        result, axes = grid(down, columns, 1.6, "Share of random instances", width, narrow_columns=2)
         for ax in axes.ravel()[len(maps) :]:
             ax.set_visible(False)
         for ax, (variable, fixed, value, title, own, counts) in zip(axes.ravel(), maps, strict=False):

@@ -35,8 +35,7 @@ from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "rank-law"
 ACCURACY = 1e-12
-# Singular value, relative to the largest, from which it counts: certified ones start at about 0.02, training leaves
-# less.
+# Ratio to the largest singular value above which a singular value of trained (K, Q) counts.
 CUT = 0.02
 N, T, D = 20, 5, 40
 AXES = {"n": (5, 10, 20, 50, 100, 200), "T": (2, 5, 10, 20, 50), "d": (10, 20, 40, 80, 160)}

@@ -245,8 +245,8 @@ def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
 def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     """Draw 1 - correlation with the SVM against steps, one panel per setting."""
     titles = {
-        "sequence": "every token asks",
-        "causal": "every token asks, causal",
+        "sequence": "every token is a query",
+        "causal": "every token is a query, causal",
         "acyclic": "next token, no cycles",
         "cyclic": "next token, cycles",
     }

@@ -1,7 +1,8 @@
 r"""Sensitivity of the equivalence to similar tokens and small score gaps, on digits and on text.
 
-Images of threes and eights, cut into patches, and sentences of the documentation of two libraries, as word vectors, are
-prepared as in a study (:func:`attsvm.study.run.prepare`: centred queries, unit scales, a head fitted to mean tokens).
+The data are images of threes and eights, cut into patches, and sentences of the documentation of two libraries, as word
+vectors. Both are prepared as in a study (:func:`attsvm.study.run.prepare`): centred queries, unit scales, and a head
+fitted to mean tokens.
 Each then gets one more token, a *rival* of its best-scoring token x, at distance :math:`\delta` and with a score that
 is lower by :math:`g = f\delta`,
 
@@ -264,7 +265,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     }
     kinds = by(rows, "classes")
     with house_style():
-        result, axes = grid(len(kinds), 3, 2.4, "W and the SVM of its tokens beside near rivals", width)
+        result, axes = grid(len(kinds), 3, 2.4, "W and the SVM of its tokens, with near rivals", width)
         for line, ((classes,), own) in zip(axes, kinds.items(), strict=True):
             rivals = [row for row in own if row["distance"] > 0]
             baseline = having(own, distance=0.0)

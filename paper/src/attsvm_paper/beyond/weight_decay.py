@@ -69,7 +69,7 @@ def sweep(effort: Effort) -> list[Config]:
     """Weights C and decays over two orders of magnitude each."""
     count = 100 if effort == "full" else 8
     return [
-        *(Config("margin", price, trials=count) for price in (0.1, 1.0, 10.0)),
+        *(Config("margin", C, trials=count) for C in (0.1, 1.0, 10.0)),
         *(Config("attention", decay, trials=count) for decay in (1e-2, 1e-3, 1e-4)),
         *(Config("descent", decay, trials=count) for decay in (0.02, 0.05)),
     ]
@@ -242,14 +242,14 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
     with house_style():
         result, axes = grid(1, 3, 2.5, "Weight decay on K, Q: a nuclear penalty on W", width)
         least, ranks, rate = axes.ravel()
-        for (price,), cell in cells["margin"].items():
-            least.plot([price] * len(cell), [max(row["excess"], 1e-16) for row in cell], ".", color=QUIET, ms=4)
+        for (C,), cell in cells["margin"].items():
+            least.plot([C] * len(cell), [max(row["excess"], 1e-16) for row in cell], ".", color=QUIET, ms=4)
         if cells["margin"]:
             log_axis(least, "y")
-            value_axis(least, [x for (x,) in cells["margin"]], "price C")
+            value_axis(least, [x for (x,) in cells["margin"]], "weight C")
         least.set_title("over the certified minimum")
         least.set_ylabel("relative excess")
-        least.set_xlabel("price C")
+        least.set_xlabel("weight C")
         table = estimates(rows)
         if cells["attention"]:
             for field, label, look in (("reference_rank", "penalty on W", 1), ("rank", "penalty on K, Q", 0)):

@@ -33,7 +33,7 @@ def reproduce(
     Parameters
     ----------
     names
-        Experiments, see `attsvm list`, or files with an experiment of your own, such as ./own.py. Default: all.
+        Names from `attsvm list`, or files that define an experiment, such as ./own.py. Default: all experiments.
     quick
         Fewer trials, wider intervals; about ten minutes for all on two cores. The default.
     full
@@ -45,7 +45,7 @@ def reproduce(
     scheduler
         Address of a running dask scheduler to use, such as tcp://10.0.0.5:8786.
     seed
-        Root of all randomness.
+        Seed of all random numbers.
     set_
         FIELD=VALUE sets a parameter in all cells, such as trials=20 or numerics=published.
     fresh
@@ -62,7 +62,7 @@ def reproduce(
     _check_extras(workers is not None or scheduler is not None)
     if explain and (set_ or full or fresh or workers is not None or scheduler is not None):
         raise BadInput("--explain runs cells of its own; names, --out and --seed alone were expected with it.")
-    # It draws: neither --help nor a refusal of these arguments waits for matplotlib.
+    # Imported late, so that --help and refused arguments do not wait for matplotlib.
     from attsvm_paper.cli import work
 
     if explain:

@@ -37,7 +37,7 @@ def reproduce(
     workers: int | None,
     scheduler: str | None,
 ) -> int:
-    """Run experiments and write the report; the parameters are those of the command."""
+    """Run experiments and write the report, with the parameters of the command."""
     with refusing():
         overrides = parse_settings(settings)
         experiments = _experiments(names or registry.names())
@@ -47,14 +47,14 @@ def reproduce(
                 runs.append(prepare(one, effort, out / one.name, seed, overrides, fresh))
     check_writable(out, directory=True)
     command = shlex.join(["attsvm", *sys.argv[1:]])
-    with Progress("trials that were stored are kept, and the same command continues there.") as progress:
+    with Progress("stored trials are kept, and the same command continues from there.") as progress:
         pending = _work(runs, workers, scheduler, progress)
         missing = [run.experiment.name for run in pending]
         page, complaints = _report(out, missing, command, progress, experiments)
     if page is not None:
         print(f"Report: {page}")
     if missing:
-        print(f"Not finished: {', '.join(missing)}; the same command continues there.", file=sys.stderr)
+        print(f"Not finished: {', '.join(missing)}; the same command continues from there.", file=sys.stderr)
         return Exit.INTERRUPTED
     return refuse(" ".join(complaints)) if complaints else Exit.DONE
 
@@ -87,13 +87,13 @@ def _experiments(names: Sequence[str]) -> list[Experiment]:
     experiments: dict[str, Experiment] = {}
     for one in map(registry.get, dict.fromkeys(names)):
         if experiments.setdefault(one.name, one) is not one:
-            raise ValueError(f"two files call their experiment {one.name!r}; names of their own were expected.")
+            raise ValueError(f"two files call their experiment {one.name!r}; different names were expected.")
     return list(experiments.values())
 
 
 @contextmanager
 def _blaming_the_user(experiment: Experiment, overrides: Mapping[str, Any]) -> Iterator[None]:
-    """Refuse errors of a file of the user, or of chosen parameters: they may be wrong in ways nothing else detects."""
+    """Turn an error in a user's file, or under chosen parameters, into BadInput; no check can foresee all of them."""
     try:
         yield
     except (BadInput, ClusterLost, Interruption, OSError):
@@ -159,7 +159,7 @@ def _work(runs: list[Preparation], workers: int | None, scheduler: str | None, p
             tell(did if earlier is None else f"{did}; read from the run of {earlier:%Y-%m-%d %H:%M}")
             total_rows += earlier is not None
     if total_rows:
-        tell("What was read was not computed again; --fresh discards it and runs anew.")
+        tell("Rows that were read were not computed again; --fresh discards them.")
     return []
 
 

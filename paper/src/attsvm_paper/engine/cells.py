@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attsvm_paper.engine.experiment import Effort, Experiment
 
-# Largest number of trials per run: all its rows are in memory when it ends. The largest published figure has 44,200.
+# Largest number of trials per run; all rows are in memory at its end. The largest published figure has 44,200.
 MOST_TRIALS = 1_000_000
 
 

@@ -94,7 +94,7 @@ def compute(task: Task, budget: float, stop: Callable[[int], object] | None = No
             trials += batch.stop - batch.start
             if (stop is not None and stop(trials)) or time.perf_counter() - wall_start >= budget:
                 break
-        # Processor time: on a busy machine the clock differs.
+        # Processor time, because wall time depends on the load of the machine.
         seconds = time.process_time() - process_start
     return Result(rows, batches, seconds)
 
@@ -132,5 +132,5 @@ def _rows(task: Task, batch: Batch) -> list[Row]:
             )
         table.append({**parameters, "trial": trial_of[int(seed)], **row, "seed": int(seed)})
     if len({row["trial"] for row in table}) < len(trial_of):
-        raise ValueError(f"{task.experiment} gave no row for some of its seeds; at least one a seed was expected.")
+        raise ValueError(f"{task.experiment} gave no row for some of its seeds; at least one per seed was expected.")
     return sorted(table, key=lambda row: row["trial"])

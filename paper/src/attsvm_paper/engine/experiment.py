@@ -1,9 +1,9 @@
 """The parts of an experiment: cells of parameters, trials that give rows, a figure and verdicts made from the rows.
 
 An experiment defines a frozen dataclass `Config` (the parameters of one cell of its sweep) and the functions that
-:class:`Experiment` names. Those of attsvm are modules that ``registry.toml`` lists, with the text and minutes of
-``attsvm list``; a file of one's own states all of it in an :class:`Experiment` named ``EXPERIMENT``. The engine does
-the rest: seeds, shards, workers, resuming, progress and the report.
+:class:`Experiment` names. Experiments of attsvm are modules that ``registry.toml`` lists, with the text and minutes of
+``attsvm list``. A user's file states all of this in an :class:`Experiment` named ``EXPERIMENT``. The engine does the
+rest: seeds, shards, workers, resuming, progress and the report.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Experiment:
         booleans, None, or lists of numbers; each has the key ``"seed"``.
     figure : callable
         ``figure(rows) -> matplotlib Figure``: our curves over the published ones, with error bars. Rows also contain
-        the fields of their config and ``"trial"``; a key that only other rows have is None. With a second parameter,
-        ``figure(rows, width)``, it draws at that width in inches, and the report also asks for a narrow figure
+        the fields of their config and ``"trial"``; a key that only other rows have is None. A function with a second
+        parameter, ``figure(rows, width)``, draws at that width in inches, and the report also has a narrow figure
         (:data:`attsvm.plots.style.WIDE`, :data:`~attsvm.plots.style.NARROW`). Rows may come from any non-empty subset
         of the cells, or from cells changed by ``--set``; rows with no published counterpart are drawn alone.
     verdicts : callable
@@ -68,7 +68,7 @@ class Experiment:
     readings : callable, optional
         ``readings() -> list of Reading``: the protocols tried by ``attsvm reproduce NAME --explain``.
     file : str
-        The file it was read from, as the caller wrote it; empty for the experiments of attsvm.
+        Path of the file that defines it, as the caller wrote it; empty for the experiments of attsvm.
     """
 
     name: str
@@ -89,6 +89,6 @@ class Experiment:
 
     def __post_init__(self) -> None:
         names = {field.name for field in fields(self.config)}
-        strangers = sorted(set(self.instance) - names)
-        if strangers:
-            raise ValueError(f"instance names {strangers} of {self.name}; fields of its config were expected: {names}.")
+        unknown = sorted(set(self.instance) - names)
+        if unknown:
+            raise ValueError(f"instance names {unknown} of {self.name}; fields of its config were expected: {names}.")

@@ -27,14 +27,14 @@ def explain(experiment: Experiment, seed: int = 0, progress: Progress | None = N
     ----------
     experiment : Experiment
     seed : int
-        Root of all randomness.
+        Seed of all random numbers.
     progress : callable, optional
         ``progress(sentence, fraction done)``.
 
     Returns
     -------
     list of Explanation
-        By figure, the likeliest first.
+        Grouped by figure, the likeliest first.
 
     Raises
     ------

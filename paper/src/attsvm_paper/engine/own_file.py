@@ -1,7 +1,7 @@
-"""An experiment in a file of one's own, as in ``attsvm reproduce ./own.py``.
+"""An experiment in a user's file, as in ``attsvm reproduce ./own.py``.
 
-Rows belong to the text that computes them: :mod:`attsvm_paper.engine.fingerprint` digests the file as it does the
-modules of attsvm, so an edit of ``trials`` starts a new run, and an edit of ``figure`` redraws the stored rows.
+Rows belong to the code that computes them; :mod:`attsvm_paper.engine.fingerprint` digests the file like a module of
+attsvm. An edit of ``trials`` therefore starts a new run, and an edit of ``figure`` redraws the stored rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from attsvm_paper.engine.experiment import Experiment
 
 
 def is_file(name: str) -> bool:
-    """Whether a word of the command line names a file; names of experiments have no dots or slashes."""
+    """Return whether a word of the command line names a file; names of experiments have no dots or slashes."""
     return name.endswith(".py") or os.sep in name
 
 
@@ -67,7 +67,7 @@ def _checked(module: ModuleType, name: str) -> Experiment:
 
 
 def line_of(error: BaseException, file: str | Path) -> int | None:
-    """Return the line of the file in which an error was raised, or which called what raised it; None if none did."""
+    """Return the line of the file that raised an error, itself or in a call; None if no line did."""
     path = str(Path(file).resolve())
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None

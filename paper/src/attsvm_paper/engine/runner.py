@@ -22,7 +22,7 @@ from attsvm_paper.engine.store import Store
 from attsvm_paper.judging.verdict import Row
 
 SHARD_SECONDS = 1.0
-"""Seconds of work per shard: the loss at kill -9, and much longer than the 5 ms of writing it."""
+"""Seconds of work per shard. kill -9 loses at most this; writing a shard takes 5 ms."""
 
 Ranges = deque[tuple[int, int]]
 Keep = Callable[[int, int, Result], object]
@@ -79,7 +79,7 @@ def run(
     out : path, optional
         The experiment's directory, see :mod:`attsvm_paper.engine.store`; None keeps nothing.
     seed : int
-        Root of all randomness.
+        Seed of all random numbers.
     overrides : mapping, optional
         Values of config fields for all cells, see :func:`attsvm_paper.engine.cells.cells`.
     crew : Crew, optional
@@ -98,7 +98,7 @@ def run(
     ------
     ValueError
         If the effort, the seed or an override is wrong, or `out` holds another run.
-    Stopped
+    Interruption
         If `progress` asked to stop.
     OSError
         If `out` cannot be written.

@@ -121,8 +121,8 @@ class Store:
         if not self._shard_paths():
             self._save_manifest()
             self._shards.mkdir(exist_ok=True)
-        with replacing_file(self._shards / f"{start:08d}-{stop:08d}.parquet") as beside:
-            tables.write(table, beside)
+        with replacing_file(self._shards / f"{start:08d}-{stop:08d}.parquet") as temporary:
+            tables.write(table, temporary)
 
     def finish(self) -> list[Row]:
         """Merge the shards into rows.parquet, unless already done, and return all rows."""
@@ -131,8 +131,8 @@ class Store:
             seconds = sum(float((shard.schema.metadata or {})[b"seconds"]) for shard in shards)
             self._manifest |= {"seconds": round(seconds, 3)}
             self._save_manifest()
-            with replacing_file(self.rows_file) as beside:
-                tables.write(tables.merge([shard.replace_schema_metadata() for shard in shards]), beside)
+            with replacing_file(self.rows_file) as temporary:
+                tables.write(tables.merge([shard.replace_schema_metadata() for shard in shards]), temporary)
         _remove_shards(self.directory)
         return tables.read_table(self.rows_file).to_pylist()
 
@@ -141,8 +141,8 @@ class Store:
         return [(int(path.stem[:8]), int(path.stem[9:]), path) for path in names]
 
     def _save_manifest(self) -> None:
-        with replacing_file(self.directory / "manifest.json") as beside:
-            beside.write_text(json.dumps(self._manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        with replacing_file(self.directory / "manifest.json") as temporary:
+            temporary.write_text(json.dumps(self._manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_manifest(directory: Path) -> dict[str, Any] | None:

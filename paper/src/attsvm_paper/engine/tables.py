@@ -1,8 +1,8 @@
 """Rows as Arrow tables whose schema depends only on the rows, not on their division into shards.
 
-Columns appear in the order of their first occurrence. A column's type is the smallest that holds all its values:
-nothing < integer < float, and the same for lists. Both rules are associative, so merged shards give the same table, and
-Parquet the same bytes, as writing all rows at once.
+Columns appear in the order of their first occurrence. A column's type is the smallest that holds all its values, in the
+order nothing < integer < float; lists have the same order. Both rules are associative, so merged shards give the same
+table, and Parquet the same bytes, as writing all rows at once.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 After training, the selected tokens are compared with the optimal ones, and with the SVM-neighbours of their SVM. A
 selection whose neighbours all have lower scores is locally optimal. No theorem excludes other limits of descent:
 Theorems 9 and 10 of arXiv 2308.16898 v1 exclude them only for regularisation paths. The paper states no criterion for
-"not local". Its shares at d = 2 and 3 come out if that means a mean top softmax probability below 0.9999 after 1000
-steps of the published rule. Both constants are ours, fitted to the figure; they fit W and also (K, Q), whose norm
-grows faster.
+"not local". Our shares agree at d = 2 and 3 if it means a mean top softmax probability below 0.9999 after 1000 steps of
+the published rule. Both constants are fitted to the figure. They fit W and also (K, Q), whose norm grows faster.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ STOP_ATTENTION = 0.9999
 # Other values that --explain tries.
 STOPS = (500, 1000, 2000)
 TOPS = (0.9, 0.99, 0.999, 0.9999, 0.99999)
-# Top probability from which attention is one-hot.
+# Top probability above which attention counts as one-hot.
 SATURATION = 0.999
 ARTEFACT = (
     "Reconstructed: the paper states no criterion. Calling runs not locally optimal whose mean top softmax probability "

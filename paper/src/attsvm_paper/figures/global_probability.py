@@ -41,7 +41,7 @@ PANELS = (("T = 5", ((5, 5), (10, 5), (20, 5))), ("n = 5", ((5, 5), (5, 10), (5,
 SIZES = ((5, 5), (10, 5), (20, 5), (5, 10), (5, 20))
 GAP = 0.1
 MARGIN = 0.1
-# Top probability from which attention is one-hot.
+# Top probability above which attention counts as one-hot.
 SATURATION = 0.999
 
 

@@ -1,8 +1,8 @@
 r"""A concave head selects the sparsemax of the scores (Figs 9 and 12, Lemma 6).
 
-One sequence of orthonormal tokens, label 1, head :math:`v^\top x - \lambda\|x\|^2`. The best attention is
-:math:`\mathrm{sparsemax}(\gamma/2\lambda)`. The number of selected tokens is therefore known exactly, for any
-decreasing loss. Trained attention agrees with it; the printed numbers are larger from :math:`\lambda = 1` on.
+The data are one sequence of orthonormal tokens with label 1; the head is :math:`v^\top x - \lambda\|x\|^2`. The best
+attention is :math:`\mathrm{sparsemax}(\gamma/2\lambda)`. The number of selected tokens is therefore known exactly, for
+any decreasing loss. Trained attention agrees with it; the printed numbers are larger from :math:`\lambda = 1` on.
 
 The filter of p. 16 explains the sign of this difference but not its size. It omits instances with an output between an
 edge and 1e-3. The stated edge of 1e-8 leaves almost only instances that select every token, because masked tokens decay

@@ -55,8 +55,8 @@ GAP = 0.1
 # Margins of correlations, and of the top probability.
 MARGIN, TOP_MARGIN = 0.03, 0.05
 LABELS = (
-    "The label of this curve is not what it shows: the official notebook draws one parameterisation a panel and labels "
-    "its two SVMs W and (K, Q)."
+    "The label of this curve is not what it shows: the official notebook draws one parameterisation per panel and "
+    "labels its two SVMs W and (K, Q)."
 )
 SWAP = {("W", "nuclear"): ("KQ", "frobenius"), ("KQ", "frobenius"): ("W", "nuclear")}
 TITLES = {

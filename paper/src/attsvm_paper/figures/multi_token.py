@@ -1,9 +1,9 @@
 r"""Under a ReLU head several tokens are selected, and W is the SVM equivalent of this selection (Figs 8 and 11).
 
 The published curves average over *accepted* draws. A draw is discarded, and replaced by a new one, in two cases: an
-attention probability ends between 1e-6 and 1e-3 (unfinished training: *undecided*), or none ends below (*finite*). This
-accepts one draw in four at d = 4 and one in fifty at d = 10: the plot shows a selection of draws that converge fast.
-Pages 14 to 16 state the filter and call it a caveat; they do not state how few draws are accepted.
+attention probability ends between 1e-6 and 1e-3 (unfinished training: *undecided*), or none ends below 1e-6 (*finite*).
+This accepts one draw in four at d = 4 and one in fifty at d = 10, so the plot shows draws that converge fast. Pages 14
+to 16 state the filter and call it a caveat; they do not state how few draws are accepted.
 
 Many accepted draws have a query whose output is in the flat part of the ReLU. Such a query has no gradient, and its
 attention drifts as the other queries change W. In the published arithmetic it stays, because ||W|| stops growing. In

@@ -1,7 +1,7 @@
 """Measures of an experiment: each is stated once and estimated once per cell, for verdicts and for the figure.
 
 An experiment lists its measures by name. :class:`Estimates` groups the rows into cells and estimates a measure in a
-cell when it is first asked for; verdicts state what it returns, and the figure draws it.
+cell on its first use. Verdicts state the estimate, and the figure draws it.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def estimate(values: Any, statistic: Statistic, resamples: int = 2000) -> Estima
     Parameters
     ----------
     values : array_like, shape (m,)
-        For a share truth values.
+        Truth values for a share.
     statistic : {"share", "mean", "bootstrap", "median"}
     resamples : int
-        Of the bootstrap.
+        Number of bootstrap resamples.
     """
     if statistic == "share":
         return share_estimate(sum(map(bool, values)), len(values))
@@ -78,12 +78,12 @@ def at_records(steps: Sequence[Any], table: Any, statistic: Statistic, resamples
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure of a trial, and what is estimated of it.
+    """A measure of a trial, and the statistic that is estimated.
 
     Attributes
     ----------
     words : str
-        What verdicts and legends call it.
+        Name in verdicts and legends.
     value : str or callable
         A field of the rows, or ``value(row)``; None if the trial does not count.
     statistic : {"share", "mean", "bootstrap", "median"}
@@ -123,7 +123,7 @@ class Estimates:
     ----------
     rows : sequence of dict
     keys : sequence of str
-        The fields that a cell has in common.
+        Fields whose values the rows of a cell share.
     measures : mapping of str to Measure
 
     Attributes

@@ -80,7 +80,7 @@ class JointTest:
     searched : int
         Number of settings of the protocol that were searched for the nearest; one for a protocol fixed in advance.
     agreeing : int or None
-        Number of those that agree; None if the search was not run.
+        Number of these settings that agree; None if the search was not run.
     """
 
     experiment: str
@@ -131,7 +131,7 @@ def joint_test(
     ----------
     experiment, figure : str
     points : sequence of Point
-        Of several points with one key the first counts: a curve in two panels is one curve.
+        If several points have one key, the first counts: a curve in two panels is one curve.
     alternatives : mapping, optional
         Maps a description of the change to its points, keyed by the published number. Points with fewer than two trials
         are replaced by ours; an alternative with no points is omitted.
@@ -196,7 +196,7 @@ def _variance(one: Point, other: Point) -> float:
 
 
 def log_likelihood(covariance: np.ndarray, differences: np.ndarray) -> np.ndarray:
-    """Gaussian log-density of differences (..., k), with correlations shrunk by :data:`SHRINKAGE`.
+    """Return the Gaussian log-density of differences (..., k), with correlations shrunk by :data:`SHRINKAGE`.
 
     The estimated covariance overstates what is known about directions in which a curve hardly varies.
 

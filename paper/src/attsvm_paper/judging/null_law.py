@@ -7,20 +7,20 @@ estimated from ours over the seeds that points share. Then
 
 where :math:`m_i` of our trials count at point i, :math:`m_{ij}` at both points, N is their number of trials and r the
 reading error. The statistic is the mean of :math:`\delta_i^2/\Sigma_{ii}` over the k points. Under the null it is
-approximately F (Box, *Ann. Math. Stat.* 25, 1954) with :math:`\nu = k^2/\sum_{ij} R_{ij}^2` degrees of freedom, R the
-correlations, and the degrees of freedom of the estimated variances. Many points that move together thus count as a
-handful. Hotelling's statistic would lose power in the many directions in which a curve of correlated points hardly
+approximately F (Box, *Ann. Math. Stat.* 25, 1954). Its degrees of freedom are :math:`\nu = k^2/\sum_{ij} R_{ij}^2`,
+with the correlations R, and the degrees of freedom of the estimated variances. Many points that move together therefore
+count as few. Hotelling's statistic would lose power in the many directions in which a curve of correlated points hardly
 varies.
 
 Points have different numbers of trials. Each adds a squared t with :math:`f_i = m_i - 1` degrees of freedom, whose mean
-is :math:`f_i/(f_i-2)`. The second degrees of freedom f of F are chosen to give the mean of these: one point of ten
-trials among many of a hundred changes little, and a figure of ten trials at every point is judged by ten.
+is :math:`f_i/(f_i-2)`. The second degrees of freedom of F are chosen so that its mean is the average of these means.
+One point with ten trials among many with a hundred therefore changes little.
 
-An estimated variance of 0 is not certainty: for shares and counts, half a trial is added that differs by one. Counts
-have at least the variance that integers with the printed mean must have. Values on a logarithmic axis are compared as
-logarithms. If one run in a hundred is twenty times the mean, the statistic has a longer tail than F. It is then divided
-by the ratio of the tail in two bootstrap samples of ours to the nominal one (quantile at :data:`TAIL`). A few dozen
-trials may lack such a run: if the printed scatter shows their trials, the variance is estimated from both.
+An estimated variance of 0 does not mean certainty. For shares and counts, half a trial that differs by one is added.
+Counts have at least the variance that integers with the printed mean must have. Values on a logarithmic axis are
+compared as logarithms. If one run in a hundred is twenty times the mean, the statistic has a longer tail than F. It is
+then divided by a ratio of quantiles at :data:`TAIL`: between two bootstrap samples of ours, over the nominal one. A few
+dozen trials may lack such a run. If the printed scatter shows their trials, the variance is estimated from both.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _covariance(points: Sequence[Point], table: np.ndarray) -> np.ndarray:
     weight = shared / np.outer(count, count) + (shared > 0) / np.sqrt(np.outer(theirs, theirs))
     covariance = moments * weight
     if not there.all():
-        # Each entry is estimated from other trials, so it may not be a covariance: take the nearest one.
+        # Entries are estimated from different trials, so this may not be a covariance: take the nearest one.
         values, vectors = np.linalg.eigh(covariance)
         own = np.diag(covariance).copy()
         covariance = (vectors * np.maximum(values, 0.0)) @ vectors.T

@@ -14,7 +14,7 @@ from attsvm_paper.judging.verdict import Row
 from attsvm_paper.published.ledger import LedgerNumber, PrintedCurve, of_ledger
 
 FEWEST = 10
-"""Number of our trials from which they determine the variance of a mean."""
+"""Least number of our trials that determines the variance of a mean."""
 
 LARGEST_ERROR = 0.3
 """Relative standard error above which the mean of a skewed distance is omitted as meaningless."""
@@ -102,8 +102,8 @@ class Point:
             rare = 0.5 / (count + 1)
             return max(self.published.value % 1 * (1 - self.published.value % 1), rare * (1 - rare))
         if self.deviation is not None and math.isfinite(self.theirs):
-            # A few dozen skewed distances may lack the one in a hundred that dominates the variance; under the null
-            # both samples together have more.
+            # A few dozen skewed distances may lack the rare large one that dominates the variance. Under the null both
+            # samples have the same variance, so they are pooled.
             own = float(np.var(list(self.deviations.values())))
             spread = (self.deviation / self.published.value) ** 2
             return (count * own + self.theirs * spread) / (count + self.theirs)

@@ -28,7 +28,7 @@ class Reading:
     cells : tuple
         Configs to run.
     points : callable
-        ``points(rows of those cells) -> list of Point``; a point with no trials is one that this reading cannot give.
+        ``points(rows of those cells) -> list of Point``; a point that this reading cannot give has no trials.
     """
 
     figure: str

@@ -18,12 +18,12 @@ _AT_ONCE = 1 << 16  # numbers resampled in one call
 
 
 def wilson_interval(hits: int, sample_size: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's interval for a share.
+    """Return Wilson's interval for a share.
 
     Parameters
     ----------
     hits, sample_size : int
-        Successes among counted trials; for no trials the interval is [0, 1].
+        Number of successes and of counted trials; for no trials the interval is [0, 1].
     level : float
 
     Returns
@@ -41,7 +41,7 @@ def wilson_interval(hits: int, sample_size: int, level: float = 0.95) -> tuple[f
 
 
 def mean_interval(values: Any, level: float = 0.95) -> tuple[float, float]:
-    """Student's t interval for a mean; unbounded for fewer than two values.
+    """Return Student's t interval for a mean; unbounded for fewer than two values.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def mean_interval(values: Any, level: float = 0.95) -> tuple[float, float]:
 def bootstrap_interval(
     values: Any, statistic: Callable[..., Any] = np.mean, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
-    """Percentile bootstrap of any statistic; the same values give the same interval.
+    """Return the percentile bootstrap interval of any statistic; the same values give the same interval.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def vector(values: Any) -> np.ndarray:
     """
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or not np.isfinite(sample).all():
-        raise ValueError(f"values has shape {sample.shape}; a vector of finite numbers, one a trial, was expected.")
+        raise ValueError(f"values has shape {sample.shape}; a vector of finite numbers, one per trial, was expected.")
     return sample
 
 

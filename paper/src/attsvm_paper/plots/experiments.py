@@ -72,7 +72,7 @@ def curve_of(
     return Curve(label, list(estimates), y, low, high, look, **extra)
 
 
-# Number of points from which the markers of a printed line would overlap.
+# Number of points above which the markers of a printed line would overlap.
 MANY = 16
 
 
@@ -149,7 +149,7 @@ def log_axis(ax: Axes, which: Literal["x", "y"]) -> None:
 
 
 def grid(
-    rows: int, columns: int, height: float, title: str, width: float = WIDE, beside: int = 1
+    rows: int, columns: int, height: float, title: str, width: float = WIDE, narrow_columns: int = 1
 ) -> tuple[Figure, Any]:
     """Make a grid of panels under a title.
 
@@ -162,7 +162,7 @@ def grid(
         Its formulas must not contain spaces, because it is wrapped.
     width : float
         A narrow figure stacks its panels, row by row.
-    beside : int
+    narrow_columns : int
         Number of panels per row on a narrow figure.
 
     Returns
@@ -172,7 +172,7 @@ def grid(
         Independent of their placement.
     """
     count = rows * columns
-    down, across = (rows, columns) if is_wide(width) else (-(-count // beside), min(beside, count))
+    down, across = (rows, columns) if is_wide(width) else (-(-count // narrow_columns), min(narrow_columns, count))
     figure = new_figure(width, height * down + 0.9)
     # A no-break space holds "n = 5" and "95 %" together.
     whole = title.replace(" = ", "\xa0=\xa0").replace(" %", "\xa0%")

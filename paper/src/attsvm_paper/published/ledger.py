@@ -105,7 +105,7 @@ class PrintedCurve:
 
     @property
     def line_points(self) -> tuple[Sequence[float], Sequence[float]]:
-        """The whole curve: x and y."""
+        """Return x and y of the whole curve."""
         return (self.x, self.y) if self.line is None else (self.line["x"], self.line["y"])
 
     @property

@@ -47,7 +47,7 @@ class FinishedRun:
     seconds : float
         Computation time, summed over workers.
     explained : sequence of mapping
-        Readings of its protocol, the likeliest first, if ``--explain`` has searched them.
+        Readings of its protocol, the likeliest first; empty without ``--explain``.
     """
 
     experiment: Experiment
@@ -158,7 +158,7 @@ def finished_in(directory: Path, own: Sequence[Experiment] = ()) -> list[Finishe
     ----------
     directory : Path
     own : sequence of Experiment
-        Experiments of files, which the registry does not have.
+        Experiments in users' files, which the registry does not have.
     """
     results = []
     files = {one.name: one for one in own}
@@ -202,8 +202,8 @@ def write_explanation(explanations: Sequence[Explanation], directory: Path) -> P
         }
         for one in explanations
     ]
-    with replacing_file(directory / EXPLANATION) as beside:
-        beside.write_text(json.dumps(lines, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    with replacing_file(directory / EXPLANATION) as temporary:
+        temporary.write_text(json.dumps(lines, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return directory / EXPLANATION
 
 

@@ -122,7 +122,7 @@ def write_reproduction(
 
     Parameters
     ----------
-    runs : sequence of Finished
+    runs : sequence of FinishedRun
         In the order of the report.
     directory : path
     command : str
@@ -140,17 +140,17 @@ def write_reproduction(
     OSError
         If the directory cannot be created or written.
     """
-    with replacing_files_in(directory) as beside:
+    with replacing_files_in(directory) as temporary:
         for one in runs:
-            place = beside / one.experiment.name
+            place = temporary / one.experiment.name
             place.mkdir()
             one.picture.save(place, "figure")
             (place / "index.html").write_text(render_experiment(one), encoding="utf-8")
-        (beside / "verdicts.json").write_text(
+        (temporary / "verdicts.json").write_text(
             json.dumps(as_document(runs, command, missing), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
             encoding="utf-8",
         )
-        (beside / "index.html").write_text(render(runs, command, missing), encoding="utf-8")
+        (temporary / "index.html").write_text(render(runs, command, missing), encoding="utf-8")
     return Path(directory) / "index.html"
 
 

@@ -13,8 +13,7 @@ from attsvm_paper.judging.joint import JointTest
 from attsvm_paper.judging.verdict import Kind, Verdict
 
 KINDS: tuple[Kind, ...] = ("agrees", "corrected", "differs", "too weak to tell", "measured")
-"""In the order of the report: "corrected" means an artefact shown by two tests, "measured" a number that was not
-published."""
+"""Kinds in the order of the report. "corrected": two tests show an artefact. "measured": nothing was published."""
 
 CLASSES = {kind: kind.split(" ", 1)[0].replace("too", "weak") for kind in KINDS}
 """Names of the kinds for style sheets."""
@@ -67,7 +66,7 @@ def power_text(test: JointTest) -> str:
 
 
 SURE = 0.95
-"""Likelihood from which a choice of a protocol agrees with the figure; below it, other choices are named too."""
+"""Likelihood below which a sentence also names other choices of a protocol."""
 
 MOST_READINGS = 8
 
@@ -133,7 +132,7 @@ def number(value: float | None) -> str:
 
 
 def deviation(verdict: Verdict) -> float | None:
-    """Difference of ours from theirs in units of the tolerance; None if there is nothing to compare."""
+    """Return the difference of ours from theirs in units of the tolerance; None if there is nothing to compare."""
     if verdict.published is None or not math.isfinite(verdict.measured) or math.isnan(verdict.tolerance):
         return None
     difference = verdict.measured - verdict.published

@@ -29,7 +29,7 @@ from attsvm.core.norms.splitting import Splits, keep, optimal_split, rough_split
 
 # Largest relative distance of the computed split from an optimal one.
 SPLIT = 1e-5
-# Relative difference of the bounds from two runs: at gap g, rounding hides which of several nearby faces W lies on.
+# Relative difference of the bounds from two runs: rounding hides which of several nearby faces W lies on.
 BOUND_RESOLUTION = 1e-9
 
 
@@ -87,7 +87,7 @@ class _Composite(Norm):
         return self._dual_by(M, lambda: rough_split(self, M, V))
 
     def dual_after(self, M: np.ndarray, smooth: Smooth, step: np.ndarray) -> float:
-        """Split M like the gradient of the smoothing: a bound at almost no cost, optimal in the limit."""
+        """Bound the dual norm by splitting M as the smoothing's gradient splits: cheap, and optimal in the limit."""
         parts = [part + derivative(step.ravel()).reshape(M.shape) for part, derivative in smooth.leaves]
         return self._dual_by(M, lambda: split_after(self, M, parts))
 
@@ -177,7 +177,7 @@ class _Composite(Norm):
 
     @cached_property
     def profile(self) -> Norm | None:
-        """For two invariant norms: the same composition of their profiles."""
+        """The same composition of the profiles if both norms are invariant."""
         first, second = self.a.profile, self.b.profile
         return None if first is None or second is None else type(self)(first, second)
 
@@ -275,7 +275,7 @@ class Largest(_Composite, families={"largest": ""}):
         return orthonormal(np.concatenate([*parts, (first - second).reshape(1, -1)]))
 
     def _hull(self, anchor: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        # Any multiple of the subdifferential.
+        # For a maximum, any multiple of the subdifferential is allowed.
         return np.zeros_like(anchor), orthonormal(np.concatenate([directions, anchor]))
 
     def _one_face(self, G: np.ndarray, V: np.ndarray, tolerance: float) -> np.ndarray | None:

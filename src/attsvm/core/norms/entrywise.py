@@ -133,7 +133,7 @@ class Weighted(Norm, families={"weighted": ""}):
     Parameters
     ----------
     weights : array_like, shape (d, dz)
-        Positive and finite: a large weight makes an entry expensive.
+        Positive and finite; a large weight penalises its entry.
     p : float
         In [1, inf].
 

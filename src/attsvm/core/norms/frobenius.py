@@ -45,7 +45,7 @@ class Frobenius(Norm, families={"frobenius": ""}):
         return entrywise_smoothing(power_gauge(2.0), V, mu)
 
     def growth(self, shape: tuple[int, int], dual: bool = False) -> float:
-        """One."""
+        """Return 1: the bound compares the norm with itself."""
         return 1.0
 
     def of_tensor(self, W: Any) -> Any:

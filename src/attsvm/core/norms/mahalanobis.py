@@ -1,9 +1,9 @@
 r"""Norms in other coordinates: :math:`\|A^{1/2} W B^{1/2}\|`.
 
-Let :math:`X = A^{1/2} W B^{1/2}`. Margins are :math:`(A^{-1/2}\delta)^\top X (B^{-1/2}z)`: the problem is the base
-norm's problem with transformed tokens and queries, for every method. If A and B are inverse covariances, the norm does
-not depend on the coordinates of the data. The dual norm of M is the base's dual norm of :math:`A^{-1/2} M B^{-1/2}`.
-Methods use the roots as floats; every bound counts their rounding (:mod:`attsvm.core.norms.square_root`).
+Let :math:`X = A^{1/2} W B^{1/2}`. Margins are :math:`(A^{-1/2}\delta)^\top X (B^{-1/2}z)`, so every method solves the
+base norm's problem with transformed tokens and queries. If A and B are inverse covariances, the norm does not depend on
+the coordinates of the data. The dual norm of M is the base's dual norm of :math:`A^{-1/2} M B^{-1/2}`. Methods use the
+roots as floats; every bound counts their rounding (:mod:`attsvm.core.norms.square_root`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Mahalanobis(Norm, families={"coordinates": ""}):
     A : array_like, shape (d, d), or None
         Symmetric positive definite; None for the identity.
     B : array_like, shape (dz, dz), or None
-        The same for the coordinates of the queries.
+        Symmetric positive definite, for the coordinates of the queries; None for the identity.
     base : Norm, str or float
         The norm of A^(1/2) W B^(1/2); default Frobenius.
 
@@ -127,9 +127,9 @@ class Mahalanobis(Norm, families={"coordinates": ""}):
 
         Replacing a factor :math:`F` by :math:`F(I + N)`, on either side, changes an image X by at most
         :math:`(1/\prod(1 - \|N\|) - 1)\|X\|`. A product :math:`fl(FM)` has an error of at most :math:`\gamma_d|F||M|`,
-        hence at most :math:`\gamma_d\sqrt d\|F\|\|M\|`. M is no longer than the image times the norms of the inverses
-        (Higham, chapter 3). The base turns an error of length l into at most its growth times l; relative to the norm
-        itself this is its growth times the dual's growth.
+        hence at most :math:`\gamma_d\sqrt d\|F\|\|M\|` (Higham, chapter 3). The length of M is at most the length of
+        the image times the norms of the inverses. The base turns an error of length l into at most its growth times l;
+        relative to the norm itself this is its growth times the dual's growth.
         """
         sides = self._sides
         stretch = math.prod(side.reach(dual) * side.reach(not dual) for side in sides)

@@ -2,8 +2,7 @@ r"""Mixed norms: the l_q norm of the l_p norms of the rows, or of the columns.
 
 The norm is :math:`\|W\|_{p,q} = \bigl\|(\|W_{1\cdot}\|_p, \ldots, \|W_{d\cdot}\|_p)\bigr\|_q`. The exponents (2, 1)
 give the group lasso (Yuan and Lin, J. R. Stat. Soc. B 68, 2006), which sets all entries of some token coordinates to
-zero.
-The dual norm has the conjugate exponents (Hoelder's inequality twice).
+zero. The dual norm has the conjugate exponents (Hoelder's inequality twice).
 """
 
 from __future__ import annotations
@@ -122,7 +121,7 @@ def _rows_face(G: np.ndarray, p: float, q: float, tolerance: float) -> np.ndarra
         out[k, r] = part
     if q > 1:
         return out
-    # Rows of the largest dual norm share the length one: each has its point of the l_p ball, independent of the others.
+    # Lengths of the rows with the largest dual norm sum to one; each row is its length times a point of the l_p ball.
     points = np.zeros((np.count_nonzero(full), *G.shape))
     for k, r in enumerate(np.flatnonzero(full)):
         points[k, r] = _dual_face(G[r], p)

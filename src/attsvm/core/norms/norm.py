@@ -1,6 +1,6 @@
 r"""The interface between norms and solvers.
 
-Methods need the norm, its dual norm, which certifies, and smooth approximations (:mod:`attsvm.core.norms.smoothing`).
+Methods need the norm, its dual norm for bounds, and smooth approximations (:mod:`attsvm.core.norms.smoothing`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from attsvm.core.norms.smoothing import Smooth
 
 UNKNOWN = "norm is {!r}; one of attsvm.norms was expected."
 
-# Class of a norm by the first of its words, and its numeric parameters in a text "word:p:q"; classes add themselves.
+# Class of a norm by its first word, with its numeric parameters in a text "word:p:q"; subclasses register themselves.
 FAMILIES: dict[str, tuple[type[Norm], str]] = {}
 
 
@@ -103,7 +103,7 @@ class Norm(ABC):
 
     @abstractmethod
     def smoothing(self, V: np.ndarray, mu: float) -> Smooth:
-        """Evaluate the smooth approximation of the module's derivation at V (p, r).
+        """Evaluate the smooth approximation of :mod:`attsvm.core.norms.smoothing` with weight mu at V (p, r).
 
         Examples
         --------
@@ -139,7 +139,7 @@ class Norm(ABC):
         return self.dual(M)
 
     def dual_after(self, M: np.ndarray, smooth: Smooth, step: np.ndarray) -> float:
-        """Evaluate the dual norm of M (d, dz), nearly the gradient of a smoothing after a short step (d, dz).
+        """Evaluate the dual norm of M (d, dz), which nearly equals a smoothing's gradient after a short step (d, dz).
 
         Examples
         --------
@@ -154,7 +154,7 @@ class Norm(ABC):
 
     @property
     def profile(self) -> Norm | None:
-        """For an invariant norm: the equal entrywise norm of the singular values, as a row."""
+        """The entrywise norm of the singular values, as a row, if the norm is invariant."""
         return None
 
     @property
@@ -192,7 +192,7 @@ class Norm(ABC):
         return math.sqrt(square)
 
     def image(self, M: np.ndarray, dual: bool) -> tuple[Norm, Pair, float] | None:
-        """Return a matrix that another norm (or its dual norm) measures in place of M (d, dz); None if there is none.
+        """Return an inner norm and the image of M (d, dz) with the same norm (or dual norm); None if there is none.
 
         Returns
         -------
@@ -214,11 +214,11 @@ class Norm(ABC):
     def roundings(self, shape: tuple[int, int], dual: bool = False) -> float:
         r"""Bound the relative error of the computed :meth:`value` (or :meth:`dual`), in units of rounding.
 
-        For entrywise norms it counts the operations on each entry: :math:`|\hat a_k - a_k| \le \gamma_j |a_k|` for
-        every term gives the same bound for a norm that grows with the sizes of its entries. Norms of singular values
-        are bounded otherwise (:mod:`attsvm.core.rounding`). As a component of another norm, each computed singular
-        value has an error of at most a modest multiple of the unit times the largest one (LAPACK Users' Guide, section
-        4.9.1). The multiple is taken to be 8 (d dz + 8), and min(d, dz) times this for a norm of them.
+        Entrywise norms count the operations on each entry: if :math:`|\hat a_k - a_k| \le \gamma_j |a_k|` for every
+        entry, a norm that grows with the sizes of its entries has the same relative error. Norms of singular values
+        are bounded by :mod:`attsvm.core.rounding`, except as components of another norm. Each computed singular value
+        then has an error of at most a modest multiple of the unit times the largest one (LAPACK Users' Guide, section
+        4.9.1). The multiple is taken to be 8 (d dz + 8), and min(d, dz) times this for a norm of singular values.
 
         Examples
         --------
@@ -244,8 +244,8 @@ class Norm(ABC):
     def distance_bound(self, gap: float) -> tuple[float, float]:
         r"""Bound the distance from a feasible W to the solution W* by the relative gap of its norm.
 
-        For norms that are not strictly convex, which may have several solutions, it is an estimate: the Frobenius
-        norm's bound.
+        A norm that is not strictly convex may have several solutions. Its bound is an estimate, the bound of the
+        Frobenius norm.
 
         Returns
         -------

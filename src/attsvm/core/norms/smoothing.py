@@ -1,14 +1,13 @@
 r"""Smooth approximations of norms: absolute values, gauges of nonnegative numbers, and their composition.
 
-A method needs one smooth approximation of the norm for every :math:`\mu > 0`,
+A method needs a convex approximation of the norm, with gradient and Hessian, for every :math:`\mu > 0`:
 
 .. math:: f_\mu(V) \to \|V\| \quad (\mu \to 0), \qquad \|\nabla f_\mu(V)\|_* \le 1, \qquad
    \nabla f_{c\mu}(cV) = \nabla f_\mu(V) \quad (c > 0),
 
-convex, with gradient and Hessian. The first property makes a minimiser of :math:`f_\mu` nearly a minimiser of the norm.
-The second makes its gradient a dual point. The third gives the tangent of the path of minimisers,
-:math:`\mu\,\partial_\mu\nabla f_\mu(V) = -\nabla^2 f_\mu(V) V` (Euler). Such functions are
-composed of those below.
+The first property makes a minimiser of :math:`f_\mu` nearly a minimiser of the norm. The second makes its gradient a
+dual point. The third gives the tangent of the path of minimisers, :math:`\mu\,\partial_\mu\nabla f_\mu(V) = -\nabla^2
+f_\mu(V) V` (Euler). Such functions are composed of the two functions below and of gauges.
 
 All are optimal values of barrier problems with weight :math:`\mu`, or compositions of such values. They are therefore
 convex and satisfy :math:`f_{c\mu}(cx) = c f_\mu(x)` (logarithms are in units of :math:`\mu`):
@@ -17,10 +16,11 @@ convex and satisfy :math:`f_{c\mu}(cx) = c f_\mu(x)` (logarithms are in units of
    \max(0, x) \approx \min_u\; u - \mu\log\frac{u}{\mu} - \mu\log\frac{u - x}{\mu}.
 
 Let :math:`R = \sqrt{\mu^2 + x^2}`. The first has the minimiser :math:`r = \mu + R`, slope :math:`x/r` and curvature
-:math:`\mu/(Rr)`: no difference of nearly equal numbers. The sum of the k largest of nonnegative numbers is
-:math:`\min_s ks + \sum\max(0, x_i - s)`, smoothed term by term; the maximum is the case k = 1. The l_p gauge, p < inf,
-is smooth at the positive values that it gets. Gauges increase in each argument, so a gauge of smooth convex functions
-is convex. Slopes of absolute values are below one, so the gradient stays inside the unit ball of the dual norm.
+:math:`\mu/(Rr)`, with no cancellation. The sum of the k largest of nonnegative numbers is :math:`\min_s ks +
+\sum\max(0, x_i - s)`, smoothed term by term; the maximum is the case k = 1. The l_p gauge, p < inf, is smooth at
+positive values, and smoothed absolute values are positive. Gauges increase in each argument, so a gauge of smooth
+convex functions is convex. Slopes of smoothed absolute values are below one, so the gradient stays inside the unit ball
+of the dual norm.
 
 The second derivative of a function of singular values is due to Lewis and Sendov (SIAM J. Matrix Anal. 23, 2001).
 """
@@ -39,6 +39,7 @@ from attsvm.core.error_free import EPS
 # Contribution of each norm to a gradient, and the product of its derivative with a direction.
 Parts = tuple[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]], ...]
 
+# Largest number of Newton steps for the threshold s of the k largest numbers, and its relative error.
 ROOT_STEPS, GAUGE_TOLERANCE = 200, 64 * EPS
 # Difference of singular values, relative to the largest, below which a divided difference is replaced by its limit.
 CLOSE = 1e-7
@@ -152,14 +153,14 @@ def top_gauge(k: int) -> Gauge:
         offset = x - pivot
         among = np.zeros(len(x), dtype=bool)
         among[order[-k:]] = True
-        # Far from all numbers every weight is near 0 or 1: the root of sum(weight) = k lies between.
+        # The weights sum to at least k at ``low`` and to at most k at ``high``: the root of sum(weight) = k is between.
         low, high = float(offset.min()) - len(x) * mu, float(offset.max()) + len(x) * mu
         s = 0.5 * float(offset[order[-k - 1]])
         for _ in range(ROOT_STEPS):
             _, weight, missing, curvature = smooth_positive(offset - s, mu)
             excess = float(weight[~among].sum()) - float(missing[among].sum())
             low, high = (s, high) if excess > 0 else (low, s)
-            # Newton's method for 1/(m - S) - 1/S, S the sum of m weights: for equal numbers it is linear in s.
+            # Newton's method for 1/(m - S) - 1/S, S the sum of m weights: this function of s is linear if all x agree.
             total, short = k + excess, rest - excess
             slope = (1.0 / short**2 + 1.0 / total**2) * float(curvature.sum())
             after = s + excess * (1.0 / (rest * short) + 1.0 / (k * total)) / slope
@@ -183,7 +184,7 @@ def entrywise_parts(
 ) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
     """Smooth the gauge of the absolute entries of V (p, r), times positive weights.
 
-    Returns (value, gradient (p, r), h (p r,), b (p r,)): the Hessian is diag(h) - b b^T.
+    Return (value, gradient (p, r), h (p r,), b (p r,)), where the Hessian is diag(h) - b b^T.
     """
     scale = np.broadcast_to(weights, V.shape).ravel()
     absolute, slope, curvature = smooth_absolute(scale * V.ravel(), mu)
@@ -195,7 +196,7 @@ def entrywise_parts(
 
 
 def entrywise_smoothing(gauge: Gauge, V: np.ndarray, mu: float, weights: np.ndarray | float = 1.0) -> Smooth:
-    """Smooth the same gauge, with the full Hessian."""
+    """Smooth the gauge of the weighted absolute entries of V (p, r), with the full Hessian."""
     value, gradient, diagonal, curvature = entrywise_parts(gauge, V, mu, weights)
     return Smooth(value, gradient, lambda: np.diag(diagonal) - np.outer(curvature, curvature))
 
@@ -230,7 +231,7 @@ def compose(gauge: Gauge, inner: list[tuple[np.ndarray, Smooth]], shape: tuple[i
 def largest_smoothing(first: Smooth, second: Smooth, mu: float) -> Smooth:
     """Smooth the maximum of two smooth norms, with the parts of all their component norms."""
     outer = top_gauge(1)(np.array([first.value, second.value]), mu)
-    # The weights sum to one: one grows as the other shrinks, at the rate c = d_1 d_2 / (d_1 + d_2).
+    # The weights sum to one, so they change by opposite amounts, at the rate c = d_1 d_2 / (d_1 + d_2).
     rate = float(outer.diagonal[0] * outer.coefficient * outer.diagonal[1])
     apart = (first.gradient - second.gradient).ravel()
     gradient = outer.weight[0] * first.gradient + outer.weight[1] * second.gradient
@@ -267,8 +268,8 @@ def spectral_smoothing(profile: Callable[[np.ndarray, float], Smooth], V: np.nda
     g = inner.gradient[0]
 
     def hessian() -> np.ndarray:
-        # In the bases U, V: the profile's Hessian couples entries (i, i), divided differences couple (i, j) and (j, i).
-        # Entries beyond the square get g_i / sigma_i.
+        # In the bases U and V, the profile's Hessian couples the entries (i, i), and divided differences couple (i, j)
+        # with (j, i). Entries beyond the square get g_i / sigma_i.
         curvature = inner.hessian
         diagonal = np.diag(curvature)
         ratio = np.where(sigma > 0, g / np.where(sigma > 0, sigma, 1.0), diagonal)

@@ -4,11 +4,11 @@ Sums and maxima of norms, nested and in other coordinates, are composed of leave
 form. Matrices :math:`M_l`, one per leaf, that add up to M bound the dual norm from above in closed form
 (:meth:`attsvm.core.norms.norm.Norm.dual_of_parts`). One minimisation over all leaves replaces one per level.
 
-The dual norm satisfies :math:`\|M\|_*^{-1} = \min \|V\|` subject to :math:`\langle M, V\rangle = 1`: one constraint. On
-the path of minimisers of :math:`f_\mu(V)`, :math:`\nabla f_\mu(V) = \theta M`. The leaves' contributions to the
-gradient, divided by :math:`\theta`, split M. Newton's method follows the path until a smaller :math:`\mu` no longer
-helps, or until the time of the solve is over. Earlier splits of nearly the same M are tried first. An answer at the
-time limit thus keeps the bound that its method had proven.
+The dual norm satisfies :math:`\|M\|_*^{-1} = \min \|V\|` subject to the single constraint :math:`\langle M, V\rangle =
+1`. The minimisers of the smoothed norm :math:`f_\mu(V)` form a path with :math:`\nabla f_\mu(V) = \theta M`. The
+leaves' contributions to the gradient, divided by :math:`\theta`, split M. Newton's method follows the path until a
+smaller :math:`\mu` no longer helps, or until the time limit of the solve. Earlier splits of nearly the same M are tried
+first, so an answer at the time limit keeps the bound that its method had proven.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from attsvm.core.norms.norm import Norm
 BARRIER_START, BARRIER_END = 1.0, 1e-14
 # Factors by which the weight falls, tried in turn until the squared Newton decrement is below the bound.
 BARRIER_FALLS, PATH_DECREMENT = (0.1, 0.3, 0.6, 0.85), 3.0
+# Largest number of Newton steps per weight, squared decrement relative to the weight at which they end, shortest step.
 SPLIT_NEWTON_STEPS = 40
 DECREMENT_TOL = 1e-7
 SHORTEST = 1e-6
@@ -41,7 +42,7 @@ OFF = 1e-3
 LATE_WEIGHT, LEAST_DECREASE, IDLE_WEIGHTS = 1e-8, 1e-12, 2
 # The path ends when rounding makes the Hessian indefinite with this ridge; a larger ridge would make the bound worse.
 HESSIAN_RIDGES = (1e-15,)
-# Number of splits that a solve keeps, and largest relative distance of M from the sum of a split that is tried.
+# Number of splits that a solve keeps, and largest relative distance from the sum of a split to M at which it is tried.
 KEPT_SPLITS, SAME_SPLIT = 16, 1e-8
 # Weights of the barrier, relative to the norm, for a cheap bound.
 CHEAP_WEIGHTS = (1e-1, 1e-2, 1e-3)
@@ -117,7 +118,7 @@ def optimal_split(norm: Norm, M: np.ndarray, profile: Norm | None = None, *, sla
     larger, before = np.inf, [M] * norm.leaves
     for mu, theta, leaves in _path(norm, unit / length):
         parts, late = [part * (top * length / theta) for part in leaves], mu < LATE_WEIGHT
-        # The split on the path is smooth in mu: extrapolation from two values has an error of their product.
+        # The split is smooth in mu, so extrapolation from two weights has an error proportional to their product.
         fall = mu / larger
         limit = [part + fall / (1.0 - fall) * (part - last) for part, last in zip(parts, before, strict=True)]
         size = min(best.offer(parts, polish=late), best.offer(limit, polish=late))
@@ -158,7 +159,7 @@ class _Best:
         self.offer([np.zeros_like(M)] * norm.leaves)
 
     def offer(self, parts: Sequence[np.ndarray], *, polish: bool = False) -> float:
-        """Try ``parts`` that nearly add up to M, each leaf in turn with the difference added; returns the bound.
+        """Try ``parts`` that nearly add up to M, with the difference added to each leaf in turn; return the bound.
 
         ``polish`` also optimises their scale.
         """

@@ -24,7 +24,7 @@ from attsvm.platform.interop import to_numpy
 
 # Eigenvalue, relative to the largest, below which the matrix counts as not definite.
 DEFINITE = 1e-14
-# Number of Newton steps: each gains a factor of at least 100 if the smallest eigenvalue is DEFINITE.
+# Number of Newton steps; each reduces the error at least 100 times if the smallest eigenvalue is DEFINITE.
 MATRIX_ROOT_STEPS = 24
 # Fraction of the root's smallest eigenvalue that its Cholesky factorisation must prove.
 DEFINITE_SHARE = 0.9
@@ -39,7 +39,7 @@ class SquareRoot:
     Attributes
     ----------
     form : ndarray, shape (d, d)
-        The matrix; its symmetric part counts.
+        The matrix; only its symmetric part is used.
     root, inverse : Pair, shape (d, d)
         Symmetric approximations of S and S^-1.
     floor, ceiling : float
@@ -96,7 +96,7 @@ class SquareRoot:
 
 
 def _proven_root(form: np.ndarray) -> SquareRoot | None:
-    # A power of four, so that the root is scaled by a power of two.
+    # The matrix is divided by a power of four, the root by a power of two, both exactly.
     unit = math.ldexp(1.0, math.frexp(float(np.abs(form).max()))[1] // 2)
     scaled = form / unit / unit
     part = Pair(*two_sum(0.5 * scaled, 0.5 * scaled.T))
@@ -128,7 +128,7 @@ def _proven_root(form: np.ndarray) -> SquareRoot | None:
 
 
 def _refined(form: Pair, roots: np.ndarray, vectors: np.ndarray) -> tuple[Pair, Pair]:
-    """Newton steps from the floating-point root while they shrink; returns the root and the last residual."""
+    """Take Newton steps from the floating-point root while their length halves; return the root and its residual."""
     root, length = Pair(_symmetric((vectors * roots) @ vectors.T), np.zeros(form.high.shape)), math.inf
     for _ in range(MATRIX_ROOT_STEPS):
         residual = _residual(form, root)
@@ -163,7 +163,7 @@ def _smallest(root: Pair, floor: float) -> float:
 
 
 def _inverse(root: Pair, start: np.ndarray) -> tuple[Pair, float]:
-    """Newton steps for the inverse of a root, and a bound on the Frobenius norm of inverse root - I."""
+    """Invert a root by Newton steps, and bound the Frobenius norm of inverse root - I."""
     inverse, identity = Pair(_symmetric(start), np.zeros(start.shape)), np.eye(len(start))
     for _ in range(3):
         square, error = product(inverse, root)

@@ -1,1 +1,1 @@
-"""Recording and reading of a model's forward pass: attention calls, operations, the maps behind them."""
+"""Record a model's forward pass, and find the linear maps behind its queries and keys."""

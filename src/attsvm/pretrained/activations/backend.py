@@ -1,4 +1,4 @@
-"""transformers, imported when it is first needed; one sentence where the extra is not installed."""
+"""Import transformers when it is first needed; the error names the extra if it is not installed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-r"""Queries and keys as linear images of the hidden state they are made from, with the norms in between frozen.
+r"""Queries and keys as linear images of the hidden state they are made from, with frozen norms.
 
-A hidden state may reach a query through a norm of the query (Qwen3, Gemma 3; of all heads together in OLMo 2;
-after the rotation in Llama 4), or a latent with its own norm (DeepSeek). All other steps are linear: projections,
-slices, rotations, scales. With the denominator of each norm taken from the pass, the query is :math:`q = F^\top h + f`.
-The matrix F differs between positions and contains projection, gain, denominator and rotation. It is the derivative of
-the attention module's own computation with constant denominators; f is the module's result for a hidden state of zero.
+Between a hidden state and a query, a model may compute a norm of the query (Qwen3 and Gemma 3 per head, OLMo 2 over all
+heads, Llama 4 after the rotation) or a latent vector with a norm (DeepSeek). All other steps are linear: projections,
+slices, rotations, scales. The denominators of the norms are constants taken from the pass, so the query is
+:math:`q = F^\top h + f`. The matrix F differs between positions and contains projection, gain, denominator and
+rotation. It is the derivative of the attention module with constant denominators; f is the module's result for a hidden
+state of zero.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def origin(tape: Tape, call: AttentionCall, place: Place, side: Side, other: tor
         Location of the map.
     side : {"query", "keys"}
     other : Tensor, or None
-        Hidden states of the queries, from which the keys' differ under cross-attention.
+        States to exclude: under cross-attention the queries' hidden states are no source of keys.
 
     Raises
     ------
@@ -206,12 +207,12 @@ def rereading(
 def holding(
     norms: Mapping[nn.Module, Mapping[int, torch.Tensor]], calls_before: Mapping[nn.Module, int] | None = None
 ) -> Iterator[None]:
-    """Let norms use their denominators for given inputs, call by call, inside the block.
+    """Fix the denominators of norms inside the block to their values for given inputs, call by call.
 
     Parameters
     ----------
     norms : mapping of Module to mapping of int to Tensor
-        Inputs by the number of the call; of one sequence, they serve every sequence.
+        Inputs by the number of the call. Inputs of a single sequence apply to every sequence.
     calls_before : mapping of Module to int, optional
         Number of the first call inside the block; default 0.
     """
@@ -222,9 +223,9 @@ def holding(
         counts[module] += 1
         if number not in norms[module]:
             return output
-        with torch.no_grad(), Denominators() as own:
+        with torch.no_grad(), Denominators() as denominators:
             module.forward(norms[module][number])
-        with Denominators(own.values):
+        with Denominators(denominators.values):
             return module.forward(*arguments, **keywords)
 
     handles = [module.register_forward_hook(after, with_kwargs=True) for module in norms]
@@ -236,7 +237,7 @@ def holding(
 
 
 class Denominators(TorchFunctionMode):
-    """Replaces roots, powers and lengths by constants: their values inside the block, or in an earlier run.
+    """Replaces roots, powers and lengths by constants: their values inside the block, or values of an earlier run.
 
     Attributes
     ----------

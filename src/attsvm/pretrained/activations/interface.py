@@ -1,4 +1,4 @@
-"""Transformers' attention interface: another attention function, or another pattern, inside a forward pass."""
+"""Replace the attention function of a transformers model, or the pattern of one head, inside a forward pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attsvm.pretrained.activations.backend import transformers
 _COUNTER = itertools.count()
 
 
-def own_eager(module: nn.Module) -> Callable[..., Any]:
+def eager_function(module: nn.Module) -> Callable[..., Any]:
     """Find the eager attention function of the file that defines the module."""
     for kind in type(module).__mro__:
         function = getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None)
@@ -30,15 +30,15 @@ def own_eager(module: nn.Module) -> Callable[..., Any]:
 def eager_attention(
     module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **keywords: Any
 ) -> Any:
-    """Compute what a module's own eager attention function does."""
+    """Call the eager attention function of a module's file."""
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.float64:
         # Softmax is computed in float32, where float64's lowest number is -inf: a row of padding would be nan.
         mask = mask.clamp_min(torch.finfo(torch.float32).min)
-    return own_eager(module)(module, query, key, value, mask, **keywords)
+    return eager_function(module)(module, query, key, value, mask, **keywords)
 
 
 def configurations(model: nn.Module) -> list[Any]:
-    """Every configuration in the model that names an attention implementation, each once."""
+    """List the configurations in the model that name an attention implementation, each once."""
     configurations: dict[int, Any] = {}
     for module in model.modules():
         config = getattr(module, "config", None)
@@ -110,7 +110,7 @@ def patched(model: nn.Module, path: str, head: int, pattern: torch.Tensor | None
     Raises
     ------
     ValueError
-        If the module's attention did not pass the interface.
+        If the module does not compute attention through the interface.
     """
     target, met = model.get_submodule(path), []
 

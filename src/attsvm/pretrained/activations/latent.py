@@ -9,9 +9,9 @@ heads at once. For tokens :math:`x = (c, h)` this is one map again,
 and the first rows of :math:`K Q^\top` are the matrix :math:`W_{UK} W_{UQ}^\top` that inference of such models absorbs.
 Queries are made in one piece, or from another latent.
 
-The parts are found like other maps. The first coordinates of a key are columns of some output, unchanged. The last
-coordinates are columns of the same length, up to one rotation that queries and keys share and up to an order of the
-coordinates (a model may separate neighbours into halves first).
+The parts are found like other maps. The first coordinates of a key equal columns of some output. The last coordinates
+have the lengths of columns: both differ by a rotation that queries and keys share, and by the order of the coordinates.
+(A model may first separate neighbouring coordinates into two halves.)
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def _order_and_rotation(
 ) -> tuple[torch.Tensor, Rotation] | None:
     """Find the order of coordinates and the rotation that turn two blocks into vectors (B, T, 2, r)."""
     before = torch.stack([query.vectors(), key.vectors()], dim=2)
-    own = torch.arange(before.shape[-1])
-    for order in (own, torch.cat([own[::2], own[1::2]])):
+    identity = torch.arange(before.shape[-1])
+    for order in (identity, torch.cat([identity[::2], identity[1::2]])):
         rotation = fit_rotation(before[..., order], after)
         if rotation is not None:
             return order, rotation
@@ -116,7 +116,7 @@ def _order_and_rotation(
 
 
 def _union(call: AttentionCall, first: ColumnBlock, last: ColumnBlock, order: torch.Tensor) -> AffineMap | None:
-    """Put the maps of two parts together; tokens that both read do not change."""
+    """Join the maps of two parts; their tokens are concatenated unless both read the same."""
     one, two = affine(first, call.calls), affine(last, call.calls)
     if one is None or two is None:
         return None
@@ -138,7 +138,7 @@ def _union(call: AttentionCall, first: ColumnBlock, last: ColumnBlock, order: to
 
 
 def _origin(states: torch.Tensor, calls: tuple[ModuleCall, ...]) -> torch.Tensor:
-    """Follow vectors back through the recorded calls, the latest first, that made them; views share their storage."""
+    """Follow vectors back through the recorded calls that made them, the latest first; views share their storage."""
     for call in calls:
         if call.output.untyped_storage().data_ptr() == states.untyped_storage().data_ptr():
             states = call.input

@@ -1,4 +1,4 @@
-"""Numbers of layers: the model's own where they are unique, and the layers in which nothing attends."""
+"""Numbers of a model's layers, and its layers without attention."""
 
 from __future__ import annotations
 
@@ -10,39 +10,38 @@ from torch import nn
 
 @dataclass(frozen=True)
 class AbsentLayer:
-    """A layer of the model's stack without attention that could be recorded.
+    """A layer of the model's stack in which no attention was recorded.
 
     Attributes
     ----------
     number : int
     kind : str
-        Class of what stands there instead, such as a state-space or convolution block.
+        Class of the module in place of attention, such as a state-space or convolution block.
     """
 
     number: int
     kind: str
 
 
-def own_number(path: str) -> int | None:
-    """Return the number of the layer in the path of a module: 7 for "layers.7.self_attn", None where there is none."""
+def number_in_path(path: str) -> int | None:
+    """Return the number of the layer in the path of a module: 7 for "layers.7.self_attn", None without a number."""
     return next((int(part) for part in path.split(".") if part.isdigit()), None)
 
 
 def layer_numbers(paths: Sequence[str]) -> list[int]:
     """Give attention calls the numbers of their layers, from the paths of their modules in the order of the calls.
 
-    A stack's own numbers are used where each call has another, as in a decoder whose other layers are recurrent or
-    convolutional. In a model with several stacks, or whose layers share one module, calls are counted.
+    The numbers in the paths are used if every call has a different one; layers without attention then leave gaps.
+    Otherwise calls are counted: several stacks repeat their numbers, and layers may share one module.
     """
-    numbers = [own_number(path) for path in paths]
-    own = [number for number in numbers if number is not None]
-    return own if len(own) == len(set(own)) == len(paths) else list(range(len(paths)))
+    numbers = [number for path in paths if (number := number_in_path(path)) is not None]
+    return numbers if len(numbers) == len(set(numbers)) == len(paths) else list(range(len(paths)))
 
 
 def absent_layers(model: nn.Module, paths: Sequence[str]) -> tuple[AbsentLayer, ...]:
     """Name the layers of a stack in which no attention was recorded."""
     numbers = layer_numbers(paths)
-    if not paths or any(own_number(path) != number for path, number in zip(paths, numbers, strict=True)):
+    if not paths or any(number_in_path(path) != number for path, number in zip(paths, numbers, strict=True)):
         return ()
     stack = model.get_submodule(paths[0].split(f".{numbers[0]}.")[0])
     if not isinstance(stack, nn.ModuleList):

@@ -11,7 +11,7 @@ from torch import nn
 from attsvm.pretrained.activations.recording import ModuleCall
 from attsvm.pretrained.activations.rotation import AGREE, relative_difference
 
-# Sequences by which a block is identified; the probabilities later check all sequences.
+# Sequences by which a block is identified; all sequences are checked later, by their probabilities.
 SAMPLE = slice(0, 4)
 
 
@@ -66,8 +66,8 @@ class Place:
     factor : float
         Ratio of the map to the module's weight.
     kind : {"linear", "norm", "parts", "weights"}
-        For "parts", a map that consists of parts, the other attributes locate the first one. For "weights", tensors of
-        an attention module, `path` is that module.
+        "parts": a map of two parts; the other attributes locate the first part. "weights": tensors of the attention
+        module `path`.
     """
 
     path: str
@@ -121,8 +121,8 @@ def affine(block: ColumnBlock, calls: tuple[ModuleCall, ...]) -> AffineMap | Non
         matrix = weight.T if rows else weight
         if matrix.shape != (block.call.input.shape[-1], block.call.output.shape[-1]):
             continue
-        A, own = matrix[:, block.columns].detach().double(), getattr(module, "bias", None)
-        b = A.new_zeros(block.width) if own is None else own[block.columns].detach().double()
+        A, module_bias = matrix[:, block.columns].detach().double(), getattr(module, "bias", None)
+        b = A.new_zeros(block.width) if module_bias is None else module_bias[block.columns].detach().double()
         image = block.call.input[SAMPLE].detach().double() @ A + b
         # The recorded output may have been scaled in place since; attention received the image times this factor.
         vectors = block.vectors(SAMPLE) - (0.0 if block.offset is None else block.offset)
@@ -131,7 +131,7 @@ def affine(block: ColumnBlock, calls: tuple[ModuleCall, ...]) -> AffineMap | Non
         if relative_difference(factor * image, vectors) < AGREE:
             place = Place(block.call.path, block.start, block.width, rows, factor, "linear")
             bias = factor * b + (0.0 if block.offset is None else block.offset)
-            has_bias = own is not None or block.offset is not None
+            has_bias = module_bias is not None or block.offset is not None
             return AffineMap(block.call.input, factor * A, bias if has_bias else None, place, block.call.input)
     return None
 
@@ -172,13 +172,13 @@ def _norm(block: ColumnBlock, calls: tuple[ModuleCall, ...]) -> AffineMap | None
     gain, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     shift = torch.zeros(out.shape[-1], dtype=torch.float64) if bias is None else bias.detach().double()
     one = torch.ones_like(shift)
-    # A norm multiplies by its gain, or by one plus it (Gemma): the right reading is parallel to the input.
+    # A norm multiplies by its gain, or by 1 + gain (Gemma). Divided by the right one, outputs are parallel to inputs.
     for scale in (one,) if gain is None else (gain.detach().double(), 1.0 + gain.detach().double()):
         if not (scale != 0).all():
             continue
         normalised = (out - shift) / scale
         if _parallel(normalised, states) or _parallel(normalised, centred):
-            index = torch.arange(block.start, block.start + block.width) % len(one)  # one head's gain serves all
+            index = torch.arange(block.start, block.start + block.width) % len(one)  # all heads may share one gain
             A = scale[index] * block.factor
             b = None if bias is None else shift[index] * block.factor
             tokens = (block.vectors() - (0.0 if b is None else b)) / A
@@ -187,8 +187,8 @@ def _norm(block: ColumnBlock, calls: tuple[ModuleCall, ...]) -> AffineMap | None
     return None
 
 
-def _parallel(these: torch.Tensor, those: torch.Tensor) -> bool:
+def _parallel(vectors: torch.Tensor, reference: torch.Tensor) -> bool:
     """Tell whether vectors have the same directions, except vectors of length zero (such as embeddings of padding)."""
-    lengths = those.norm(dim=-1)
-    cosines = nn.functional.cosine_similarity(these, those, dim=-1)[lengths > AGREE * lengths.max()]
+    lengths = reference.norm(dim=-1)
+    cosines = nn.functional.cosine_similarity(vectors, reference, dim=-1)[lengths > AGREE * lengths.max()]
     return bool((cosines > 1.0 - AGREE).all())

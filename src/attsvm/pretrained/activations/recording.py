@@ -4,7 +4,7 @@ Since version 5 every model of transformers hands queries, keys, mask and scale 
 in ``ALL_ATTENTION_FUNCTIONS``. This module registers another function there for the length of a forward pass, *with its
 mask function* (without one transformers drops the padding mask). It records the arguments and calls the model's own
 eager implementation, so the recorded probabilities are the model's. Hooks on every module store inputs and outputs of
-the calls inside the attention module, such as the linear maps of queries and keys. In the end all is restored.
+the calls inside the attention module, such as the linear maps of queries and keys. Everything is restored at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SILENT = {
     "dropout", "sliding_window", "is_causal", "output_attentions", "use_cache", "position_ids", "cu_seq_lens_q",
     "token_type_ids",
 }  # fmt: skip
-# The attention module and the module around it: queries and keys are made by calls in one of them.
+# Number of nested modules, from the attention module outwards, whose calls may make queries and keys.
 _FRAMES = 2
 # Arguments of an attention module that hold the states of its keys, if these are not the states of its queries.
 _OTHER_STATES = ("key_value_states", "encoder_hidden_states")
@@ -70,7 +70,7 @@ class ModuleCall:
 
 @dataclass(frozen=True, eq=False)
 class RelativeProduct:
-    """Products of vectors with a table of relative positions, one of them per query and token.
+    """Products of vectors with a table of relative positions; each pair of query and token uses one product.
 
     Attributes
     ----------
@@ -124,6 +124,8 @@ class AttentionCall:
         Arguments of the attention module.
     shared : dict
         Results that all heads of the call share.
+    invocations : tuple of Invocation
+        The running calls of the attention module and of the module around it.
     """
 
     index: int
@@ -162,9 +164,9 @@ class Invocation:
 
 @dataclass(eq=False)
 class Frame:
-    """A module whose forward pass is under way, its inputs and arguments, and the finished calls inside it.
+    """A module whose forward pass is running, its inputs and arguments, and the finished calls inside it.
 
-    `attended` is set by an attention call inside it.
+    `attended` tells whether attention was called inside it.
     """
 
     module: nn.Module
@@ -244,7 +246,7 @@ class Recorder:
         attended = self.frames.pop().attended
         if attended and self.frames:
             self.frames[-1].attended = True
-            return  # it made no queries or keys, and of a deep model such outputs are many
+            return  # a module around attention made no queries or keys, and a deep model has many
         argument = arguments[0] if arguments else next(iter(keywords.values()), None)
         if self.frames and isinstance(argument, torch.Tensor) and isinstance(output, torch.Tensor):
             self.frames[-1].calls.append(ModuleCall(self._paths.get(module, ""), module, argument, output))
@@ -259,7 +261,7 @@ class Recorder:
         return tuple(call for frame in reversed(frames[-_FRAMES:]) for call in reversed(frame.calls))
 
     def note(self, module: nn.Module, call: Callable[[int, str], AttentionCall]) -> None:
-        """Count an attention call of a module, and keep it if it is wanted."""
+        """Count an attention call of a module, and record it if it was requested."""
         path, index = self.path_of(module), len(self.paths)
         self.paths.append(path)
         self.frames[-1].attended = True
@@ -269,7 +271,7 @@ class Recorder:
             raise Enough
 
     def call_of(self, module: nn.Module, query: torch.Tensor, key: torch.Tensor, scaling: float) -> AttentionCall:
-        """Describe a call under way by its queries and keys alone, which is enough to explain them."""
+        """Describe a running call by its queries and keys alone, which is enough to explain them."""
         empty = query.new_zeros(0)
         return AttentionCall(
             0, self.path_of(module), module, query, key, None, scaling, None, {}, empty, self.calls_inside(),
@@ -280,7 +282,7 @@ class Recorder:
         return tuple(frame.invocation for frame in reversed(self.frames[-_FRAMES:]))
 
     def crosses(self) -> bool:
-        """Tell whether the attention module under way reads its keys from other states than its queries."""
+        """Tell whether the running attention module reads its keys from other states than its queries."""
         call = self.frames[-1].invocation
         given = inspect.signature(call.module.forward).bind_partial(*call.arguments, **call.keywords).arguments
         given |= given.pop("kwargs", {})
@@ -296,10 +298,10 @@ class Recorder:
         scaling: float | None = None,
         **keywords: Any,
     ) -> Any:
-        """Stand in for the attention function: note, then do what the model does."""
+        """Replace the attention function: return the model's own result, and record the call."""
         result = eager_attention(module, query, key, value, attention_mask, scaling=scaling, **keywords)
         bias = keywords.pop("position_bias", None)
-        extras = {name: value for name, value in keywords.items() if name not in _SILENT and _says_something(value)}
+        extras = {name: value for name, value in keywords.items() if name not in _SILENT and _is_numeric(value)}
         self.note(
             module,
             lambda index, path: AttentionCall(
@@ -311,7 +313,7 @@ class Recorder:
         return result
 
 
-def _says_something(value: Any) -> bool:
+def _is_numeric(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
@@ -325,7 +327,7 @@ def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda ind
     ----------
     model : PreTrainedModel
     include : callable
-        Which calls to keep, from their number and the path of their module; the others cost nothing.
+        Tells from the number of a call and the path of its module whether to record it. Default: every call.
     """
     recorder = Recorder(model, include)
     with attending_by(model, recorder.attend), hooks_of(model, recorder):

@@ -85,11 +85,11 @@ def relative_forms(call: AttentionCall, h: int, where: tuple[np.ndarray, ...]) -
 
 
 def _form(call: AttentionCall, product: RelativeProduct, h: int, where: tuple[np.ndarray, ...]) -> RelativeForm:
-    own = (call.key if product.of_keys else call.query)[:, h].double()
+    content = (call.key if product.of_keys else call.query)[:, h].double()
     vectors = product.vectors[:, h].double()
-    ratio = float((vectors * own).sum() / own.square().sum())
+    ratio = float((vectors * content).sum() / content.square().sum())
     table = explain_vectors(call.calls, product.table[:1], h)
-    if table is None or relative_difference(ratio * own, vectors) > AGREE:
+    if table is None or relative_difference(ratio * content, vectors) > AGREE:
         raise ValueError(
             f"head {h} of {call.path} ({type(call.module).__name__}) is not supported: it adds products with a table "
             "of relative positions that no linear map of recorded vectors gives."

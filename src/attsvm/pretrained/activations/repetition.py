@@ -1,7 +1,7 @@
-"""An attention module called again in float64, on its inputs in a forward pass of the model in its own dtype.
+"""Call an attention module again in float64, on the inputs that it had in the model's forward pass.
 
-The hidden states are the model's, including its rounding; only the layer is computed without it. A head can thus be
-checked to 1e-5 if logits are large or the dtype is short, at the cost of one layer's weights.
+The hidden states keep the model's rounding; only the layer is computed in float64. A head can thus be checked to 1e-5
+even if logits are large or the dtype is short. The memory for one layer's weights is the cost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from attsvm.pretrained.activations.tracing import tracing
 
 
 def too_coarse(call: AttentionCall) -> bool:
-    """Tell whether a call's own dtype is too coarse to explain a head by."""
+    """Tell whether a call's dtype is too coarse to explain a head."""
     return call.query.dtype not in (torch.float32, torch.float64)
 
 
@@ -30,8 +30,8 @@ def in_float64(call: AttentionCall) -> Iterator[AttentionCall]:
     Yields
     ------
     AttentionCall
-        Those that succeed; none of a module that runs in its own dtype only. The module around takes more memory than
-        all else, so it runs only when it is asked for.
+        Each repetition that succeeds. A module that does not run in float64 yields none. The module around the
+        attention module needs the most memory, so it runs only when a second repetition is requested.
     """
     for invocation in call.invocations:
         repetition = _repeat(call, invocation)
@@ -61,7 +61,7 @@ def _path_in_model(path: str, call: AttentionCall) -> str:
 
 
 def _copy(module: nn.Module) -> nn.Module:
-    """Copy a module without the hooks of recordings under way, which would have the whole model copied."""
+    """Copy a module without the hooks of running recorders, whose copy would include the whole model."""
     without: dict[int, Any] = {}
     for one in module.modules():
         for hooks in (one._forward_pre_hooks, one._forward_hooks):
@@ -75,7 +75,7 @@ def _of_recorder(hook: Any) -> bool:
 
 
 def _in_double(value: Any) -> Any:
-    """Convert floating-point tensors to float64; the lowest number of a dtype, which hides, stays the lowest."""
+    """Convert floating-point tensors to float64; a dtype's lowest number, which hides tokens, becomes float64's."""
     if isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
         lowest = torch.finfo(torch.float64).min
         return value.detach().double().masked_fill(value <= torch.finfo(value.dtype).min / 2, lowest)
@@ -85,12 +85,12 @@ def _in_double(value: Any) -> Any:
         return [_in_double(one) for one in value]
     if isinstance(value, dict):
         return {name: _in_double(one) for name, one in value.items()}
-    # The call under way has written its keys into the cache, and the repetition must not.
+    # The running call has written its keys into the cache, and the repetition must not write them again.
     return None if hasattr(value, "get_seq_length") else value
 
 
 def _unit(double: tuple[Any, ...], value: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Give a table of cosines and sines, rounded in a short dtype, back its constant length: a rotation has one."""
+    """Restore the constant length of a rotation to a table of cosines and sines that a short dtype rounded."""
     tensors = [one for one in value if isinstance(one, torch.Tensor) and one.dtype.is_floating_point]
     if len(value) != 2 or len(tensors) != 2 or tensors[0].shape != tensors[1].shape:
         return double

@@ -1,7 +1,7 @@
-r"""The split of a hidden state that a head reads, by the additions of the model itself.
+r"""Split a hidden state that a head reads into the summands that the model itself added.
 
-A residual stream is a sum, and the forward pass contains the sum: this module records the operations of one pass on a
-tape and follows a hidden state back through them. It passes
+A residual stream is a sum that the forward pass computes. This module records the operations of one pass on a tape and
+follows a hidden state back through them. It passes
 
 * additions, to both summands;
 * views, copies and multiplications by constants;
@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from attsvm.platform.summary import Listed
-from attsvm.pretrained.activations.layers import own_number
+from attsvm.pretrained.activations.layers import number_in_path
 from attsvm.pretrained.activations.tape import Map, Tape, VectorIndex, through
 
 KINDS = ("embedding", "position", "head", "mlp", "bias", "feature", "remainder")
@@ -38,8 +38,8 @@ class Component(Listed):
     Attributes
     ----------
     kind : {"embedding", "position", "head", "mlp", "bias", "feature", "remainder"}
-        "mlp" is any other summand of a layer; "bias" a constant vector of a norm or projection. A dictionary adds its
-        features, and the remainder without them.
+        "bias" is a constant vector of a norm or projection; "mlp" is any other summand of a layer. A dictionary adds
+        "feature" components, and the "remainder" that they do not explain.
     name : str
         Module or parameter in the model, with the number of a head in brackets: "h.0.attn[3]", "h.0.mlp", "wte".
     layer, head : int or None
@@ -69,7 +69,7 @@ class Part:
     before : ndarray, shape (d,), or None
         Its part of the last norm's input; None for parts that are added after the norm.
     places : ndarray, shape (T,)
-        The part's product with a direction, by the row of the sequence that it comes from.
+        The part's product with a direction, split by the position that it comes from.
     """
 
     vector: np.ndarray
@@ -88,29 +88,29 @@ def parts(
     end: torch.Tensor | None = None,
     features: Mapping[int, np.ndarray] | None = None,
 ) -> dict[Component, Part]:
-    """Take a hidden state apart.
+    """Split a hidden state into components.
 
     Parameters
     ----------
     tape : Tape
     state : Tensor, shape (B, T, d)
     row : VectorIndex
-        Its sequence and place.
+        Its sequence and position.
     direction : ndarray, shape (d,)
-        That the parts are multiplied by, place by place.
+        Vector by which the parts are multiplied, position by position.
     visible : ndarray of bool, shape (T,)
-        Places that are no padding.
+        Positions without padding.
     spread : bool
-        Whether the output of a head counts at the rows that it reads, and not at its own row.
+        Whether the output of a head counts at the positions that the head reads, and not at the position of its output.
     end : Tensor, optional
-        A hidden state further back that is not taken apart by its additions, but into `features` and a remainder.
+        An earlier hidden state that is split into `features` and a remainder instead of its summands.
     features : mapping of int to ndarray, shape (d,), optional
         Parts of that hidden state.
 
     Returns
     -------
     dict of Component to Part
-        Its vectors add up to the hidden state, its places to their product with the direction.
+        The vectors add up to the hidden state, and the places to its product with the direction.
     """
     norm = tape.norm_before(state)
     between = None if norm is None or state is end else norm[1]
@@ -158,7 +158,7 @@ def parts(
         if attended.bias is not None:
             name = tape.constant(attended.bias) or f"{name}.bias"
             before = through(maps, attended.bias.detach().double().cpu().numpy())
-            add(Component("bias", name, own_number(name)), *_split(before, last), None)
+            add(Component("bias", name, number_in_path(name)), *_split(before, last), None)
     return out
 
 
@@ -175,13 +175,13 @@ def _component(tape: Tape, tensor: torch.Tensor, visible: np.ndarray, sequence: 
     tape : Tape
     tensor : Tensor
     visible : ndarray of bool, shape (T,)
-        Places that are no padding.
+        Positions without padding.
     sequence : int
     """
     name = tape.constant(tensor)
     if name is not None:
         kind = "position" if tensor.ndim > 1 and tensor.shape[-2] == len(visible) > 1 else "bias"
-        return Component(kind, name, own_number(name))
+        return Component(kind, name, number_in_path(name))
     maker = tape.maker(tape.base(tensor))
     if maker is not None and maker.name == "embedding":
         weight, indices = maker.arguments[:2]
@@ -196,5 +196,5 @@ def _component(tape: Tape, tensor: torch.Tensor, visible: np.ndarray, sequence: 
 
 
 def _name_of(path: str, call: int | None) -> tuple[str, int | None]:
-    """Name the output of a module, and its layer; of a module that layers share, the call is the layer."""
-    return (path, own_number(path)) if call is None else (f"{path}, call {call}", call)
+    """Name the output of a module and its layer; if layers share the module, the call number is the layer."""
+    return (path, number_in_path(path)) if call is None else (f"{path}, call {call}", call)

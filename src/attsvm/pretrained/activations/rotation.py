@@ -6,9 +6,9 @@ RoPE turns pairs of coordinates of queries and keys by an angle that depends on 
 
 .. math:: r_p(t) \propto \sum \overline{y_p(t)}\,q_p(t),
 
-and it is one if and only if it explains every vector. Which coordinates form a pair (two halves, or neighbours) and how
-many of them are turned is found by trying; a constant factor on top (YaRN's, or a scaled query) is found with it. That
-needs no knowledge of how a model computes or passes its angles.
+and the fit is accepted if it explains every vector. The pairing of the coordinates (two halves, or neighbours) and the
+number of pairs are found by trying. A constant factor (YaRN's, or a scaled query) is found from the lengths of the
+vectors before. No knowledge of how a model computes or passes its angles is needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
-# Two float32 computations of the same vector differ by a few roundings; another vector differs by its own length.
+# Largest relative difference between two float32 computations of the same vector.
 AGREE = 1e-4
 
 
@@ -29,7 +29,7 @@ class Rotation:
     Attributes
     ----------
     pairs : Tensor of int, shape (P, 2)
-        Coordinates of a head that are turned together; the others are left alone.
+        Coordinates of a head that are rotated together; the other coordinates do not change.
     turns : Tensor of complex128, shape (B, T, P)
         Unit numbers r_p(t) of every sequence and position.
     """
@@ -44,13 +44,13 @@ def as_complex(vectors: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
 
 
 def relative_difference(value: torch.Tensor, reference: torch.Tensor) -> float:
-    """Largest length of a difference over the largest length wanted."""
+    """Return the largest length of a difference over the largest reference length."""
     size = float(reference.norm(dim=-1).max())
     return float((value - reference).norm(dim=-1).max()) / size if size > 0 else 0.0
 
 
 def layouts(width: int) -> Iterator[torch.Tensor]:
-    """Pairings of the first coordinates of a head: all of them first, halves before neighbours."""
+    """Yield pairings of the first coordinates of a head: most coordinates first, halves before neighbours."""
     for size in range(width - width % 2, 0, -2):
         half = size // 2
         first = torch.arange(half)
@@ -79,8 +79,8 @@ def turn(vectors: torch.Tensor, rotation: Rotation) -> torch.Tensor:
 def fit_rotation(before: torch.Tensor, after: torch.Tensor) -> Rotation | None:
     """Find the rotation that turns `before` into `after`, both (B, T, heads, dh) and of equal scale; None if none does.
 
-    A single head can be explained by many rotations of single numbers, so a pairing counts only when one rotation fits
-    all heads; with one head the first pairing that fits is taken.
+    One head alone may fit under several pairings; then the first pairing that fits is used. For several heads, a
+    pairing counts only if one rotation fits all of them.
     """
     for pairs in layouts(before.shape[-1]):
         rotation = Rotation(pairs, fit_turns(before, after, pairs))

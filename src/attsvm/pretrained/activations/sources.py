@@ -1,22 +1,20 @@
-r"""The affine map, and its input tokens, that made the queries and keys of a head.
+r"""Find the affine maps that made the queries and keys of a head, and the tokens that the maps read.
 
-Attention receives finished queries and keys. Between the hidden state and them every supported model has one affine map
-per head, :math:`y = Ax + b`, then possibly a rotation by position and a constant factor. The map is identified by its
-output among the calls recorded inside the attention module. There are four cases.
+Attention receives finished queries and keys. In every supported model, one affine map per head, :math:`y = Ax + b`,
+leads from the hidden state to them; a rotation by position and a constant factor may follow. The map is identified by
+its output among the calls recorded inside the attention module. There are four cases.
 
-* The module of a call holds a weight matrix, and its output *is* input times weight plus bias (torch's Linear and
-GPT-2's
-  Conv1D differ by a transpose only). The head's queries are a block of consecutive columns of the output, so fused and
-  interleaved projections need no special case, and x is the call's input. A bias that is a separate parameter (DeBERTa)
-  is the constant by which all vectors differ.
+* The module of a call has a weight matrix, and its output *is* input times weight plus bias. (torch's Linear and
+  GPT-2's Conv1D differ only by a transpose.) The head's queries are a block of consecutive columns of the output, so
+  fused and interleaved projections need no special case. x is the input of the call. A bias that is a separate
+  parameter (DeBERTa) is found as the constant difference between the vectors and the columns.
 * The module is a normalisation with elementwise gain (query/key norm). The head is then not bilinear in the hidden
-state:
-  x is the *normalised* vector and A the diagonal gain.
+  state: x is the *normalised* vector and A the diagonal gain.
 * The vectors consist of parts (:mod:`attsvm.pretrained.activations.latent`).
-* The attention module holds its weights as tensors (:mod:`attsvm.pretrained.activations.weights`).
+* The attention module stores its weights as tensors (:mod:`attsvm.pretrained.activations.weights`).
 
-The latest call that explains a head is used. Lengths of the vectors, which no rotation changes, identify the block;
-equality of the vectors, up to one rotation for all heads, proves it.
+The latest call that explains a head is used. The block is found by the lengths of its vectors, which no rotation
+changes. It is accepted if the vectors are equal up to one rotation that queries and keys share.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from attsvm.pretrained.activations.weights import explain_weights
 
 
 def _readings(output: torch.Tensor, vectors: torch.Tensor) -> Iterator[bool]:
-    """Tell in which ways an output can be read as vectors of this shape, (B, heads, T, dh)."""
+    """Yield the ways to read an output as vectors (B, heads, T, dh): whether heads come before positions."""
     B, _, T, width = vectors.shape
     if output.ndim > 2 and output.shape[:2] == (B, T):
         yield False
@@ -44,9 +42,9 @@ def _readings(output: torch.Tensor, vectors: torch.Tensor) -> Iterator[bool]:
 def _blocks(
     calls: tuple[ModuleCall, ...], vectors: torch.Tensor, head: int, *, centred: bool = False
 ) -> Iterator[ColumnBlock]:
-    """Blocks of recorded outputs whose lengths equal the lengths of a head's vectors, up to one factor.
+    """Yield blocks of recorded outputs whose lengths equal the lengths of a head's vectors, up to one factor.
 
-    ``centred`` subtracts the mean over all tokens first, so that a constant may lie in between.
+    ``centred`` subtracts the mean over all tokens first, so that block and vectors may also differ by a constant.
     """
     width = vectors.shape[-1]
     target = vectors[SAMPLE, head].float()  # (B, T, dh)
@@ -81,7 +79,7 @@ def _plain(block: ColumnBlock, vectors: torch.Tensor) -> bool:
 def _candidate_pairs(
     call: AttentionCall, head: int, group: int
 ) -> Iterator[tuple[ColumnBlock, ColumnBlock, Rotation | None]]:
-    """Query and key blocks that explain a head, with the rotation that they share."""
+    """Yield query and key blocks that explain a head, with the rotation that they share."""
     q, k = call.query[:, head].double(), call.key[:, group].double()  # (B, T, dh)
     for query_block in _blocks(call.calls, call.query, head):
         plain = _plain(query_block, q)
@@ -127,7 +125,7 @@ def explain(call: AttentionCall, head: int) -> tuple[AffineMap, AffineMap, Rotat
     Raises
     ------
     ValueError
-        If no recorded call explains them; the sentence says what was found.
+        If no recorded call explains them; the message names the recorded modules.
     """
     group = head * call.key.shape[1] // call.query.shape[1]
     for query_block, key_block, rotation in _candidate_pairs(call, head, group):

@@ -1,4 +1,4 @@
-"""The operations of a forward pass, through which a hidden state can be followed back."""
+"""Record the operations of a forward pass, to follow a hidden state back through them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ class Operation:
 
 @dataclass(frozen=True)
 class VectorIndex:
-    """A vector of a tensor (..., d) of the pass: its index among vectors, and their shape, such as (b, t) of (B, T)."""
+    """The location of a vector in tensors (..., d) of the pass: its index, and the shape of all indices.
+
+    For example the index (b, t) in the shape (B, T).
+    """
 
     index: tuple[int, ...]
     shape: tuple[int, ...]
 
     def of(self, tensor: torch.Tensor, width: int) -> np.ndarray:
-        """Read the vector, (width,), float64; a tensor without the first axes, or a constant, has one for all."""
+        """Read the vector, (width,), float64; a tensor without the first axes has one vector for all their indices."""
         vectors = tensor.detach().reshape(-1, width)
         for first in range(len(self.shape) + 1):
             if len(vectors) == math.prod(self.shape[first:]):
@@ -65,7 +68,7 @@ class Attended:
     bias: torch.Tensor | None
 
     def of(self, row: VectorIndex) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Yield every head with its average for a query, p v (Tk, dv), and its rows of the weight (dv, d)."""
+        """Yield each head, its weighted values for a query, p v (Tk, dv), and its rows of the weight (dv, d)."""
         width = self.values.shape[-1]
         heads = self.weight.shape[0] // width
         weight = self.weight.detach().double().cpu().numpy().reshape(heads, width, -1)
@@ -76,12 +79,12 @@ class Attended:
 
 
 class Tape(TorchDispatchMode):
-    """The operations of a forward pass that hidden states are followed through; made by :func:`taped`.
+    """The recorded operations of a forward pass; made by :func:`record_tape`.
 
     Attributes
     ----------
     inputs : dict of str to list of Tensor
-        What modules read, call by call, by their path.
+        Inputs of each module, by its path, call by call.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -89,15 +92,15 @@ class Tape(TorchDispatchMode):
         self.inputs: dict[str, list[torch.Tensor]] = {}
         self._makers: dict[int, Operation] = {}
         self._names: dict[int, list[str]] = {}  # modules that put a tensor out, the innermost first
-        self._inputs: dict[tuple[int, str], torch.Tensor] = {}  # and what they read
+        self._inputs: dict[tuple[int, str], torch.Tensor] = {}  # inputs of these modules
         self._constants = {id(one): name for name, one in (*model.named_parameters(), *model.named_buffers())}
         embeddings = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # type: ignore[operator]
         self._vocabulary = getattr(embeddings, "weight", None)
         self._norms = {path for path, module in model.named_modules() if is_norm(module)}
-        self._references: list[Any] = []  # tensors are told apart by id, so none may be freed
+        self._references: list[Any] = []  # tensors are identified by id, so none may be freed
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do the operation and note it."""
+        """Run the operation and record it."""
         name = function.__name__.partition(".")[0]
         plain = not (kwargs and "alpha" in kwargs)
         inputs = tuple(args)
@@ -112,7 +115,7 @@ class Tape(TorchDispatchMode):
             self._references.append(operation)
             for one in results:
                 self._makers[id(one)] = operation
-        elif name.endswith("_"):  # in place: the tensor is no longer what made it
+        elif name.endswith("_"):  # in place: the recorded operation no longer gives the tensor
             for one in results:
                 self._makers.pop(id(one), None)
         return result
@@ -120,7 +123,7 @@ class Tape(TorchDispatchMode):
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """Store a tensor before something is added to it in place: its values, its maker and its name."""
         copy, maker = tensor.clone(), self.maker(tensor)
-        if maker is not None and maker.name in _SHAPES:  # of a tensor that shares the memory, and changes with it
+        if maker is not None and maker.name in _SHAPES:  # a view: its source shares the memory and changes too
             maker = self.maker(self.base(tensor))
             maker = maker if maker is not None and maker.name in ("mm", "addmm") else None
         if maker is not None:
@@ -162,7 +165,7 @@ class Tape(TorchDispatchMode):
         return tensor
 
     def projection(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None] | None:
-        """Read a tensor as x A + b: x, A (d, out) and b; None where no matrix product made it."""
+        """Read a tensor as x A + b: x, A (d, out) and b; None if no matrix product made it."""
         maker = self.maker(self.base(tensor))
         if maker is None or maker.name not in ("mm", "addmm"):
             return None
@@ -186,7 +189,7 @@ class Tape(TorchDispatchMode):
     def summands(
         self, tensor: torch.Tensor, row: VectorIndex, end: torch.Tensor | None = None
     ) -> Iterator[tuple[torch.Tensor, tuple[Map, ...]]]:
-        """Follow a vector back to tensors that no addition explains, or to `end`; with the maps in between."""
+        """Follow a vector back to `end` and to tensors that no addition explains; yield them and their maps."""
         stack: list[tuple[torch.Tensor, tuple[Map, ...]]] = [(tensor, ())]
         while stack:
             one, maps = stack.pop()
@@ -197,7 +200,7 @@ class Tape(TorchDispatchMode):
                 stack += [(parent, (map_of_parent, *maps)) for parent, map_of_parent in parents]
 
     def _parents(self, tensor: torch.Tensor, row: VectorIndex) -> list[tuple[torch.Tensor, Map]] | None:
-        """Tensors that a vector is a sum of linear maps of, or None."""
+        """Return the tensors whose linear images add up to a vector, with the maps; None if there are none."""
         maker = self.maker(tensor)
         if maker is None:
             return None
@@ -240,12 +243,12 @@ class Tape(TorchDispatchMode):
         return self._names.get(id(tensor), [])
 
     def call(self, tensor: torch.Tensor, path: str) -> int | None:
-        """Return the number of the call in which a module put a tensor out, where layers share the module."""
-        inputs, own = self.inputs.get(path, []), self._inputs.get((id(tensor), path))
-        return None if len(inputs) < 2 else next((n for n, one in enumerate(inputs) if one is own), None)
+        """Return the number of the call in which a module put a tensor out; None if the module ran only once."""
+        calls, inputs = self.inputs.get(path, []), self._inputs.get((id(tensor), path))
+        return None if len(calls) < 2 else next((n for n, one in enumerate(calls) if one is inputs), None)
 
     def constant(self, tensor: torch.Tensor) -> str | None:
-        """Return the name of a parameter or buffer, or of one that a tensor is a view of; None for other tensors."""
+        """Return the name of the parameter or buffer that a tensor is, or is a view of; None for other tensors."""
         return self._constants.get(id(self.base(tensor)))
 
     def is_vocabulary(self, tensor: torch.Tensor) -> bool:
@@ -255,8 +258,8 @@ class Tape(TorchDispatchMode):
 
 def is_norm(module: nn.Module) -> bool:
     """Tell whether a module is named a norm, or has vectors for parameters and no matrix."""
-    own = list(module.parameters())
-    return ("norm" in type(module).__name__.lower() or bool(own)) and all(one.ndim == 1 for one in own)
+    parameters = list(module.parameters())
+    return ("norm" in type(module).__name__.lower() or bool(parameters)) and all(one.ndim == 1 for one in parameters)
 
 
 def _same(vector: np.ndarray) -> np.ndarray:
@@ -293,12 +296,13 @@ def _factor(factor: Any, row: VectorIndex, width: int) -> float | np.ndarray | N
 
 @contextmanager
 def record_tape(model: nn.Module) -> Iterator[Tape]:
-    """Keep the operations of the forward pass run inside the block; hooks are taken back however it ends.
+    """Record the operations of the forward pass inside the block; hooks are removed even after an error.
 
     Parameters
     ----------
     model : PreTrainedModel
-        Computing attention by its eager function, as :func:`attsvm.pretrained.activations.recording.recording` has it.
+        It must compute attention by its eager function, as inside
+        :func:`attsvm.pretrained.activations.recording.recording`.
     """
     tape = Tape(model)
     handles = []

@@ -1,4 +1,4 @@
-"""The tokens of a recorded attention call: queries, padding, places and text."""
+"""The tokens of a recorded attention call: queries, padding, positions and text."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def _padding(stream: Stream, shape: tuple[int, ...]) -> np.ndarray | None:
 
 
 def asking(call: AttentionCall, visible: np.ndarray, *, self_attention: bool) -> np.ndarray:
-    """Tell which positions ask: no padding, and at least one token seen; (B, Tq)."""
+    """Mark the positions of queries: no padding, and at least one visible token; bool (B, Tq)."""
     sees = np.asarray(visible.any(axis=(1, 3)))
-    own = _padding(call.stream, sees.shape)
-    if own is not None:
-        return sees & own
+    text = _padding(call.stream, sees.shape)
+    if text is not None:
+        return sees & text
     return sees & np.diagonal(visible.any(axis=1), axis1=1, axis2=2) if self_attention else sees
 
 
 def key_stream(call: AttentionCall, streams: list[Stream], *, self_attention: bool) -> Stream:
-    """Find the inputs of the keys: under cross-attention, another part of the model with that number of tokens."""
+    """Find the inputs of the keys; under cross-attention, of another part of the model with that number of tokens."""
     if self_attention:
         return call.stream
     shape = call.key.shape[0], call.key.shape[2]
@@ -61,21 +61,21 @@ def key_stream(call: AttentionCall, streams: list[Stream], *, self_attention: bo
 
 
 def text_places(visible: np.ndarray, asks: np.ndarray, stream: Stream) -> np.ndarray:
-    """Count the tokens of each text from 0, padding left out (-1); int (B, Tk)."""
+    """Count the tokens of each text from 0, with -1 for padding; int (B, Tk)."""
     shape = visible.shape[0], visible.shape[3]
-    own = (visible.any(axis=1) & asks[:, :, None]).any(axis=1)
+    seen = (visible.any(axis=1) & asks[:, :, None]).any(axis=1)
     text = _padding(stream, shape)
-    own = own if text is None else own | text
-    return np.where(own, np.cumsum(own, axis=1) - 1, -1)
+    counts = seen if text is None else seen | text
+    return np.where(counts, np.cumsum(counts, axis=1) - 1, -1)
 
 
 def identifiers(stream: Stream, shape: tuple[int, int]) -> np.ndarray | None:
-    """Token ids of the keys, int (B, Tk)."""
+    """Return the token ids of the keys, int (B, Tk); None if they have none."""
     return stream.ids.cpu().numpy() if stream.ids is not None and tuple(stream.ids.shape) == shape else None
 
 
 def token_texts(ids: np.ndarray | None, tokenizer: Any) -> tuple[tuple[tuple[str, ...], ...] | None, np.ndarray | None]:
-    """Text of every token, and which of them the tokenizer adds."""
+    """Return the text of every token, and a mask of the tokens that the tokenizer adds."""
     if tokenizer is None or ids is None:
         return None, None
     texts = tuple(tuple(tokenizer.convert_ids_to_tokens(row.tolist())) for row in ids)
@@ -97,11 +97,11 @@ class Shared:
             x = side.tokens.detach().double().cpu().numpy()
             if homogeneous:
                 x = np.concatenate([x, np.ones((*x.shape[:2], 1))], axis=2)
-            self._tokens[slot] = (side.tokens, x)  # the tensor is kept so that its id stays its own
+            self._tokens[slot] = (side.tokens, x)  # a stored tensor is not freed, so its id stays unique
         return self._tokens[slot][1]
 
     def queries(self, side: AffineMap, homogeneous: bool, where: tuple[np.ndarray, ...]) -> np.ndarray:
-        """Return z of the positions that ask, (n, dz)."""
+        """Return the queries z, (n, dz)."""
         z = self.tokens(side, homogeneous)
         if id(z) not in self._queries:
             self._queries[id(z)] = z[where]

@@ -1,12 +1,12 @@
-r"""Record attention that a module computes by itself, from the operations between two vectors and their softmax.
+r"""Record attention that a module computes by itself, from the operations between an inner product and its softmax.
 
 Models that do not use transformers' attention interface (GPT-J, GPT-Neo, Bloom, Falcon, MPT, MPNet, DeBERTa and others)
 also apply a softmax to scores that began as inner products. For one forward pass a function of attsvm sees every
 operation of torch. A product of two activations begins a trace. The trace follows the product up to the softmax:
 factors, shapes, additive terms, hidden tokens, and other products that are added (DeBERTa's content to position and
-position to content). An unknown operation ends the trace, so nothing is recorded that was not understood. Recorded
-attention is checked against the model's own probabilities like any other. torch's fused attention shows neither scores
-nor probabilities; they are computed as it documents.
+position to content). An unknown operation ends the trace, so only known operations are recorded. Recorded attention is
+checked against the model's own probabilities like any other. torch's fused attention shows neither scores nor
+probabilities; they are computed as its documentation defines them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from attsvm.pretrained.activations.recording import (
     recording,
 )
 
-# Largest number that is added to a score to hide a token; the token's probability is then zero in float32.
+# Additive term at or below which a token counts as hidden: its probability is zero in float32.
 HIDDEN = -1e4
 
 
@@ -42,9 +42,9 @@ class Product:
     rows, columns : Tensor, shape (..., Tq, dh) and (..., Tk or R, dh)
     factor : float
     index : Tensor of int, or None
-        Columns that were gathered.
+        Column that is used for each query and token; None if every column is used.
     swapped : bool
-        Whether rows have become columns since.
+        Whether the product was transposed afterwards.
     """
 
     rows: torch.Tensor
@@ -85,7 +85,7 @@ class ScoreTrace:
         return replace(self, visible=visible if self.visible is None else self.visible & visible)
 
     def reshaped(self, shape: torch.Size) -> ScoreTrace:
-        """Give the terms the shape that the scores have now; the products keep theirs."""
+        """Reshape the additive term and the mask with the scores; the products keep their shapes."""
 
         def spread(term: torch.Tensor | None) -> torch.Tensor | None:
             return None if term is None else term.expand(self.value.shape).reshape(shape)
@@ -103,12 +103,12 @@ _SOFTMAX = {"softmax", "_softmax"}
 
 
 class Tracer(TorchFunctionMode):
-    """Follows scores through the operations of a forward pass; hands them over when they meet a softmax."""
+    """Follows scores through the operations of a forward pass; `softmax` receives them with their probabilities."""
 
     def __init__(self, softmax: Callable[[ScoreTrace, torch.Tensor], None]) -> None:
         super().__init__()
         self._softmax = softmax
-        self._traces: dict[int, ScoreTrace] = {}  # a trace keeps its tensor, so that the number stays its own
+        self._traces: dict[int, ScoreTrace] = {}  # a stored tensor is not freed, so its id stays unique
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation, and update the trace of its scores."""
@@ -138,7 +138,7 @@ class Tracer(TorchFunctionMode):
         return self._traces.get(id(tensor)) if isinstance(tensor, torch.Tensor) else None
 
     def forget(self) -> None:
-        """Let go of all tensors."""
+        """Delete all traces and their tensors."""
         self._traces.clear()
 
     @staticmethod
@@ -159,10 +159,10 @@ class Tracer(TorchFunctionMode):
     def _follow(
         self, name: str, before: list[ScoreTrace | None], args: Any, kwargs: Any, out: torch.Tensor
     ) -> ScoreTrace | None:
-        """Return the new trace of scores; None where that is not known."""
+        """Return the new trace of scores; None after an unknown operation."""
         first, second = (*before, None)[:2]
-        own = first if first is not None else second
-        assert own is not None
+        trace = first if first is not None else second
+        assert trace is not None
         other = args[0] if first is None else args[1] if len(args) > 1 else None
         if name in _SOFTMAX:
             if first is not None and _last(kwargs.get("dim", other), out):
@@ -172,33 +172,33 @@ class Tracer(TorchFunctionMode):
         if name in _SUMS:
             if first is not None and second is not None:
                 return first.joined(second)
-            return own.plus(other) if other is not None and kwargs.get("alpha", 1) == 1 else None
+            return trace.plus(other) if other is not None and kwargs.get("alpha", 1) == 1 else None
         if name in ("sub", "__sub__") and first is not None and second is None:
-            return own.plus(-other if isinstance(other, torch.Tensor) else 0.0)
+            return trace.plus(-other if isinstance(other, torch.Tensor) else 0.0)
         if name in _FACTORS:
-            return _times(own, other)
+            return _times(trace, other)
         if name in _QUOTIENTS and first is not None and (number := _number(other)) is not None:
-            return own.scaled(1.0 / number)
+            return trace.scaled(1.0 / number)
         if name in _SAME and first is not None:
-            return own
+            return trace
         if name in _SHAPES and first is not None:
-            return own.reshaped(out.shape)
+            return trace.reshaped(out.shape)
         if name in ("transpose", "swapaxes", "mT") and first is not None:
-            return _transpose(own, out)
-        return self._masked(name, own, args, kwargs)
+            return _transpose(trace, out)
+        return self._masked(name, trace, args, kwargs)
 
-    def _masked(self, name: str, own: ScoreTrace, args: Any, kwargs: Any) -> ScoreTrace | None:
-        if name in ("masked_fill", "masked_fill_") and own.value is args[0]:
+    def _masked(self, name: str, trace: ScoreTrace, args: Any, kwargs: Any) -> ScoreTrace | None:
+        if name in ("masked_fill", "masked_fill_") and trace.value is args[0]:
             mask, value = dict(enumerate(args)).get(1, kwargs.get("mask")), kwargs.get("value", args[-1])
-            return own.seeing(~mask) if float(value) <= HIDDEN else None
-        if name == "where" and len(args) == 3 and own.value is args[1]:
+            return trace.seeing(~mask) if float(value) <= HIDDEN else None
+        if name == "where" and len(args) == 3 and trace.value is args[1]:
             value = args[2]
-            return own.seeing(args[0]) if float(torch.as_tensor(value).max()) <= HIDDEN else None
-        if name in ("max", "maximum", "clamp", "clamp_min") and own.value is args[0] and len(args) == 2:
-            return own if (number := _number(args[1])) is not None and number <= HIDDEN else None
-        if name == "gather" and len(own.products) == 1 and own.additive is None and own.visible is None:
+            return trace.seeing(args[0]) if float(torch.as_tensor(value).max()) <= HIDDEN else None
+        if name in ("max", "maximum", "clamp", "clamp_min") and trace.value is args[0] and len(args) == 2:
+            return trace if (number := _number(args[1])) is not None and number <= HIDDEN else None
+        if name == "gather" and len(trace.products) == 1 and trace.additive is None and trace.visible is None:
             index = kwargs.get("index", args[-1])
-            return replace(own, products=(replace(own.products[0], index=index),))
+            return replace(trace, products=(replace(trace.products[0], index=index),))
         return None
 
 
@@ -239,21 +239,22 @@ def _last(dim: Any, tensor: torch.Tensor) -> bool:
     return dim in (-1, tensor.ndim - 1)
 
 
-def _times(own: ScoreTrace, other: Any) -> ScoreTrace | None:
+def _times(trace: ScoreTrace, other: Any) -> ScoreTrace | None:
     number = _number(other)
     if number is not None:
-        return own.scaled(number)
+        return trace.scaled(number)
     # A pattern of zeros and ones hides, together with what is added to it afterwards.
     if isinstance(other, torch.Tensor) and bool(((other == 0) | (other == 1)).all()):
-        return own.seeing(other.bool())
+        return trace.seeing(other.bool())
     return None
 
 
-def _transpose(own: ScoreTrace, out: torch.Tensor) -> ScoreTrace | None:
-    """Turn rows into columns."""
-    if out.shape != own.value.mT.shape or len(own.products) != 1 or own.additive is not None or own.visible is not None:
+def _transpose(trace: ScoreTrace, out: torch.Tensor) -> ScoreTrace | None:
+    """Transpose the scores of a single product; None for other scores."""
+    only_product = len(trace.products) == 1 and trace.additive is None and trace.visible is None
+    if out.shape != trace.value.mT.shape or not only_product:
         return None
-    return replace(own, products=(replace(own.products[0], swapped=not own.products[0].swapped),))
+    return replace(trace, products=(replace(trace.products[0], swapped=not trace.products[0].swapped),))
 
 
 @contextmanager
@@ -264,7 +265,7 @@ def tracing(model: nn.Module, include: Callable[[int, str], bool]) -> Iterator[R
     ----------
     model : PreTrainedModel
     include : callable
-        As of :func:`attsvm.pretrained.activations.recording.recording`.
+        As for :func:`attsvm.pretrained.activations.recording.recording`.
     """
     recorder = Recorder(model, include)
     tracer = Tracer(lambda trace, probabilities: _note(recorder, trace, probabilities))
@@ -281,15 +282,15 @@ def record(
     keep: Callable[[AttentionCall], object] | None = None,
     until: int | None = None,
 ) -> Recorder:
-    """Run the model on inputs without gradients; returns the recorded calls.
+    """Run the model on inputs without gradients, and return the recorded calls.
 
-    Attention is recorded where it is handed to transformers' interface; of a model that uses it nowhere, a second
-    forward pass traces what its modules compute.
+    Attention is recorded at transformers' interface. If the model does not use it, a second forward pass traces the
+    operations of its modules.
 
     Raises
     ------
     ValueError
-        If neither shows any attention.
+        If neither pass finds any attention.
     """
     for way in (recording, tracing):
         with way(model, include) as recorder, torch.no_grad(), suppress(Enough):
@@ -304,7 +305,7 @@ def record(
 
 
 def _note(recorder: Recorder, trace: ScoreTrace, probabilities: torch.Tensor) -> None:
-    """Hand over a softmax of scores as an attention call, where its parts have the shapes of one."""
+    """Record a softmax of scores as an attention call, if its parts have the shapes of one."""
     frames = [frame for frame in recorder.frames if not isinstance(frame.module, nn.Softmax)]
     content = [one for one in trace.products if one.index is None and not one.swapped]
     if not frames or len(content) != 1:

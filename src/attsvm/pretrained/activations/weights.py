@@ -1,4 +1,4 @@
-"""Attention modules that hold their weights as tensors, one matrix per head, such as TransformerLens'.
+"""Read attention modules that store their weights as tensors, one matrix per head, such as TransformerLens'.
 
 They are identified by their attributes, not by their class: tensors ``W_Q`` and ``W_K`` of shape (heads, d, dh),
 optionally ``b_Q`` and ``b_K`` of shape (heads, dh). Their first argument (queries) and second argument (keys) have
@@ -17,7 +17,7 @@ from attsvm.pretrained.activations.rotation import AGREE, Rotation, fit_rotation
 
 
 def explain_weights(call: AttentionCall, head: int, group: int) -> tuple[AffineMap, AffineMap, Rotation | None] | None:
-    """Explain queries and keys by the module's own tensors; None if it has none, or they do not explain them.
+    """Explain queries and keys by the module's own tensors; None if it has none or they do not fit.
 
     Parameters
     ----------
@@ -48,15 +48,15 @@ def _image(side: AffineMap) -> torch.Tensor:
 
 
 def _map(call: AttentionCall, side: str, states: torch.Tensor, head: int, group: int) -> AffineMap | None:
-    """Read the matrix of a head; keys that serve several heads have fewer."""
+    """Read the matrix of a head; if query heads share key heads, keys have fewer matrices."""
     weights: Any = getattr(call.module, f"W_{side}", None)
     bias: Any = getattr(call.module, f"b_{side}", None)
     if not isinstance(weights, torch.Tensor) or weights.ndim != 3:
         return None
     number = head if len(weights) == call.query.shape[1] else group
-    own = states[:, :, min(head, states.shape[2] - 1)] if states.ndim == 4 else states
-    if number >= len(weights) or weights.shape[1] != own.shape[-1] or weights.shape[2] != call.query.shape[-1]:
+    inputs = states[:, :, min(head, states.shape[2] - 1)] if states.ndim == 4 else states
+    if number >= len(weights) or weights.shape[1] != inputs.shape[-1] or weights.shape[2] != call.query.shape[-1]:
         return None
     b = bias[number].detach().double() if isinstance(bias, torch.Tensor) else None
     place = Place(call.path, 0, weights.shape[2], False, 1.0, "weights")
-    return AffineMap(own, weights[number].detach().double(), b, place, states)
+    return AffineMap(inputs, weights[number].detach().double(), b, place, states)

@@ -1,10 +1,10 @@
-r"""Test of an attribution in the model: whether the top token flips if a component is scaled by the predicted factor.
+r"""Test in the model whether the top token flips if a component is scaled by the factor that an attribution predicts.
 
 A component that contributes :math:`e_t` to the logit of token t contributes :math:`s\,e_t` when scaled by s. The logits
 of the chosen token j and of token t are then equal at :math:`s = 1 - (a_j - a_t) / (e_j - e_t)`. The model runs with
-the hidden state that the head projects changed accordingly, at the query or at the two keys, for this head alone. The
+this change of the hidden state that the head projects, at the query or at the two keys, for this head alone. The
 prediction is exact if the norm before the projection is frozen. If the norm is live, its denominator changes, and the
-test measures how far the prediction holds. Two controls take the same test:
+test measures how well the prediction still holds. Two controls are tested in the same way:
 
 * *gradient*: gradient times input, e from the derivative of the live norm. It predicts small changes under a live norm
   better, since it includes the first change of the denominator;
@@ -42,16 +42,16 @@ class AttributionCheck(Worded):
     Attributes
     ----------
     side : {"query", "keys"}
-        Where components were scaled.
+        Side of the head on which components were scaled.
     components : tuple of Component
     tolerance : float
     factors : dict of str to ndarray, shape (C,)
         Factors predicted by "attribution", "gradient" and "random"; infinite without a predicted flip.
     flipped : dict of str to dict of str to ndarray of bool, shape (C,)
-        By norms, "frozen" or "live", and method: whether the chosen token was on top at the predicted change minus the
-        tolerance, and no longer at the predicted change plus the tolerance.
+        By state of the norms ("frozen" or "live") and method: whether the chosen token was on top at the predicted
+        change minus the tolerance, but not at the predicted change plus the tolerance.
     left : dict of str to dict of str to ndarray, shape (C,)
-        Lead of the chosen token at the predicted change, over its lead before; 1 without a prediction.
+        Lead of the chosen token at the predicted change, over its lead without a change; 1 without a prediction.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class AttributionCheck(Worded):
 
 
 def flips(scores: np.ndarray, effect: np.ndarray, choice: int) -> tuple[float, int]:
-    """Return the factor nearest to 1 of a part `effect` of the scores at which another token reaches the chosen one.
+    """Find the factor nearest to 1 that, applied to a part `effect` of the scores, lets another token reach the chosen.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def check(
     *,
     tolerance: float,
 ) -> AttributionCheck:
-    """Run the model with every component scaled as predicted; users call :meth:`Attribution.check`."""
+    """Run the model with each component scaled as predicted; users call :meth:`Attribution.check`."""
     readings = [source.query] if side == "query" else [source.chosen, source.rival]
     parts = [ComponentChange(reading, components, source.model) for reading in readings]
     effects = {
@@ -179,7 +179,7 @@ def check(
 
 
 class ComponentChange:
-    """Components of the hidden state that a head reads, and the state's change with them."""
+    """Components of the hidden state that a head reads, and the changes of the state if they grow."""
 
     def __init__(self, reading: VectorReading, components: Sequence[Component], model: Any) -> None:
         self.reading = reading
@@ -201,7 +201,7 @@ class ComponentChange:
                 self.derivatives[c, : len(before)] = jacobian @ before
 
     def changes(self, sizes: np.ndarray, norms: Norms) -> np.ndarray:
-        """Return by how much the state changes when each component grows by its size, (C, d)."""
+        """Return the changes of the state if each component alone grows by its size, (C, d)."""
         out = sizes[:, None] * self.vectors
         if norms == "frozen" or self.reading.norm is None:
             return out
@@ -218,7 +218,7 @@ class ComponentChange:
 def logits_with(
     source: Source, parts: Sequence[ComponentChange], sizes: np.ndarray, side: Side, norms: Norms
 ) -> np.ndarray:
-    """Return the model's logits with each component in turn grown by its size, (C, T)."""
+    """Return the model's logits if each component alone grows by its size, (C, T)."""
     changes = [one.changes(sizes, norms) for one in parts]
     out = []
     for start in range(0, len(sizes), BATCH):
@@ -231,7 +231,7 @@ def logits_with(
 
 
 def _logits_after(source: Source, changes: Mapping[int, np.ndarray], side: Side, norms: Norms) -> np.ndarray:
-    """Run copies of the text with states of the head changed, at rows, by vectors (R, d) each: logits (R, T)."""
+    """Add vectors (R, d) to the head's states at some rows of R copies of the text; return the logits (R, T)."""
     question, origin = source.question, source.origins[side]
     count, d = len(next(iter(changes.values()))), origin.states.shape[-1]
 
@@ -258,14 +258,14 @@ def _logits_after(source: Source, changes: Mapping[int, np.ndarray], side: Side,
     for reading in source.readings(side):
         for r in range(count):
             keys[r, reading.row] = question.keys(call, r)[reading.row]
-    own = question.query(question.call, question.sequence)
-    return np.array([question.logits(own, of_copy) for of_copy in keys])
+    query = question.query(question.call, question.sequence)
+    return np.array([question.logits(query, of_copy) for of_copy in keys])
 
 
 def _call(
     source: Source, inputs: dict[str, Any], alterations: Callable[[], Sequence[AbstractContextManager[None]]]
 ) -> AttentionCall:
-    """Run the model up to the attention of the head's layer, with hooks that count the calls of one pass."""
+    """Run the model up to the attention of the head's layer; alterations are made per pass, as they count its calls."""
     index, calls = source.question.call.index, []
     for way in (recording, tracing):
         with ExitStack() as stack:

@@ -39,8 +39,7 @@ class Attribution(Summarised):
     ----------
     layer, head : int
     query, chosen, rival : int
-        Places in their texts; under cross-attention the query's text differs from the tokens'. A null token has
-        place 0.
+        Positions in the text; under cross-attention the query is in another text. A null token has position 0.
     texts : tuple of str
         Texts of query, chosen and rival; empty if the head has no text, and for the query under cross-attention.
     margin : float
@@ -50,12 +49,12 @@ class Attribution(Summarised):
     components : tuple of Component
         C components.
     keys : ndarray, shape (C, T)
-        Parts of the keys, by the place in the text that they come from: the output of a head counts where the head read
-        it. The sum is margin - bias.
+        Parts of the keys, split by the position in the text that they come from: the output of a head counts at the
+        positions that the head reads. The sum is margin - bias.
     queries : ndarray, shape (C, Tq)
-        Parts of the query, in the same way; the same sum.
+        Parts of the query, split in the same way, with the same sum.
     pairs : ndarray, shape (C, C)
-        Parts of a component of the keys (row) and a component of the query (column); the same sum.
+        Parts of a component of the keys (row) and a component of the query (column), with the same sum.
     scores : ndarray, shape (T,)
         The model's logits of this query, -inf for hidden tokens.
     error : float
@@ -114,19 +113,19 @@ class Attribution(Summarised):
         component : int
             Its number among `components`.
         side : {"query", "keys"}
-            Where it is scaled: at the query, or at the chosen token and the rival.
+            Side on which it is scaled: at the query, or at the chosen token and the rival.
 
         Returns
         -------
         factor : float
-            The nearest to 1, at which the two are equal; infinite where scaling it flips nothing.
+            Factor nearest to 1 at which the two logits are equal; infinite if there is none.
         token : int
-            Which token is level then; -1 for none.
+            The token with the equal logit; -1 if there is none.
 
         Raises
         ------
         ValueError
-            If the chosen token has not the largest logit.
+            If another token has the largest logit.
 
         Examples
         --------
@@ -141,7 +140,7 @@ class Attribution(Summarised):
         return flips(self.scores, self.effects(side)[component], self.chosen)
 
     def check(self, side: Side = "query", *, most: int = 32, tolerance: float = 0.1, seed: int = 0) -> AttributionCheck:
-        """Scale components in the model as :meth:`flip` predicts, and see whether the top token flips there.
+        """Scale components in the model as :meth:`flip` predicts, and test whether the top token flips.
 
         Parameters
         ----------
@@ -159,7 +158,7 @@ class Attribution(Summarised):
         Raises
         ------
         ValueError
-            If the chosen token has not the largest logit.
+            If another token has the largest logit.
 
         Examples
         --------
@@ -187,7 +186,7 @@ class Attribution(Summarised):
         Returns
         -------
         pandas.DataFrame
-            With columns kind, name, layer, head, keys and queries: what each brings to the margin on either side.
+            Columns kind, name, layer, head, keys and queries; the last two are the contributions to the margin.
 
         Raises
         ------
@@ -215,7 +214,7 @@ class Attribution(Summarised):
         side : {"query", "keys"}
         ax : matplotlib Axes, optional
         most : int
-            Bars; the last is the sum of what is left.
+            Number of bars; the last bar is the sum of the other components.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""The margin of one token over another, split over the residual stream, from a model and a text.
+"""Split the margin of one token over another over the residual stream, from a model and a text.
 
 The forward pass is recorded on a tape, and the query and the two keys are read from it
 (:mod:`attsvm.pretrained.attribution.readings`). An :class:`attsvm.pretrained.attribution.attribution.Attribution`
@@ -41,27 +41,27 @@ def attribute(
 ) -> Attribution:
     """Split the margin of a chosen token over a rival over the components of the residual stream.
 
-    The whole forward pass is kept in memory: give it a text, not a corpus.
+    The whole forward pass is stored in memory: give it a text, not a corpus.
 
     Parameters
     ----------
     model : PreTrainedModel
-        Left as it was found. Or a TransformerBridge of TransformerLens, or an object of nnsight that holds a model.
+        It does not change. A TransformerBridge of TransformerLens or an nnsight wrapper of a model is accepted too.
     layer, head
         As for :func:`attsvm.pretrained.extract_head`.
     inputs : mapping, str or sequence of str
-        Keyword arguments of the model, or texts, for which `tokenizer` is needed.
+        Keyword arguments of the model, or texts, which need `tokenizer`.
     query, chosen, rival : int
-        Places in the text, from its end where negative. Default: the last token asks, the token that it attends to
-        most is chosen, and the next one is its rival.
+        Positions in the text; negative positions count from its end. Default: the query is the last token, `chosen` the
+        token that it attends to most, and `rival` the token that it attends to second most.
     sequence : int
-        Which of several texts.
+        Number of the text, if there are several.
     tokenizer : PreTrainedTokenizerBase, optional
     dictionary : array, shape (n, d), optional
         Directions of features, such as the decoder of a sparse autoencoder, of the hidden state that enters the layer.
-        That is then split into features and a remainder.
+        This state is then split into features and a remainder.
     activations : array, shape (T, n)
-        Of the features on the tokens of the text.
+        Activations of the features on the tokens of the text.
 
     Returns
     -------
@@ -70,8 +70,7 @@ def attribute(
     Raises
     ------
     ValueError
-        If there is no such head, query or token, or the hidden state is not the sum of what additions and norms
-        explain; one sentence says what was found.
+        If there is no such head, query or token, or the hidden state is not the sum of its components.
 
     Examples
     --------
@@ -85,26 +84,25 @@ def attribute(
     """
     model = inner_model(model)
     batch = on_device(tokenize(inputs, tokenizer), model)
-    own = extract_head(model, layer, head, batch, tokenizer=tokenizer)
-    if not 0 <= sequence < len(own.tokens):
-        raise ValueError(f"sequence is {sequence}; a number from 0 to {len(own.tokens) - 1} was expected.")
-    rows = np.flatnonzero(own.text_place[sequence] >= 0)
-    queries = np.flatnonzero(own.sequence == sequence)
-    # A query is a token of the text, whose first may be a null token; under cross-attention it is a token of another
-    # text.
-    first = own.first_place if own.self_attention else 0
-    asking = rows if own.self_attention else own.position[queries]
+    extracted = extract_head(model, layer, head, batch, tokenizer=tokenizer)
+    if not 0 <= sequence < len(extracted.tokens):
+        raise ValueError(f"sequence is {sequence}; a number from 0 to {len(extracted.tokens) - 1} was expected.")
+    rows = np.flatnonzero(extracted.text_place[sequence] >= 0)
+    queries = np.flatnonzero(extracted.sequence == sequence)
+    # A query is a token of the text, but no null token; under cross-attention it is a token of another text.
+    first = extracted.first_place if extracted.self_attention else 0
+    asking = rows if extracted.self_attention else extracted.position[queries]
     i = _row(asking, query, "query", first)
-    (number,) = queries[own.position[queries] == i]
-    call, tape = _pass(model, batch, own)
-    question = Question(call, own, sequence, int(number))
+    (number,) = queries[extracted.position[queries] == i]
+    call, tape = _pass(model, batch, extracted)
+    question = Question(call, extracted, sequence, int(number))
     vector, keys = question.query(call, sequence), question.keys(call, sequence)
     logits = question.logits(vector, keys)
     j = int(logits.argmax()) if chosen is None else _row(rows, chosen, "chosen")
     others = np.where(np.arange(len(logits)) == j, -np.inf, logits)
     k = int(others.argmax()) if rival is None else _row(rows, rival, "rival")
     if j == k or not np.isfinite(logits[[j, k]]).all():
-        tokens = " and ".join(str(own.text_place[sequence, row]) for row in (j, k))
+        tokens = " and ".join(str(extracted.text_place[sequence, row]) for row in (j, k))
         raise ValueError(
             f"query {np.flatnonzero(asking == i)[0]} is to choose between tokens {tokens}; "
             "two tokens that it sees were expected."
@@ -126,12 +124,12 @@ def attribute(
         asking,
         reader.origins,
     )
-    bias = 0.0 if own.bias is None else float(own.bias[number, j] - own.bias[number, k])
+    bias = 0.0 if extracted.bias is None else float(extracted.bias[number, j] - extracted.bias[number, k])
     return _attribution(source, logits, bias, rounding(call.query.dtype))
 
 
 def _pass(model: Any, batch: dict[str, Any], head: AttentionHead) -> tuple[AttentionCall, Tape]:
-    """Run the model with its operations on tape, and record the attention of a head's layer."""
+    """Run the model, and record its operations on a tape and the attention of a head's layer."""
     for way in (recording, tracing):
         with way(model, lambda index, path: path == head.name) as recorder, record_tape(model) as tape, torch.no_grad():
             model(**batch)
@@ -144,7 +142,7 @@ def _pass(model: Any, batch: dict[str, Any], head: AttentionHead) -> tuple[Atten
 
 
 def _row(rows: np.ndarray, place: int, name: str, first: int = 0) -> int:
-    """Find the row of a place in the text; the first may be none that is possible."""
+    """Find the row of a position in the text, from position `first` on."""
     number = isinstance(place, (int, np.integer)) and not isinstance(place, bool)
     if not number or not (first <= place < len(rows) or first - len(rows) <= place < 0):
         raise ValueError(f"{name} is {place!r}; a place from {first} to {len(rows) - 1} was expected.")
@@ -152,7 +150,7 @@ def _row(rows: np.ndarray, place: int, name: str, first: int = 0) -> int:
 
 
 def _attribution(source: Source, logits: np.ndarray, bias: float, tolerance: float) -> Attribution:
-    """Put the parts of the three states side by side."""
+    """Combine the parts of the three states."""
     question, rows = source.question, source.places
     head, sequence = question.head, question.sequence
     readings = source.query, source.chosen, source.rival
@@ -195,6 +193,6 @@ def _attribution(source: Source, logits: np.ndarray, bias: float, tolerance: flo
 
 
 def component_order(component: Component) -> tuple[int, int, int]:
-    """Layer by layer, in the order of KINDS."""
+    """Return a key that sorts components by layer, then in the order of KINDS."""
     layer = -1 if component.layer is None else component.layer
     return layer, KINDS.index(component.kind), component.head or 0

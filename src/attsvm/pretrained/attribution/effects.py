@@ -1,10 +1,10 @@
-"""What a head's attention does to answers: its pattern is replaced in the model, and the answers are measured again.
+"""Measure the effect of a head's attention on answers: replace its pattern in the model, and measure the answers again.
 
-Four replacements say what counts about a head. *uniform* attention keeps the values and drops the selection. Its own
-*svm*, the max-margin selector of the tokens that it selects at the norm of its W, keeps the selection and drops the
-rest of W. The *rule* that names it, with uniform attention on the rule's tokens, keeps only the rule. *removed* drops
-the output. The null is what heads with rotated weights do in its place: an effect within it says nothing about what
-the head has learnt.
+There are four replacements. *uniform* is uniform attention: it keeps the values and drops the selection. *svm* is the
+max-margin selector of the tokens that the head selects, at the norm of its W: it keeps the selection and drops the rest
+of W. *rule* is uniform attention on the tokens of the rule that names the head: it keeps only the rule. *removed* drops
+the output. The null consists of heads with rotated weights in the head's place. An effect within the null is no
+evidence that the head has learnt something.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from attsvm.pretrained.selection.rules import Rules
 from attsvm.pretrained.selection.span import span
 from attsvm.pretrained.selection.types import HeadTypes, head_types, named_tokens
 
-# Label of a place whose logit is not measured, as in the losses of transformers.
+# Label of a position whose logit is not measured, as in the losses of transformers.
 NO_ANSWER = -100
 
 
@@ -43,11 +43,11 @@ class HeadEffects(Worded):
         The types of the head on these inputs.
     measure : {"log-probability", "logit difference"}
     before : ndarray, shape (m,)
-        The measure of every answer in the model as it is.
+        The measure of every answer in the unchanged model.
     changes : dict of str to ndarray, shape (m,)
-        Its change under "uniform", "svm", "rule" (if a rule names the head) and "removed".
+        Change of the measure under "uniform", "svm", "rule" (if a rule names the head) and "removed".
     null : dict of str to ndarray, shape (draws, m)
-        Its change under "rotated" and "permuted" weights.
+        Change of the measure under "rotated" and "permuted" weights.
 
     Examples
     --------
@@ -152,26 +152,26 @@ def head_effects(
     seed: int = 0,
     time_limit: float | None = 10.0,
 ) -> HeadEffects:
-    """Measure in the model what a head's attention does to answers.
+    """Measure the effect of a head's attention on answers, in the model.
 
     Parameters
     ----------
     model : PreTrainedModel
-        With a language-model head and transformers' attention interface. Left as it was found.
+        With a language-model head and transformers' attention interface. It does not change.
     layer, head
         As for :func:`attsvm.pretrained.extract_head`.
     inputs : mapping or sequence of str
-        Keyword arguments of the model, or texts, for which `tokenizer` is needed.
+        Keyword arguments of the model, or texts, which need `tokenizer`.
     answers : array of int, shape (b,) or (b, T)
-        Token ids: of the answer after each text, or at each place, -100 where nothing is measured.
+        Token ids of the answer after each text, or of an answer at each position, with -100 for no answer.
     rivals : array of int, of the same shape, optional
         Other token ids. The measure is the answer's logit minus the rival's; without rivals it is the log-probability
         of the answer.
     tokenizer : PreTrainedTokenizerBase, optional
     rules : mapping of str to rule, optional
-        Further types, as for :func:`attsvm.pretrained.head_types`.
+        Other types, as for :func:`attsvm.pretrained.head_types`.
     draws : int
-        Heads with re-drawn weights, rotated and permuted in turns; each needs a forward pass.
+        Number of heads with re-drawn weights, alternately rotated and permuted; each needs a forward pass.
     queries : int
         Number of queries of the SVM, as for :func:`attsvm.pretrained.margin_audit`.
     seed : int
@@ -200,39 +200,41 @@ def head_effects(
         raise ValueError(f"draws is {draws}; at least 2 were expected.")
     model = inner_model(model)
     batch = on_device(tokenize(inputs, tokenizer), model)
-    own = extract_head(model, layer, head, batch, tokenizer=tokenizer)
-    types = head_types(own, draws=draws, seed=seed, rules=rules)
+    extracted = extract_head(model, layer, head, batch, tokenizer=tokenizer)
+    types = head_types(extracted, draws=draws, seed=seed, rules=rules)
     rng = np.random.default_rng((seed, 4))
     with evaluating(model), torch.no_grad():
         with attending_by(model, eager_attention):
             logits = _logits(model, batch)
-        ask = _Ask(own, answers, rivals, logits)
+        ask = _Ask(extracted, answers, rivals, logits)
         before = ask.measure(logits)
 
         def change(pattern: np.ndarray | None) -> np.ndarray:
-            full = None if pattern is None else own.pattern(pattern, length=ask.length)
-            with patched(model, own.name, own.head, None if full is None else torch.from_numpy(full)):
+            full = None if pattern is None else extracted.pattern(pattern, length=ask.length)
+            with patched(model, extracted.name, extracted.head, None if full is None else torch.from_numpy(full)):
                 return ask.measure(_logits(model, batch)) - before
 
-        changes = {name: change(pattern) for name, pattern in _patterns(own, types, rules, queries, rng, time_limit)}
+        changes = {
+            name: change(pattern) for name, pattern in _patterns(extracted, types, rules, queries, rng, time_limit)
+        }
         null: dict[str, list[np.ndarray]] = {"rotated": [], "permuted": []}
-        for kind, fresh in redrawn(own, draws, rng):
+        for kind, fresh in redrawn(extracted, draws, rng):
             null[kind].append(change(fresh.probabilities))
     measured = "log-probability" if rivals is None else "logit difference"
     drawn = {kind: np.array(values) for kind, values in null.items()}
-    return HeadEffects(own.layer, own.head, types, measured, before, changes, drawn)
+    return HeadEffects(extracted.layer, extracted.head, types, measured, before, changes, drawn)
 
 
 def _patterns(
     head: AttentionHead, types: HeadTypes, rules: Rules | None, queries: int, rng: np.random.Generator,
     time_limit: float | None,
 ) -> Iterator[tuple[str, np.ndarray | None]]:  # fmt: skip
-    """Return the replacements of a head's attention, (n, T) each."""
+    """Yield the replacements of a head's attention, (n, T) each."""
     yield "uniform", head.mask / head.mask.sum(axis=1, keepdims=True)
     sample = sampled(head, queries, rng)[2]
     yield "svm", head.attention(span(sample).svm_scores(head, time_limit))
     tokens = named_tokens(head, types, rules)
-    if tokens is not None:  # queries that the rule gives no token keep their attention
+    if tokens is not None:  # queries without a token of the rule keep their attention
         count = tokens.sum(axis=1, keepdims=True)
         yield "rule", np.where(count > 0, tokens / np.maximum(count, 1), head.probabilities)
     yield "removed", None

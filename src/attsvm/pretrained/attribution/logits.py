@@ -1,11 +1,10 @@
-r"""The logit of an answer, split over what the model adds to its residual stream: from the logit to heads to tokens.
+r"""Split the logit of an answer over the components of the residual stream: first over heads, then over tokens.
 
-The logit of token a at a place is :math:`w_a^\top h + b_a` with h the hidden state that the output embedding reads. h
-is a sum of components (:mod:`attsvm.pretrained.activations.residual`), with the denominator of the last norm frozen.
+The logit of token a at a position is :math:`w_a^\top h + b_a` with h the hidden state that the output embedding reads.
+h is a sum of components (:mod:`attsvm.pretrained.activations.residual`), with a frozen denominator of the last norm.
 The *direct effect* of a component is its product with :math:`w_a`, or with :math:`w_a - w_r` for the answer over a
 rival. The output of a head is a sum over the tokens it reads, :math:`\sum_s p_{ts} v_s W_{O}`, and so is its direct
-effect. :meth:`LogitAttribution.attend` goes on from a head to the margin by which it attends to one token rather than
-another.
+effect. :meth:`LogitAttribution.attend` then splits the margin by which a head attends to one token rather than another.
 """
 
 from __future__ import annotations
@@ -34,27 +33,27 @@ MOST_HEADS = 3
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LogitAttribution(Worded):
-    """The logit of an answer, or its difference from a rival's, split over components.
+    """The logit of an answer, or its difference from the logit of a rival, split over components.
 
     Attributes
     ----------
     place : int
-        Place in the text after which the answer comes.
+        Position in the text after which the answer comes.
     answer : int
         Token id.
     rival : int or None
     logit : float
-        Output of the output embedding for the answer (minus the rival's), before any scale or cap of the logits.
+        Result of the output embedding for the answer, minus its result for the rival, before any scale or cap.
     bias : float
-        Part of a bias of the output embedding.
+        Part of the logit from a bias of the output embedding.
     components : tuple of Component
         C components.
     effects : ndarray, shape (C,)
         Direct effects; their sum is logit - bias.
     tokens : ndarray, shape (C, T)
-        Direct effects by the place in the text that they come from: a head's output counts where the head read it.
+        Direct effects by the position in the text that they come from; a head counts at the positions that it reads.
     vectors : ndarray, shape (C, d)
-        Parts of the state that the output embedding reads; of a head, what it writes (OV).
+        Parts of the state that the output embedding reads; the part of a head is its output (OV).
     error : float
         Difference of the sum from logit - bias.
 
@@ -100,7 +99,7 @@ class LogitAttribution(Worded):
         return -abs(float(self.effects[c]))
 
     def by_head(self) -> np.ndarray:
-        """Return the direct effects of heads, (layers, heads); nan where there is no head.
+        """Return the direct effects of heads, (layers, heads); nan for missing heads.
 
         Examples
         --------
@@ -110,13 +109,13 @@ class LogitAttribution(Worded):
         >>> split.by_head().shape
         (2, 2)
         """
-        own = {
+        effects = {
             (one.layer, one.head): effect
             for one, effect in zip(self.components, self.effects, strict=True)
             if one.layer is not None and one.head is not None
         }
-        out = np.full([max((at[axis] for at in own), default=-1) + 1 for axis in range(2)], np.nan)
-        for at, effect in own.items():
+        out = np.full([max((at[axis] for at in effects), default=-1) + 1 for axis in range(2)], np.nan)
+        for at, effect in effects.items():
             out[at] = effect
         return out
 
@@ -126,7 +125,7 @@ class LogitAttribution(Worded):
         Raises
         ------
         ValueError
-            If the head is none of them.
+            If the head is no component.
 
         Examples
         --------
@@ -142,7 +141,7 @@ class LogitAttribution(Worded):
         raise ValueError(f"head {layer}.{head} is no component of the logit; a head of by_head() was expected.")
 
     def writes(self, layer: int, head: int) -> np.ndarray:
-        """Return what a head adds directly to the logits of all tokens at the place, (V,).
+        """Return the direct effects of a head on the logits of all tokens of the vocabulary, (V,).
 
         Examples
         --------
@@ -156,13 +155,13 @@ class LogitAttribution(Worded):
         return weight @ self.vectors[self.component(layer, head)]
 
     def attend(self, layer: int, head: int, *, chosen: int | None = None, rival: int | None = None) -> Attribution:
-        """Split the margin by which a head attends at the place, as :func:`attsvm.pretrained.attribute` does.
+        """Split the margin by which a head attends at this position, as :func:`attsvm.pretrained.attribute` does.
 
         Parameters
         ----------
         layer, head : int
         chosen, rival : int, optional
-            Places in the text. Default: the two tokens that the head attends to most.
+            Positions in the text. Default: the two tokens that the head attends to most.
 
         Examples
         --------
@@ -212,23 +211,23 @@ def attribute_logit(
     sequence: int = 0,
     tokenizer: Any = None,
 ) -> LogitAttribution:
-    """Split the logit of an answer over embeddings, heads and MLPs: the direct effect of each, exactly.
+    """Split the logit of an answer exactly into the direct effects of embeddings, heads and MLPs.
 
-    The whole forward pass is kept in memory: give it a text, not a corpus.
+    The whole forward pass is stored in memory: give it a text, not a corpus.
 
     Parameters
     ----------
     model : PreTrainedModel
-        With an output embedding, such as AutoModelForCausalLM loads. Left as it was found. Or a TransformerBridge of
-        TransformerLens, or an object of nnsight that holds a model.
+        With an output embedding, such as AutoModelForCausalLM loads. It does not change. A TransformerBridge of
+        TransformerLens or an nnsight wrapper of a model is accepted too.
     inputs : mapping, str or sequence of str
-        Keyword arguments of the model, or texts, for which `tokenizer` is needed.
+        Keyword arguments of the model, or texts, which need `tokenizer`.
     answer, rival : int
-        Token ids; with a rival the logit is the answer's minus the rival's.
+        Token ids. If a rival is given, the answer's logit minus the rival's logit is split.
     place : int
-        Place in the text after which the answer comes, from the end where negative.
+        Position in the text after which the answer comes; a negative position counts from the end.
     sequence : int
-        Which of several texts.
+        Number of the text, if there are several.
     tokenizer : PreTrainedTokenizerBase, optional
 
     Returns
@@ -238,8 +237,8 @@ def attribute_logit(
     Raises
     ------
     ValueError
-        If the model has no output embedding, there is no such token or place, or the hidden state is not the sum of
-        what additions and norms explain; one sentence says what was found.
+        If the model has no output embedding, there is no such token or position, or the hidden state is not the sum of
+        its components.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The hidden state that a head reads at a row of a text, in parts, and the factor that maps it to a query or key."""
+"""Read the hidden state of a head at a row of a text: its parts, and the factor that maps it to a query or key."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import numpy as np
 import torch
 
 from attsvm.pretrained.activations.image import Origin, Side, image, origin
-from attsvm.pretrained.activations.layers import own_number
+from attsvm.pretrained.activations.layers import number_in_path
 from attsvm.pretrained.activations.recording import AttentionCall
 from attsvm.pretrained.activations.residual import Component, Part, parts
 from attsvm.pretrained.activations.tape import Tape, VectorIndex
 from attsvm.pretrained.heads.head import AttentionHead
 from attsvm.pretrained.heads.rotary import rotate
 
-# Number of roundings of the absolute sum by which a sum of n < 300 numbers may err; a stream of 100 layers has about
-# 300.
+# Largest error of a sum of parts, in roundings of the sum of their lengths; 100 layers have about 300 parts.
 STREAM_ROUNDINGS = 300.0
 
 
@@ -55,7 +54,7 @@ class VectorReading:
     parts : dict of Component to Part
         Parts of the state.
     norm : tuple of (str, ndarray of shape (d,)), or None
-        Path and input of the norm whose output the state is.
+        Path and input of the norm that puts the state out.
     """
 
     row: int
@@ -81,7 +80,7 @@ class VectorReading:
         return out
 
     def places(self, components: Sequence[Component]) -> np.ndarray:
-        """Return the parts of components, times the other side, by the rows they come from, (C, T)."""
+        """Return the products of the parts with the direction, by the rows that they come from, (C, T)."""
         out = np.zeros((len(components), self.length))
         for c, component in enumerate(components):
             if component in self.parts:
@@ -91,7 +90,7 @@ class VectorReading:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A query of a head in a forward pass, and the keys of its sequence.
+    """One query of a head in a forward pass, and the keys of its sequence.
 
     Attributes
     ----------
@@ -136,14 +135,14 @@ class Question:
         return visible
 
     def logits(self, query: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        """Return the logits of a query for keys, (T,); -inf where hidden."""
+        """Return the logits of a query for keys, (T,); -inf for hidden tokens."""
         bias = 0.0 if self.head.bias is None else self.head.bias[self.number]
         return np.where(self.head.mask[self.number], keys @ query + bias, -np.inf)
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Everything needed to run the model again with a component of a split changed.
+    """The data with which the model can run again after a change of a component.
 
     Attributes
     ----------
@@ -155,7 +154,7 @@ class Source:
     keys : ndarray, shape (T, dh)
         Keys of all rows of the sequence, as attention received them.
     places, asking : ndarray of int
-        Rows of tokens, and of queries, that are not padding.
+        Rows of tokens and of queries, without padding.
     origins : dict
         The hidden states from which queries and keys are made.
     """
@@ -183,7 +182,7 @@ class Source:
         vectors : sequence of ndarray
         side : {"query", "keys"}
         live : bool
-            Use the derivative of norms of queries and keys instead of freezing their denominators.
+            Whether to use the derivative of norms of queries and keys, and not their frozen denominators.
         """
         out = np.zeros((len(vectors[0]), len(self.keys)))
         for reading, one in zip(self.readings(side), vectors, strict=True):
@@ -204,9 +203,9 @@ class Reader:
     tape : Tape
     question : Question
     spread : bool
-        Whether the output of earlier heads counts at the rows that they read, instead of at their own row.
+        Whether the output of earlier heads counts at the rows that they read, and not at the row of the output.
     end : Tensor or None
-        A hidden state that consists of features.
+        A hidden state that is split into features.
     features : mapping of int to mapping of int to ndarray
         Features by row and number.
     origins : dict
@@ -242,17 +241,17 @@ class Reader:
         ValueError
             If the parts do not add up to the state, or the state does not give the query or key.
         """
-        head, states, own = self.question.head, self.origins[side].states, self.question.own_row(side, row)
-        d, length = states.shape[-1], states.shape[1] + row - own
-        if own < 0:  # a null token has neither state nor key
+        head, states, token = self.question.head, self.origins[side].states, self.question.own_row(side, row)
+        d, length = states.shape[-1], states.shape[1] + row - token
+        if token < 0:  # a null token has neither state nor key
             nothing = np.zeros((d, len(direction)))
             return VectorReading(row, d, length, np.zeros(d), nothing, nothing, {}, None)
-        place = VectorIndex((self.question.sequence, own), tuple(states.shape[:2]))
-        state, factor, live = self._maps(side, own, place.of(states, d))
+        place = VectorIndex((self.question.sequence, token), tuple(states.shape[:2]))
+        state, factor, live = self._maps(side, token, place.of(states, d))
         towards = factor @ direction
         split = parts(
             self.tape, states, place, towards[:d], self.question.visible(side), spread=self.spread, end=self.end,
-            features=self.features.get(own),
+            features=self.features.get(token),
         )  # fmt: skip
         vectors = np.array([part.vector for part in split.values()])
         wrong, size = np.linalg.norm(vectors.sum(axis=0) - state[:d]), np.linalg.norm(vectors, axis=1).sum()
@@ -264,14 +263,14 @@ class Reader:
         if len(state) > d:
             split = {one: replace(part, vector=np.append(part.vector, 0.0)) for one, part in split.items()}
             at_place = np.zeros(states.shape[1])
-            at_place[own] = towards[d]
+            at_place[token] = towards[d]
             split[self._constant(side)] = Part(np.eye(d + 1)[d], None, at_place)
         norm = None if states is self.end else self.tape.norm_before(states)
         before = None if norm is None else (norm[0], place.of(norm[1], d))
         return VectorReading(row, d, length, state, factor, live, split, before)
 
     def _maps(self, side: Side, row: int, state: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return a state with a last coordinate 1 for added constants, its factor, and the factor with norms live."""
+        """Return a state with a last coordinate 1 for added constants, its factor, and the factor with live norms."""
         head, call, sequence = self.question.head, self.question.call, self.question.sequence
         linear, factor = (head.places[0], head.K) if side == "keys" else (head.places[1], head.Q)
         if linear.kind == "linear":
@@ -302,7 +301,7 @@ class Reader:
         """Name the constants that are added to a projection."""
         place, name = self.question.head.places[side == "query"], self.question.head.name
         path = f"{place.path}.bias" if place.kind == "linear" else f"{name} biases of {side}"
-        return Component("bias", path, own_number(name))
+        return Component("bias", path, number_in_path(name))
 
 
 def features_of(
@@ -320,7 +319,7 @@ def features_of(
     Raises
     ------
     ValueError
-        If they have other shapes, or only one is given.
+        If dictionary and activations have other shapes, or only one of them is given.
     """
     if dictionary is None and activations is None:
         return None, {}
@@ -329,7 +328,7 @@ def features_of(
     directions, numbers = np.asarray(dictionary, dtype=float), np.asarray(activations, dtype=float)
     head = question.head
     rows = np.flatnonzero(question.visible("query"))
-    block = f"{head.name.split(f'.{own_number(head.name)}.')[0]}.{own_number(head.name)}"
+    block = f"{head.name.split(f'.{number_in_path(head.name)}.')[0]}.{number_in_path(head.name)}"
     end = tape.inputs[block][-1]
     d = end.shape[-1]
     if directions.ndim != 2 or directions.shape[1] != d or numbers.shape != (len(rows), len(directions)):

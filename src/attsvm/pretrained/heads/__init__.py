@@ -1,1 +1,1 @@
-"""Heads read out of models: loading, inputs, extraction."""
+"""Load models, make their inputs and extract their attention heads."""

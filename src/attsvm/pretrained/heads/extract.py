@@ -1,4 +1,4 @@
-"""Extraction of an attention head from a model: record a forward pass, explain the head, check it against the model."""
+"""Extract an attention head from a model: record a forward pass, explain the head, check it against the model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from attsvm.pretrained.activations.layers import absent_layers, layer_numbers, own_number, run_lengths
+from attsvm.pretrained.activations.layers import absent_layers, layer_numbers, number_in_path, run_lengths
 from attsvm.pretrained.activations.tracing import record
 from attsvm.pretrained.heads.head import AttentionHead
 from attsvm.pretrained.heads.inputs import on_device, tokenize
@@ -23,19 +23,19 @@ def extract_head(
     Parameters
     ----------
     model : PreTrainedModel
-        Loaded in float32 or float64. It is left as it was found. Or one of TransformerLens (TransformerBridge,
-        HookedTransformer), or an object of nnsight that holds a model.
+        A model in float32 or float64; it does not change. A model of TransformerLens (TransformerBridge,
+        HookedTransformer) or an nnsight wrapper of a model is accepted too.
     layer : int or str
-        The model's own number of the layer (in a model of several stacks, such as an encoder and a decoder, the number
-        of the attention call in the forward pass); -1 is the last call. Or the path of an attention module, such as
-        "decoder.block.0.layer.1.EncDecAttention".
+        The model's own number of the layer; -1 is the last attention call. In a model of several stacks, such as an
+        encoder and a decoder, it is the number of the attention call in the forward pass. A string is the path of an
+        attention module, such as "decoder.block.0.layer.1.EncDecAttention".
     head : int
         Number of the head.
     inputs : mapping or sequence of str
-        Keyword arguments of the model, such as a tokenizer returns (TransformerLens: {"input": tokens}); or texts, for
-        which `tokenizer` is needed.
+        Keyword arguments of the model, such as a tokenizer returns (TransformerLens: {"input": tokens}); or texts,
+        which need `tokenizer`.
     tokenizer : PreTrainedTokenizerBase, optional
-        Gives the head the text of its tokens.
+        Adds the text of its tokens to the head.
 
     Returns
     -------
@@ -44,9 +44,8 @@ def extract_head(
     Raises
     ------
     ValueError
-        If the model, the layer or the head is none that can be extracted, or the extracted head disagrees with the
-        model's own attention by more than 1e-5 or, where logits are large, than the rounding of its dtype explains,
-        in float32 and in float64; one sentence says what was found.
+        If the head cannot be extracted: there is no such layer or head, or the model's attention has another form. Also
+        if the head's attention differs from the model's by more than rounding: 1e-5, or more with large logits.
 
     Examples
     --------
@@ -71,7 +70,7 @@ def extract_heads(
     heads: Iterable[int] | None = None,
     tokenizer: Any = None,
 ) -> Iterator[AttentionHead]:
-    """Extract several heads in one forward pass, layer by layer; otherwise as :func:`extract_head`.
+    """Extract several heads in one forward pass, layer by layer; see :func:`extract_head`.
 
     Parameters
     ----------
@@ -98,7 +97,7 @@ def extract_heads(
 
 @dataclass(frozen=True)
 class RefusedHead:
-    """A head that cannot be extracted, and the sentence that says why.
+    """A head that cannot be extracted, and why.
 
     Attributes
     ----------
@@ -122,7 +121,7 @@ def examine_heads(
     heads: Iterable[int] | None = None,
     tokenizer: Any = None,
 ) -> Iterator[AttentionHead | RefusedHead]:
-    """Extract heads as :func:`extract_heads` does, with a sentence in place of each that cannot be."""
+    """Extract heads as :func:`extract_heads` does; a head that cannot be extracted yields the reason."""
     model = inner_model(model)
     batch = on_device(tokenize(inputs, tokenizer), model)
     _check_model(model)
@@ -139,7 +138,7 @@ def examine_heads(
 def examine_calls(
     model: Any, batch: Mapping[str, Any], numbers: Sequence[int], indices: Sequence[int], tokenizer: Any
 ) -> Iterator[AttentionHead | RefusedHead]:
-    """Extract the heads of some attention calls; the forward pass ends after the last of them.
+    """Extract the heads of some attention calls; the forward pass ends after the last requested call.
 
     Parameters
     ----------
@@ -149,19 +148,19 @@ def examine_calls(
     numbers : sequence of int
         The layer of every attention call.
     indices : sequence of int
-        Which calls.
+        Numbers of the calls.
     tokenizer : PreTrainedTokenizerBase, optional
     """
     recorder = record(model, batch, lambda index, path: index in indices, until=max(indices))
-    while recorder.calls:  # what is read is let go
+    while recorder.calls:  # a call is freed once its heads are read
         call = recorder.calls.pop(0)
         yield from _examine(HeadReader(call, numbers[call.index], model, recorder.streams, tokenizer), None)
 
 
 def _examine(reader: HeadReader, heads: list[int] | None) -> Iterator[AttentionHead | RefusedHead]:
-    """Read the heads of a call, in float64 where its own dtype does not do."""
+    """Read the heads of a call, in float64 if its own dtype is too coarse."""
     precise: list[HeadReader] = []
-    further = reader.in_float64()  # run when it is needed
+    repetitions = reader.in_float64()  # a generator: the modules run only when they are needed
     for h in reader.heads(heads):
         reason = ""
         try:
@@ -173,18 +172,20 @@ def _examine(reader: HeadReader, heads: list[int] | None) -> Iterator[AttentionH
             continue
         except ValueError as error:
             reason = str(error)
-        yield _first_head(_repetitions(precise, further), h, reader, reason)
+        yield _first_head(_repetitions(precise, repetitions), h, reader, reason)
 
 
-def _repetitions(readers: list[HeadReader], further: Iterator[HeadReader]) -> Iterator[HeadReader]:
+def _repetitions(readers: list[HeadReader], repetitions: Iterator[HeadReader]) -> Iterator[HeadReader]:
     """Iterate over the repetitions made for other heads, then over new ones."""
     yield from tuple(readers)
-    for reader in further:
+    for reader in repetitions:
         readers.append(reader)
         yield reader
 
 
-def _first_head(precise: Iterator[HeadReader], h: int, own: HeadReader, reason: str) -> AttentionHead | RefusedHead:
+def _first_head(
+    precise: Iterator[HeadReader], h: int, original: HeadReader, reason: str
+) -> AttentionHead | RefusedHead:
     """Read a head by the first repetition that explains it."""
     for reader in precise:
         try:
@@ -192,22 +193,23 @@ def _first_head(precise: Iterator[HeadReader], h: int, own: HeadReader, reason: 
         except ValueError as error:
             reason = reason or str(error)
         else:
-            return replace(head, rounding=own.rounding(head))
+            return replace(head, rounding=original.rounding(head))
     reason = (
-        reason or f"{own.call.path} does not run in float64, so head {h}, of {own.call.query.dtype}, is not checked."
+        reason
+        or f"{original.call.path} does not run in float64, so head {h}, of {original.call.query.dtype}, is not checked."
     )
-    return RefusedHead(own.layer, h, own.call.path, reason)
+    return RefusedHead(original.layer, h, original.call.path, reason)
 
 
 def _inclusion(layer_names: list[int | str] | None) -> Callable[[int, str], bool]:
-    """Tell which calls to keep; a number from the end may turn out to be any of them."""
+    """Tell which calls to record; with a number from the end, all of them, as their number is not known yet."""
     if layer_names is None or any(not isinstance(layer, str) and layer < 0 for layer in layer_names):
         return lambda index, path: True
-    return lambda index, path: index in layer_names or own_number(path) in layer_names or path in layer_names
+    return lambda index, path: index in layer_names or number_in_path(path) in layer_names or path in layer_names
 
 
 def inner_model(model: Any) -> Any:
-    """Return the module that a wrapper such as nnsight's runs; a module is returned as it is."""
+    """Return the module inside a wrapper such as nnsight's; a module is returned unchanged."""
     if isinstance(model, torch.nn.Module):
         return model
     inner = (getattr(model, name, None) for name in ("_model", "_module"))
@@ -222,12 +224,12 @@ def _check_model(model: Any) -> None:
 
 
 def chosen_calls(paths: list[str], layers: list[int | str] | None, model: Any) -> list[int]:
-    """Return the numbers of the attention calls of some layers, from the modules of all calls in their order.
+    """Return the numbers of the attention calls of some layers, given the paths of all calls in order.
 
     Raises
     ------
     ValueError
-        If there is no such layer, one sentence says which there are, or none is asked for.
+        If there is no such layer (the message lists the layers), or `layers` is empty.
     """
     if layers is None:
         return list(range(len(paths)))

@@ -65,9 +65,9 @@ class AttentionHead(Summarised):
     sequence, position : ndarray of int, shape (n,)
         Sequence that a query reads, and row of the query in its sequence, including padding.
     text_place : ndarray of int, shape (b, T)
-        Place of each token in its text, counted from 0 without padding; -1 for padding.
+        Position of each token in its text, counted from 0 without padding; -1 for padding.
     mask : ndarray of bool, shape (n, T)
-        Tokens a query sees.
+        Tokens that are visible to each query.
     K : ndarray, shape (d, dh)
         Key-side factor.
     Q : ndarray, shape (dz, dh)
@@ -75,7 +75,7 @@ class AttentionHead(Summarised):
     turns : Turns or None
         Rotary positions.
     bias : ndarray, shape (n, T), or None
-        Additive term c of the scores, zero where hidden.
+        Additive term c of the scores, zero for hidden tokens.
     probabilities : ndarray, shape (n, T)
         The model's own attention.
     scale : float
@@ -97,10 +97,10 @@ class AttentionHead(Summarised):
     softcap : float or None
         s of a soft cap s tanh(a/s) on the scores.
     sink : float or None
-        Score of the null token, which is then the first of every sequence: place 0, where `tokens` is zero.
+        Score of the null token, which is then the first token of every sequence, with a zero vector in `tokens`.
     rounding : float
         Largest difference of the model's own attention from `probabilities`, if these were computed in float64 from the
-        model's hidden states because its dtype is short or its logits are large. Otherwise 0.
+        model's hidden states. A short dtype or large logits are the reason to do so. Otherwise 0.
 
     Examples
     --------
@@ -144,7 +144,7 @@ class AttentionHead(Summarised):
 
     @property
     def first_place(self) -> int:
-        """Place of the first token of each text: 1 after a null token, otherwise 0."""
+        """Position of the first token of each text: 1 after a null token, otherwise 0."""
         return 0 if self.sink is None else 1
 
     @property
@@ -159,7 +159,7 @@ class AttentionHead(Summarised):
         Raises
         ------
         ValueError
-            For a rotary head, whose W acts on lifted tokens: see :func:`attsvm.pretrained.rope_lift`.
+            If the head is rotary: its W acts on lifted tokens, see :func:`attsvm.pretrained.rope_lift`.
         """
         if self.turns is not None:
             raise ValueError(
@@ -175,16 +175,16 @@ class AttentionHead(Summarised):
 
     @property
     def selected_place(self) -> np.ndarray:
-        """Place in its text of the token each query attends to most, int (n,)."""
+        """Position in its text of the token each query attends to most, int (n,)."""
         return self.text_place[self.sequence, self.selected]
 
     @property
     def query_place(self) -> np.ndarray:
-        """Place of each query in its text, int (n,); for self-attention, whose queries are tokens."""
+        """Position of each query in its text, int (n,); for self-attention, whose queries are tokens."""
         return self.text_place[self.sequence, self.position]
 
     def scores(self) -> np.ndarray:
-        """Attention logits from the factors, (n, T), before any soft cap; -inf where hidden.
+        """Attention logits from the factors, (n, T), before any soft cap; -inf for hidden tokens.
 
         Examples
         --------
@@ -206,7 +206,7 @@ class AttentionHead(Summarised):
         return np.where(self.mask, out, -np.inf)
 
     def attention(self, scores: np.ndarray | None = None) -> np.ndarray:
-        """Softmax of scores, with the soft cap if there is one, (n, T); by default of :meth:`scores`.
+        """Softmax of scores (default: :meth:`scores`), with the soft cap if there is one, (n, T).
 
         Examples
         --------
@@ -221,14 +221,14 @@ class AttentionHead(Summarised):
         return softmax(scores, axis=1)
 
     def pattern(self, attention: np.ndarray | None = None, *, length: int | None = None) -> np.ndarray:
-        """Attention by rows of the batch, (b, queries, tokens), as TransformerLens, nnsight and transformers have it.
+        """Attention per sequence, (b, queries, tokens), the layout of TransformerLens, nnsight and transformers.
 
         Parameters
         ----------
         attention : ndarray, shape (n, T), optional
             Default: the model's own.
         length : int, optional
-            Rows of queries. Default: rows of tokens.
+            Number of query positions. Default: the number of token positions.
 
         Examples
         --------
@@ -236,24 +236,24 @@ class AttentionHead(Summarised):
         >>> pretrained.example_head().pattern().shape
         (4, 6, 6)
         """
-        own = self.probabilities if attention is None else attention
+        values = self.probabilities if attention is None else attention
         width = self.mask.shape[1] - self.first_place
         out = np.zeros((len(self.tokens), width if length is None else length, width))
-        out[self.sequence, self.position - self.self_attention * self.first_place] = own[:, self.first_place :]
+        out[self.sequence, self.position - self.self_attention * self.first_place] = values[:, self.first_place :]
         return out
 
     def problem(self, selected: np.ndarray | None = None) -> SelectionProblem:
         """Pose the selection problem of a head that is not rotary, by default with the tokens it attends to most.
 
-        An additive term is the last coordinate of the tokens, in logits, and meets a last coordinate 1 of the queries,
-        so that ``problem().scores(head.W)`` are the head's scores, up to one number a query where that spares a copy
-        of the tokens for each query (ALiBi).
+        An additive term, in logits, is the last coordinate of the tokens and is multiplied by a last coordinate 1 of
+        the queries, so ``problem().scores(head.W)`` are the head's scores. Under ALiBi they differ from the head's by
+        one number per query, which avoids a copy of the tokens for each query.
 
         Raises
         ------
         ValueError
-            For a rotary head, :func:`attsvm.pretrained.rope_lift` gives its problem; or if the tokens with an additive
-            term that is another for each query would take more than 2 GiB.
+            If the head is rotary; :func:`attsvm.pretrained.rope_lift` gives its problem. Also if the additive term
+            needs a copy of the tokens for each query, and the copies would take more than 2 GiB.
 
         Examples
         --------
@@ -274,7 +274,7 @@ class AttentionHead(Summarised):
         return SelectionProblem(tokens, self.asking_vectors(), selection, mask=self.mask, sequence=sequence)
 
     def asking_vectors(self) -> np.ndarray:
-        """Return the queries of the selection problem, (n, dz); an additive term meets a last coordinate 1.
+        """Return the queries of the selection problem, (n, dz), with a last coordinate 1 for an additive term.
 
         Examples
         --------
@@ -288,7 +288,7 @@ class AttentionHead(Summarised):
         return np.concatenate([self.queries, np.ones((len(self.queries), 1))], axis=1)
 
     def with_bias_row(self, W: np.ndarray) -> np.ndarray:
-        """Extend a trained matrix over tokens and queries by the weight 1 of the additive term, if there is one.
+        """Extend a trained W by a row for the additive term, with weight 1, if the head has one.
 
         Examples
         --------
@@ -306,7 +306,7 @@ class AttentionHead(Summarised):
         return out
 
     def take(self, rows: np.ndarray) -> AttentionHead:
-        """Keep some of the queries, in that order, and the sequences they read.
+        """Return the head with some of its queries, in that order, and the sequences they read.
 
         Parameters
         ----------
@@ -323,9 +323,9 @@ class AttentionHead(Summarised):
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
         sequences, sequence = np.unique(self.sequence[rows], return_inverse=True)
         width = int(np.flatnonzero(self.mask[rows].any(axis=0)).max()) + 1
-        if self.self_attention:  # a query need not see itself, but its place must stay known
+        if self.self_attention:  # queries need not see themselves, but their positions must stay inside
             width = max(width, int(self.position[rows].max()) + 1)
-        every = len(sequences) == len(self.tokens)  # then a view does, of what may be the largest array
+        every = len(sequences) == len(self.tokens)  # a view then avoids a copy of a large array
         tokens = self.tokens[:, :width] if every else self.tokens[sequences, :width]
         turns = self.turns
         if turns is not None:

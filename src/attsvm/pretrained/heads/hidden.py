@@ -15,20 +15,20 @@ BATCH = 32
 
 
 def hidden_states(model: Any, tokenizer: Any, texts: Sequence[str], most: int | None = None) -> list[np.ndarray]:
-    """Return the last hidden states of each text's own tokens, (T_i, d), without padding and special tokens.
+    """Return the last hidden states of each text's tokens, (T_i, d), without padding and special tokens.
 
     Parameters
     ----------
     model, tokenizer
-        Of transformers. The model is left as it was found.
+        Of transformers. The model does not change.
     texts : sequence of str
     most : int, optional
-        Tokens of a text, the first ones, that are kept; all by default.
+        Number of first tokens of each text to return. Default: all.
 
     Returns
     -------
     list of ndarray
-        In single precision, or double where the model computes in that.
+        In float64 if the model computes in float64, otherwise in float32.
     """
     training = model.training
     model.eval()
@@ -40,15 +40,15 @@ def hidden_states(model: Any, tokenizer: Any, texts: Sequence[str], most: int | 
             with torch.no_grad():
                 states = model(**batch).last_hidden_state
             states = (states if states.dtype == torch.float64 else states.float()).numpy()
-            own = batch["attention_mask"].bool().numpy() & ~np.isin(batch["input_ids"].numpy(), special)
-            rows_of_texts += [row[visible][:most].copy() for row, visible in zip(states, own, strict=True)]
+            ordinary = batch["attention_mask"].bool().numpy() & ~np.isin(batch["input_ids"].numpy(), special)
+            rows_of_texts += [row[tokens][:most].copy() for row, tokens in zip(states, ordinary, strict=True)]
     finally:
         model.train(training)
     return rows_of_texts
 
 
 def hidden_spans(tokenizer: Any, texts: Sequence[str]) -> list[list[Span]] | None:
-    """Tell which characters of each text the rows of :func:`hidden_states` stand for.
+    """Locate the characters of each text that the rows of :func:`hidden_states` come from.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ def hidden_spans(tokenizer: Any, texts: Sequence[str]) -> list[list[Span]] | Non
     Returns
     -------
     list of list of (int, int, int), or None
-        First character, end and row, without the spaces that some tokenizers count to a word; None for a tokenizer that
-        does not keep places (one written in Python).
+        First character, end and row, without the spaces that some tokenizers include in a word. None if the tokenizer
+        does not record positions (one written in Python).
     """
     if not tokenizer.is_fast:
         return None
@@ -70,8 +70,8 @@ def hidden_spans(tokenizer: Any, texts: Sequence[str]) -> list[list[Span]] | Non
     for text in texts:
         encoding = tokenizer(text, truncation=True, max_length=longest, return_offsets_mapping=True)
         pairs = zip(encoding["input_ids"], encoding["offset_mapping"], strict=True)
-        own = [place for token, place in pairs if token not in special]
-        spans_of_texts.append([(*_without_spaces(text, *place), row) for row, place in enumerate(own)])
+        places = [place for token, place in pairs if token not in special]
+        spans_of_texts.append([(*_without_spaces(text, *place), row) for row, place in enumerate(places)])
     return spans_of_texts
 
 

@@ -1,4 +1,4 @@
-"""Inputs of a model: texts as tokens, on the model's device."""
+"""Tokenize texts and move the inputs to the model's device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tokenize(inputs: Mapping[str, Any] | Sequence[str], tokenizer: Any) -> dict[
     Raises
     ------
     ValueError
-        If texts come without a tokenizer, or there are none.
+        If texts are given without a tokenizer, or there are no texts.
     """
     if isinstance(inputs, Mapping):
         return dict(inputs)
@@ -42,14 +42,14 @@ def tokenize(inputs: Mapping[str, Any] | Sequence[str], tokenizer: Any) -> dict[
 
 
 def longest(tokenizer: Any) -> int:
-    """Return the most tokens of a text; a tokenizer without a limit gives an absurdly large one."""
+    """Return the largest number of tokens of a text; a tokenizer without a limit states an absurdly large one."""
     return min(tokenizer.model_max_length, 1 << 20)
 
 
 def model_inputs(model: Any, texts: Sequence[str], tokenizer: Any) -> dict[str, Any]:
     """Tokenize texts for a model, on its device.
 
-    The decoder of an encoder-decoder that makes no inputs by itself reads the text too, shifted by one.
+    If the decoder of an encoder-decoder needs inputs, it reads the same text, shifted by one.
     """
     batch = on_device(tokenize(texts, tokenizer), model)
     shift = getattr(model, "_shift_right", None)

@@ -28,21 +28,21 @@ def load(
     ----------
     name : str
     reads : {"images", "audio"}, optional
-        Default: text. The tokenizer is None if the model has none; of a model of text and images the tower of
-        images is returned.
+        Default: text. For images and audio the tokenizer is None. If the model reads text and images, its image encoder
+        is returned.
     dtype : {"float32", "auto", "bfloat16", "float16", "float64"}
         "auto" is the dtype of the stored weights.
     device : str, optional
         Such as "cuda". Default: the CPU.
     tokenizes : bool
-        Whether a model of text needs its tokenizer; otherwise the tokenizer is None.
+        Whether to load the tokenizer of a model of text; otherwise it is None.
     causal : bool
         Whether to load the model with its language-model head.
 
     Raises
     ------
     ValueError
-        If there is no such model or it cannot be reached, or no such dtype or device, in one sentence.
+        If there is no such model, dtype or device, or the model cannot be fetched.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}; one of {', '.join(DTYPES)} was expected.")
@@ -90,17 +90,17 @@ def load(
 
 
 class _NoText(ValueError):
-    """A model of something else than what is there to read."""
+    """A model that does not read the given kind of inputs."""
 
 
 def _refuse_other_inputs(config: Any, name: str, reads: MediaKind | None) -> None:
-    """Refuse models that read something else."""
+    """Refuse models that do not read the given kind of inputs."""
     from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
     kind = MODEL_MAPPING.get(type(config), None)
-    own = media_kind(kind)
-    if own == reads or (reads == "images" and hasattr(config, "vision_config")):
+    model_reads = media_kind(kind)
+    if model_reads == reads or (reads == "images" and hasattr(config, "vision_config")):
         return
     input_name = getattr(kind, "main_input_name", "input_ids")
-    remedy = "a text file (--text)" if own is None else f"a folder of {own} (--{own})"
+    remedy = "a text file (--text)" if model_reads is None else f"a folder of {model_reads} (--{model_reads})"
     raise _NoText(f"{name} is a {getattr(kind, '__name__', 'model')}, which reads {input_name}; {remedy} was expected.")

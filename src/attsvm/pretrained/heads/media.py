@@ -1,4 +1,4 @@
-"""Images and sounds as inputs of a model, and the location of its tokens in them: patches, or intervals of time."""
+"""Read images and sounds as inputs of a model, and locate its tokens in them: patches, or intervals of time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attsvm.pretrained.heads.head import AttentionHead
 MediaKind = Literal["images", "audio"]
 INPUTS: dict[str, MediaKind] = {"pixel_values": "images", "input_features": "audio", "input_values": "audio"}
 ENDINGS = {"images": (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"), "audio": (".wav",)}
-# Longer side of an image on a page, points of a drawn sound, and samples per second that models of speech read.
+# Longer side of a thumbnail in pixels, number of points of a drawn sound, and samples per second of speech models.
 THUMBNAIL, POINTS, SAMPLE_RATE = 192, 240, 16_000
 
 
@@ -86,22 +86,22 @@ class Media:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Keyword arguments of the model for all of them."""
+        """Keyword arguments of the model for all items."""
         return self.read(range(len(self.items)))
 
     def take(self, which: Sequence[int]) -> Media:
-        """Keep some of them, in that order."""
+        """Return some of the items, in that order."""
         items = tuple(self.items[i] for i in which)
         return replace(self, items=items, read=lambda some: self.read([which[i] for i in some]))
 
     def parts(self, count: int) -> Parts | None:
-        """Say where that many tokens are; None if they are not a grid of the image."""
+        """Locate a number of tokens; None if they are no grid of the image."""
         if self.sides is None:
             return _stretches(count, self.items[0].seconds or 0.0)
         return _patches(count, *self.sides)
 
     def parts_of(self, head: AttentionHead) -> Parts | None:
-        """Locate the tokens of a head; None for one that reads something else."""
+        """Locate the tokens of a head; None if the head does not read the media."""
         reads = head.ids is None and len(head.tokens) == len(self.items)
         return self.parts(head.tokens.shape[1]) if reads else None
 
@@ -146,9 +146,9 @@ def read_media(folder: Path, kind: MediaKind, model: Any, source: str, most: int
     kind : {"images", "audio"}
     model : PreTrainedModel
     source : str
-        Where the model comes from, for the scale of its inputs.
+        Folder of the model, whose preprocessor settings give the scale of the inputs.
     most : int
-        Files to read at most, in order of their names.
+        Largest number of files to read, in order of their names.
 
     Raises
     ------
@@ -183,8 +183,8 @@ def _images(paths: Sequence[Path], model: Any, source: str) -> Media:
     def read_images(which: Sequence[int]) -> dict[str, Any]:
         pixels = []
         for i in which:
-            own = np.asarray(open_image(paths[i]), dtype=np.float64).reshape(height, width, channels) / 255.0
-            pixels.append(((own - mean) / spread).transpose(2, 0, 1))
+            colours = np.asarray(open_image(paths[i]), dtype=np.float64).reshape(height, width, channels) / 255.0
+            pixels.append(((colours - mean) / spread).transpose(2, 0, 1))
         return {"pixel_values": torch.from_numpy(np.stack(pixels)).float()}
 
     items = []
@@ -197,7 +197,7 @@ def _images(paths: Sequence[Path], model: Any, source: str) -> Media:
 
 
 def _sounds(paths: Sequence[Path], model: Any, source: str) -> Media:
-    """Bring sounds to 16,000 samples a second and to equal length; compute features if the model reads features."""
+    """Bring sounds to 16,000 samples per second and equal length; compute features if the model reads features."""
     longest = max(len(_wave(path)) for path in paths)
     has_features = getattr(model, "main_input_name", "") == "input_features"
     extractor = _extractor(source, model) if has_features else None
@@ -239,7 +239,7 @@ def _digest(path: Path) -> str:
 
 
 def _wave(path: Path) -> np.ndarray:
-    """Read a WAV file as one channel of 16,000 samples a second."""
+    """Read a WAV file as one channel of 16,000 samples per second."""
     from scipy.io import wavfile
     from scipy.signal import resample_poly
 
@@ -255,7 +255,7 @@ def _wave(path: Path) -> np.ndarray:
 
 
 def _envelope(wave: np.ndarray, whole: int) -> np.ndarray:
-    """Find the largest amplitude in each of some stretches of the whole time, relative to the loudest."""
+    """Find the largest amplitude in each of POINTS equal intervals, relative to the largest of all."""
     full = np.zeros(max(whole, len(wave)))
     full[: len(wave)] = np.abs(wave)
     peaks = np.array([part.max(initial=0.0) for part in np.array_split(full, POINTS)])
@@ -273,7 +273,7 @@ def _settings(source: str) -> dict[str, Any]:
 
 
 def _extractor(source: str, model: Any) -> Any:
-    """Make the model's own features, from its folder or from its configuration alone."""
+    """Load the model's feature extractor from its folder, or make one from its configuration."""
     from transformers import AutoFeatureExtractor, WhisperFeatureExtractor
 
     try:

@@ -1,4 +1,4 @@
-"""Heads of one attention call: their factors and maps, checked against the attention that was recorded."""
+"""Read the heads of one attention call, and check them against the recorded attention."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from attsvm.pretrained.activations.sources import explain
 from attsvm.pretrained.heads.head import AttentionHead
 from attsvm.pretrained.heads.rotary import Turns
 
-# Largest difference of probabilities from the factors'; float32 probabilities of supported models differ by 1e-7 to
-# 1e-6.
+# Difference between the model's probabilities and the head's up to which the head always passes.
 PROBABILITY_TOLERANCE = 1e-5
-# Largest error of a score q.k in eps |q||k|, from the rounding of q, k and their product, in all models tried; half of
-# it reaches a probability. Above LOOSEST it decides nothing, and the model is run again in float64.
-SCORE_ROUNDINGS, LOOSEST = 8.0, 1e-3
+# Largest rounding error of a score q.k, in units of eps |q||k|; half of it reaches a probability.
+SCORE_ROUNDINGS = 8.0
+# Tolerance of probabilities above which a check does not decide; the module then runs again in float64.
+LOOSEST = 1e-3
 # Arguments of an attention function that a head stores: a soft cap, and the scores of null tokens.
 _SOFT_CAP, SINKS = "softcap", "s_aux"
 NULL_TOKEN = "[null]"
 
 
 class OutsideForm(ValueError):
-    """Attention that no precision makes bilinear."""
+    """Raised for attention that is not bilinear in any precision."""
 
 
 class HeadReader:
@@ -59,14 +59,14 @@ class HeadReader:
         return too_coarse(self.call)
 
     def in_float64(self) -> Iterator[HeadReader]:
-        """Read the same call repeated in float64 on the same hidden states; nothing where that does not run."""
+        """Yield readers of the call, repeated in float64 on the same hidden states; none if that does not run."""
         for call in in_float64(self.call):
             yield HeadReader(call, self.layer, self._model, self._streams, self._tokenizer)
 
     def rounding(self, head: AttentionHead) -> float:
         """Largest difference of the model's own probabilities from a head's."""
-        own = self.call.probabilities[:, head.head].double().cpu().numpy()[head.sequence, _rows(head)]
-        return float(np.abs(own - head.probabilities[:, -own.shape[1] :]).max())
+        recorded = self.call.probabilities[:, head.head].double().cpu().numpy()[head.sequence, _rows(head)]
+        return float(np.abs(recorded - head.probabilities[:, -recorded.shape[1] :]).max())
 
     def read(self, h: int) -> AttentionHead:
         """Explain a head and check it against the model."""
@@ -132,7 +132,7 @@ class HeadReader:
 
 
 def _tolerance(call: AttentionCall, h: int) -> float:
-    """Return the error that rounding explains: of scores in the call's dtype, and of a softmax computed in float32."""
+    """Return the largest error of rounding: of scores in the call's dtype, and of a softmax computed in float32."""
     query, key = call.query[:, h].double(), call.key[:, h * call.key.shape[1] // call.query.shape[1]].double()
     lengths = query.norm(dim=-1).amax(dim=1) * key.norm(dim=-1).amax(dim=1) * abs(call.scaling)
     largest = ((query @ key.mT).abs().amax() * abs(call.scaling)).item()
@@ -158,7 +158,7 @@ def with_relative_forms(head: AttentionHead, forms: tuple[RelativeForm, ...]) ->
 
 
 def with_null_token(head: AttentionHead, score: float, shared: tokens.Shared) -> AttentionHead:
-    """Put a token of vector 0 and a fixed score before each sequence; it gets the attention that the others lack."""
+    """Put a token of vector 0 and a fixed score before each sequence; it gets the remaining attention."""
 
     def before(array: np.ndarray, value: float) -> np.ndarray:
         return np.pad(array, [(0, 0), (1, 0)], constant_values=value)
@@ -168,7 +168,7 @@ def with_null_token(head: AttentionHead, score: float, shared: tokens.Shared) ->
     if turns is not None:
         turns = Turns(turns.pairs, np.pad(turns.tokens, [(0, 0), (1, 0), (0, 0)], constant_values=1.0), turns.queries)
     bias = np.zeros((n, T)) if head.bias is None else head.bias
-    lacking = np.maximum(1.0 - head.probabilities.sum(axis=1), 0.0)
+    null_attention = np.maximum(1.0 - head.probabilities.sum(axis=1), 0.0)
     return replace(
         head,
         tokens=shared.with_null(head.tokens),
@@ -177,7 +177,7 @@ def with_null_token(head: AttentionHead, score: float, shared: tokens.Shared) ->
         mask=before(head.mask, value=True),
         turns=turns,
         bias=before(bias, score),
-        probabilities=np.concatenate([lacking[:, None], head.probabilities], axis=1),
+        probabilities=np.concatenate([null_attention[:, None], head.probabilities], axis=1),
         ids=None if head.ids is None else before(head.ids, -1),
         texts=None if head.texts is None else tuple((NULL_TOKEN, *text) for text in head.texts),
         special=None if head.special is None else before(head.special, value=False),
@@ -186,7 +186,7 @@ def with_null_token(head: AttentionHead, score: float, shared: tokens.Shared) ->
 
 
 def _rows(head: AttentionHead) -> np.ndarray:
-    """Rows of the queries in their sequences, a null token not counted."""
+    """Return the rows of the queries in their sequences, without counting a null token."""
     return head.position - (head.self_attention and head.sink is not None)
 
 

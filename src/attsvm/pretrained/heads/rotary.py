@@ -1,4 +1,4 @@
-"""Rotary positions of a head, and the vectors they turn."""
+"""Rotary positions of a head, and their rotation of vectors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Turns:
     Attributes
     ----------
     pairs : ndarray of int, shape (P, 2)
-        Coordinates of the head turned together; the others are left alone.
+        Coordinates of the head that are rotated together; the other coordinates do not change.
     tokens : ndarray of complex, shape (b, T, P)
-        Unit number by which each token's key is turned, pair by pair.
+        Unit complex numbers that rotate the pairs of each token's key.
     queries : ndarray of complex, shape (n, P)
-        The same for the queries.
+        Unit complex numbers that rotate the pairs of each query.
     """
 
     pairs: np.ndarray
@@ -27,7 +27,7 @@ class Turns:
 
 
 def rotate(vectors: np.ndarray, pairs: np.ndarray, turns: np.ndarray) -> np.ndarray:
-    """Turn pairs of coordinates of vectors (..., dh) by unit numbers (..., P)."""
+    """Rotate pairs of coordinates of vectors (..., dh) by unit complex numbers (..., P)."""
     out = vectors.copy()
     rotation = (vectors[..., pairs[:, 0]] + 1j * vectors[..., pairs[:, 1]]) * turns
     out[..., pairs[:, 0]], out[..., pairs[:, 1]] = rotation.real, rotation.imag

@@ -1,4 +1,4 @@
-"""The tokens that each query reads: its sequence, with its additive term as one more coordinate."""
+"""Sequences that queries read, with an additive term of the scores as one more coordinate of the tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-# Largest number of bytes of tokens that are copied per query; the kernel form needs no copies.
+# Number of bytes above which tokens are not copied for each query; the kernel form needs no copies.
 COPIED_BYTES = 1 << 31
 # Relative difference between queries up to which an additive term counts as a function of the tokens alone (float32).
 SAME_TERM = 1e-6
@@ -25,7 +25,7 @@ def refuse_size(size: float, queries: int, what: str) -> None:
     Raises
     ------
     ValueError
-        The sentence names the array and the remedy.
+        The message names the array and the remedy.
     """
     if size > COPIED_BYTES:
         raise ValueError(
@@ -42,14 +42,14 @@ def tokens_with_bias(
     Returns
     -------
     tokens : ndarray, shape (b, T, d + 1) or (n, T, d + 1)
-        The second if the term differs between queries.
+        (n, T, d + 1) if the term differs between the queries of a sequence.
     sequence : ndarray of int, shape (n,)
-        Which of them each query reads.
+        Sequence that each query reads.
 
     Raises
     ------
     ValueError
-        If tokens of every query would take more than 2 GiB.
+        If copies of the tokens for every query would take more than 2 GiB.
     """
     of_tokens = _bias_of_tokens(tokens.shape[:2], sequence, mask, bias)
     if of_tokens is not None:
@@ -62,7 +62,7 @@ def tokens_with_bias(
 def _bias_of_tokens(
     shape: tuple[int, ...], sequence: np.ndarray, mask: np.ndarray, bias: np.ndarray
 ) -> np.ndarray | None:
-    """Additive term as one number per token, (b, T), if it is one up to a number per query (ALiBi)."""
+    """Return an additive term per token, (b, T), if the term equals it up to one number per query (ALiBi)."""
     out = np.zeros(shape)
     size = float(np.abs(bias).max())
     for j, rows in by_sequence(sequence):

@@ -1,1 +1,1 @@
-"""All heads of a model, examined together."""
+"""Inspect all heads of a model together."""

@@ -1,8 +1,8 @@
-"""The heads of a model over the checkpoints of its training: types, margins and hardness by step.
+"""Follow the heads of a model over the checkpoints of its training: types, margins and hardness by step.
 
-Every checkpoint is read on the same inputs. Each head gets its types, with the null of re-drawn weights of *that*
-checkpoint, its hardness, and two margins: the lead of the selected token in logits, and the share of the largest margin
-that its W has. A type appears in a head at the first step from which the head bears its name up to the last checkpoint.
+Every checkpoint is read on the same inputs. At each checkpoint a head gets its types, with a null of that checkpoint's
+weights, and its hardness. It also gets two margins: the lead of the selected token in logits, and the share of the
+largest margin that its W has. A type appears in a head at the first step from which every checkpoint has its name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from attsvm.pretrained.selection.rules import Rules
 from attsvm.pretrained.selection.selectivity import has_choice, selection_report
 from attsvm.pretrained.selection.types import HeadTypes, head_types, judge_heads
 
-# Folders in which a Trainer of transformers saves.
+# Names of the folders in which a Trainer of transformers saves checkpoints.
 _SAVED = re.compile(r"checkpoint-(\d+)")
 
 
@@ -46,8 +46,8 @@ class HeadSeries(Listed):
     names : tuple of str or None
         The type that names the head at each step.
     scores, null : dict of str to ndarray, shape (S,)
-        Share of attention of each type, and the largest share of a head with rotated weights; nan where a checkpoint
-        does not define the type.
+        Share of attention of each type, and the largest share of a head with rotated weights; nan if the type is not
+        defined at a checkpoint.
     top1 : ndarray, shape (S,)
         Median over queries of the largest attention probability.
     margin : ndarray, shape (S,)
@@ -76,7 +76,7 @@ class HeadSeries(Listed):
 
     @property
     def since(self) -> int | None:
-        """First step from which the head bears the name of the last checkpoint; None if it has none there."""
+        """First step from which the head has its name of the last checkpoint; None if it has no name there."""
         if self.names[-1] is None:
             return None
         same = sum(1 for _ in takewhile(lambda name: name == self.names[-1], reversed(self.names)))
@@ -125,7 +125,7 @@ class Checkpoints(Worded):
 
     @property
     def sentence(self) -> str:
-        """Say which types appear, and when."""
+        """State which types appear, and from which step."""
         if not self.heads:
             return "No head could be read at every checkpoint."
         opening = f"Of {counted(len(self.heads), 'head')}, at step {self.steps[-1]}"
@@ -235,26 +235,26 @@ def over_checkpoints(
     Parameters
     ----------
     checkpoints : path or mapping of int to model or path
-        Output folder of a Trainer, which has a folder "checkpoint-STEP" per step; or models, or their folders, by step.
+        Output folder of a Trainer, with a folder "checkpoint-STEP" per step; or models or their folders by step.
     inputs : mapping or sequence of str
         Keyword arguments of the model, or texts; the same at every step.
     tokenizer : PreTrainedTokenizerBase, optional
-        For texts. Default: the tokenizer in each checkpoint's folder.
+        Tokenizer of texts. Default: the tokenizer in each checkpoint's folder.
     layers : sequence of int, optional
         Default: all.
     rules : mapping of str to rule, optional
-        Further types, as for :func:`attsvm.pretrained.head_types`.
+        Other types, as for :func:`attsvm.pretrained.head_types`.
     draws : int
-        Heads with re-drawn weights in the null of the types.
+        Number of heads with re-drawn weights in the null of the types.
     queries : int
         Number of queries of each head's SVM.
     seed : int
     memory : int
-        Bytes for attention patterns. The texts that fit are read, and at least two.
+        Bytes for attention patterns, which limit the number of texts; at least two are read.
     dtype, device : str
-        As `attsvm inspect` has them, for folders.
+        As for `attsvm inspect`; used for folders.
     progress : callable, optional
-        Called with a sentence and the finished share; if it returns True, the finished checkpoints are returned.
+        Called with a sentence and the finished share. If it returns True, the run stops with the finished checkpoints.
     interval : float
         Seconds between two new sentences.
 
@@ -265,7 +265,7 @@ def over_checkpoints(
     Raises
     ------
     ValueError
-        If there is no checkpoint, or one cannot be loaded; one sentence says what was found.
+        If there is no checkpoint, or one cannot be loaded.
 
     Examples
     --------
@@ -285,31 +285,31 @@ def over_checkpoints(
     for step, place in places.items():
         if meter.stopped:
             break
-        model, own = place, tokenizer
+        model, tokenizer_of_step = place, tokenizer
         if isinstance(place, (str, Path)):
             needs = tokenizer is None and not isinstance(inputs, Mapping)
             model, loaded = load(str(place), dtype=dtype, device=device, tokenizes=needs)
-            own = loaded if needs else tokenizer
+            tokenizer_of_step = loaded if needs else tokenizer
         found: dict[tuple[int, int], _Row] = {}
-        lacking = []
+        refusals = []
         with threadpool_limits(1, user_api="blas"):
-            for head in _heads(model, own, inputs, layers, memory, seed):
+            for head in _heads(model, tokenizer_of_step, inputs, layers, memory, seed):
                 if meter.show():
                     break
                 if isinstance(head, AttentionHead):
                     found[head.layer, head.head] = _row(head, rules, draws, queries, seed)
                 else:
-                    lacking.append(head)
+                    refusals.append(head)
             else:
                 together = judge_heads([row.types for row in found.values()])
                 rows[step] = {
                     at: replace(row, types=types) for (at, row), types in zip(found.items(), together, strict=True)
                 }
-                refused |= {step: tuple(lacking)} if lacking else {}
+                refused |= {step: tuple(refusals)} if refusals else {}
                 meter.add(1)
     steps = np.array(list(rows), dtype=int)
-    everywhere = [at for at in next(iter(rows.values()), {}) if all(at in found for found in rows.values())]
-    heads = tuple(_series(at, steps, [found[at] for found in rows.values()]) for at in everywhere)
+    complete = [at for at in next(iter(rows.values()), {}) if all(at in found for found in rows.values())]
+    heads = tuple(_series(at, steps, [found[at] for found in rows.values()]) for at in complete)
     return Checkpoints(steps, heads, refused, len(rows) == len(places), time.perf_counter() - start)
 
 
@@ -327,16 +327,16 @@ def _heads(
     model: Any, tokenizer: Any, inputs: Mapping[str, Any] | Sequence[str], layers: Sequence[int] | None, memory: int,
     seed: int,
 ) -> Iterator[AttentionHead | RefusedHead]:  # fmt: skip
-    """Extract heads from the texts whose patterns fit into the memory."""
+    """Extract heads from the texts whose patterns fit into memory."""
     if isinstance(inputs, Mapping):
         yield from examine_heads(model, inputs, layers=layers, tokenizer=tokenizer)
         return
     source = Inputs(model, tokenizer, inputs, None)
     calls = source.calls()
     indices = chosen_calls(calls.paths, None if layers is None else list(layers), model)
-    room = memory // calls.bytes_of(source.length(calls))
-    own, _ = partition(source.count, room, seed)
-    yield from kept_heads(model, source.inputs(own), calls, indices, max(1, room // len(own)), tokenizer)
+    capacity = memory // calls.bytes_of(source.length(calls))
+    kept, _ = partition(source.count, capacity, seed)
+    yield from kept_heads(model, source.inputs(kept), calls, indices, max(1, capacity // len(kept)), tokenizer)
 
 
 def _row(head: AttentionHead, rules: Rules | None, draws: int, queries: int, seed: int) -> _Row:

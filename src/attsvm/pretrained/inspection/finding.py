@@ -34,7 +34,7 @@ class Example:
     tokens : tuple of str
     attention : tuple of float
     query : int or None
-        Place of the query among the tokens; None for cross-attention.
+        Index of the query among the tokens; None for cross-attention.
     sequence : int
         Number of the text, image or sound.
     """
@@ -53,15 +53,15 @@ class NextTokens:
     ----------
     tokens : int
     before : float
-        Mean log-probability of the next tokens in the model as it is.
+        Mean log-probability of the next tokens in the unchanged model.
     direct : float or None
-        Direct effect of the head on the logit of the last token minus its best rival's, mean over texts; None if the
-        head does not add to the state that the logits are made of.
+        Direct effect of the head on the logit of the last token minus the logit of its best rival, mean over texts;
+        None if the head does not add to the state from which the logits are made.
     losses : dict of str to Standing
-        Mean loss of log-probability with the head's attention replaced, next to heads with re-drawn weights in its
-        place, by the keys of `HeadEffects.changes`.
+        Mean loss of log-probability after each replacement of the head's attention, compared with heads with re-drawn
+        weights; keys as in `HeadEffects.changes`.
     rule : str
-        Name of the rule that the replacement "rule" follows.
+        Name of the rule of the replacement "rule".
     """
 
     tokens: int
@@ -94,23 +94,23 @@ class HeadFinding:
     effects: NextTokens | None = None
 
     def named(self, types: HeadTypes) -> HeadFinding:
-        """Return the finding with types judged anew; a head that bears another name shows no queries."""
+        """Return the finding with the types of a joint judgement; if the name changes, it shows no queries."""
         return replace(self, types=types, shows=self.shows if types.name == self.types.name else ())
 
 
 @dataclass(frozen=True)
 class Reports:
-    """How heads are inspected.
+    """The settings with which heads are inspected.
 
     Attributes
     ----------
     queries, seed : int
     roots : Roots
-        Shared by the heads of a layer.
+        Roots of moments, which the heads of a layer share.
     media : Media or None
         Images or sounds that are read in place of texts.
     rules : mapping of str to rule, or None
-        Further types, as for :func:`attsvm.pretrained.head_types`.
+        Other types, as for :func:`attsvm.pretrained.head_types`.
     """
 
     queries: int
@@ -119,25 +119,25 @@ class Reports:
     media: Media | None = None
     rules: Rules | None = None
 
-    def of(self, head: AttentionHead | RefusedHead, elsewhere: Sequence[QueryNumbers]) -> HeadFinding | RefusedHead:
-        """Inspect a head; one that cannot be does not end the inspection of the others.
+    def of(self, head: AttentionHead | RefusedHead, others: Sequence[QueryNumbers]) -> HeadFinding | RefusedHead:
+        """Inspect a head; an error becomes a refused head, so that the inspection of other heads goes on.
 
         Parameters
         ----------
         head : AttentionHead or RefusedHead
-        elsewhere : sequence of QueryNumbers
-            Of its queries in texts that are not kept.
+        others : sequence of QueryNumbers
+            Numbers of its queries in the texts that are not kept.
         """
         if isinstance(head, RefusedHead):
             return head
         try:
             if self.media is None:
-                return self._finding(head, elsewhere)
-            return replace(self._finding(self.media.labelled(head), elsewhere), parts=self.media.parts_of(head))
+                return self._finding(head, others)
+            return replace(self._finding(self.media.labelled(head), others), parts=self.media.parts_of(head))
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             return RefusedHead(head.layer, head.head, head.name, str(error))
 
-    def _finding(self, head: AttentionHead, elsewhere: Sequence[QueryNumbers]) -> HeadFinding:
+    def _finding(self, head: AttentionHead, others: Sequence[QueryNumbers]) -> HeadFinding:
         queries, seed = self.queries, self.seed
         probe = None
         if len(np.unique(head.sequence[has_choice(head)])) > 1:
@@ -149,16 +149,16 @@ class Reports:
             name=head.name,
             error=head.error,
             types=types,
-            report=query_numbers(head).with_others(elsewhere).report(),
+            report=query_numbers(head).with_others(others).report(),
             audit=margin_audit(head, queries=queries, norms=(), draws=DRAWS, seed=seed, time_limit=TIME_LIMIT),
             probe=probe,
             rank=self.roots.rank(head),
             shows=_examples(head, types.shows),
-            examples=_examples(head, _null_weights(head, seed)),
+            examples=_examples(head, _example_queries(head, seed)),
         )
 
 
-def _null_weights(head: AttentionHead, seed: int) -> np.ndarray:
+def _example_queries(head: AttentionHead, seed: int) -> np.ndarray:
     """Draw queries of different sequences, without special tokens if there are others."""
     asking = head.mask.sum(axis=1) > 1
     if head.special is not None and head.self_attention:
@@ -171,7 +171,7 @@ def _null_weights(head: AttentionHead, seed: int) -> np.ndarray:
 
 
 def _examples(head: AttentionHead, rows: np.ndarray) -> tuple[Example, ...]:
-    """Put queries into words; none if the head has no text."""
+    """Make examples of queries; none if the head has no text."""
     examples = []
     for i in rows if head.texts is not None else ():
         words = text_of(head, int(head.sequence[i]))

@@ -1,11 +1,11 @@
-r"""The inspection of all heads of a model by `attsvm inspect`, in bounded memory.
+r"""Inspect all heads of a model in bounded memory, for `attsvm inspect`.
 
 Attention of H heads to T tokens takes 4 H T^2 bytes per text and layer in float32, and a few copies while it is
-computed. The **kept** texts are drawn at random, at least two, and fill `memory`; all reports refer to them and are
-made layer by layer. The forward pass of each layer ends at that layer, and layers share a pass if memory permits. The
-**other** texts are read once before that, in batches of the same size (:mod:`attsvm.pretrained.inspection.survey`);
-only the numbers of the selection report are stored of their attention. Images and sounds are read like texts. The peak
-is
+computed. The **kept** texts are drawn at random; their number is limited by `memory`, but is at least two. All reports
+refer to them and are made layer by layer. The forward pass of each layer ends at that layer, and layers share a pass if
+memory permits. The **other** texts are read once before that, in batches of the same size
+(:mod:`attsvm.pretrained.inspection.survey`). Only the numbers of the selection report are stored of their attention.
+Images and sounds are read like texts. The peak is
 
 .. math:: \text{weights} + M + 8 B_k T d + 40 c B_k T^2 + 56 H L \min(n, 8192) \text{ bytes,}
 
@@ -69,7 +69,7 @@ class Inspection:
     texts : int
     kept : int
         Number of texts, images or sounds whose attention was stored. SVMs, probes, types, ranks and examples refer to
-        them; hardness and places of the others are recorded for a random sample of queries.
+        these. Hardness and positions of the others are recorded for a random sample of queries.
     heads : tuple of HeadFinding
     refused : tuple of RefusedHead
         Heads that could not be extracted or inspected, with the reason.
@@ -108,7 +108,7 @@ class Calls:
     entry: int
 
     def bytes_of(self, length: int) -> int:
-        """Bytes of the patterns of one layer for one text, with their copies."""
+        """Return the bytes of the patterns of one layer for one text, with their copies."""
         return COPIES * self.entry * max(self.heads) * length * length
 
 
@@ -143,24 +143,22 @@ def inspect_model(
     layers : sequence of int, optional
         Default: all.
     queries : int
-        Number of queries for each head's SVM; the probe uses twice this number.
+        Number of queries of each head's SVM; the probe uses twice this number.
     seed : int
     memory : int
         Bytes for attention patterns, in addition to the model and the memory of a head.
     resume : Path, optional
         Folder to which finished heads are written. Heads of an inspection with the same arguments are read from it.
     progress : callable, optional
-        Called with a sentence and the finished share; if it returns True, the inspection stops and returns the finished
-        heads.
+        Called with a sentence and the finished share. If it returns True, the inspection stops with the finished heads.
     interval : float
         Seconds between two new sentences.
     media : Media, optional
         Images or sounds, for a model that reads them.
     rules : mapping of str to rule, optional
-        Further types of heads, as for :func:`attsvm.pretrained.head_types`.
+        Other types of heads, as for :func:`attsvm.pretrained.head_types`.
     effects : bool
-        Whether to measure what each head does to the next tokens of a few texts. The model is then a causal language
-        model.
+        Whether to measure the effect of each head on the next tokens of a few texts, for a causal language model.
 
     Returns
     -------
@@ -172,9 +170,9 @@ def inspect_model(
     source = Inputs(model, tokenizer, texts, media)
     calls = source.calls()
     indices = chosen_calls(calls.paths, None if layers is None else list(layers), model)
-    room = memory // calls.bytes_of(source.length(calls))
-    own, others = partition(source.count, room, seed)
-    media = None if media is None else media.take(own)
+    capacity = memory // calls.bytes_of(source.length(calls))
+    kept, others = partition(source.count, capacity, seed)
+    media = None if media is None else media.take(kept)
     settings = (queries, seed, memory, *indices, *(() if rules is None else (digest(rules),)), *["effects"] * effects)
     resumption = ResumeFile(resume, fingerprint(model, source.names, settings))
     survey = Survey(model, tokenizer, calls.numbers, source.inputs, media, seed=seed)
@@ -183,15 +181,15 @@ def inspect_model(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
             if others:
-                step = max(1, room)
+                step = max(1, capacity)
                 batches = [others[start : start + step] for start in range(0, len(others), step)]
                 complete = survey.run(batches, indices, resumption, progress, interval)
             if complete:
                 before = {(one.layer, one.head) for one in results}
                 total = sum(calls.heads[i] for i in indices)
                 meter = Meter("Inspecting heads", total, len(results), progress, interval, "heads")
-                batch = source.inputs(own)
-                together = max(1, room // len(own))
+                batch = source.inputs(kept)
+                together = max(1, capacity // len(kept))
                 pending = [
                     i for i in indices if any((calls.numbers[i], h) not in before for h in range(calls.heads[i]))
                 ]
@@ -199,8 +197,8 @@ def inspect_model(
                 reports = Reports(queries, seed, Roots(), media, rules)
                 measured = None
                 if effects:
-                    kept = [texts[i] for i in own]
-                    measured = TokenEffects(model, kept, tokenizer, rules, queries=queries, seed=seed)
+                    kept_texts = [texts[i] for i in kept]
+                    measured = TokenEffects(model, kept_texts, tokenizer, rules, queries=queries, seed=seed)
                 fresh = (head for head in heads if (head.layer, head.head) not in before)
                 heads_in_time = takewhile(lambda head: not meter.stopped, fresh)
                 # BLAS threads of several heads would compete for the cores; each head gets one thread.
@@ -212,7 +210,7 @@ def inspect_model(
                         resumption.add(result)
                         meter.add(1)
                 complete = len(results) == total
-        except KeyboardInterrupt:  # a second Ctrl-C discards the heads under way and keeps the finished ones
+        except KeyboardInterrupt:  # a second Ctrl-C discards unfinished heads and returns the finished ones
             complete = False
             pool.shutdown(wait=False, cancel_futures=True)
     results.sort(key=lambda one: (one.layer, one.head))
@@ -224,7 +222,7 @@ def inspect_model(
         model=name or kind,
         kind=kind,
         texts=source.count,
-        kept=len(own),
+        kept=len(kept),
         heads=tuple(one.named(types) for one, types in zip(inspected, judged, strict=True)),
         refused=tuple(one for one in results if isinstance(one, RefusedHead)),
         absent=absent,
@@ -251,7 +249,7 @@ class Inputs:
         return [f"{item.name} {item.digest}" for item in self._media.items]
 
     def inputs(self, which: Sequence[int]) -> dict[str, Any]:
-        """Keyword arguments of the model for some of the texts, images or sounds."""
+        """Return keyword arguments of the model for some of the texts, images or sounds."""
         if self._media is None:
             return model_inputs(self._model, [self._texts[i] for i in which], self._tokenizer)
         return on_device(self._media.read(which), self._model)
@@ -275,7 +273,7 @@ class Inputs:
         return Calls(recorder.paths, layer_numbers(recorder.paths), heads, max(lengths), entry)
 
     def length(self, calls: Calls) -> int:
-        """Tokens of the longest text, or of each image or sound."""
+        """Return the number of tokens of the longest text, or of each image or sound."""
         if self._media is not None:
             return calls.length
         ids = self._tokenizer(list(self._texts), truncation=True, max_length=longest(self._tokenizer))["input_ids"]
@@ -283,7 +281,7 @@ class Inputs:
 
 
 def partition(count: int, most: int, seed: int) -> tuple[list[int], list[int]]:
-    """Divide texts into kept texts, whose attention is stored, and the others."""
+    """Divide texts into the kept texts, whose attention is stored, and the others."""
     if count <= max(2, most):
         return list(range(count)), []
     order = np.random.default_rng((seed, 3)).permutation(count).tolist()
@@ -301,11 +299,11 @@ def kept_heads(
 def _inspect(
     pool: ThreadPoolExecutor, heads: Iterable[AttentionHead | RefusedHead], reports: Reports, survey: Survey
 ) -> Iterator[HeadFinding | RefusedHead]:
-    """Inspect heads on every core, in order; only heads under way are extracted."""
-    under_way: deque[Future[HeadFinding | RefusedHead]] = deque()
+    """Inspect heads in order, one per core; heads are extracted only as cores become free."""
+    futures: deque[Future[HeadFinding | RefusedHead]] = deque()
     for head in heads:
-        under_way.append(pool.submit(reports.of, head, survey.numbers_of(head.layer, head.head)))
-        if len(under_way) > (os.cpu_count() or 1):
-            yield under_way.popleft().result()
-    while under_way:
-        yield under_way.popleft().result()
+        futures.append(pool.submit(reports.of, head, survey.numbers_of(head.layer, head.head)))
+        if len(futures) > (os.cpu_count() or 1):
+            yield futures.popleft().result()
+    while futures:
+        yield futures.popleft().result()

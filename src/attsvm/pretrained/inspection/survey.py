@@ -1,4 +1,4 @@
-"""One reading of many texts, images or sounds that stores only the numbers of a sample of queries."""
+"""Read many texts, images or sounds once, and store only the numbers of a sample of queries."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from attsvm.pretrained.heads.reader import SINKS
 from attsvm.pretrained.inspection.unfinished import ResumeFile
 from attsvm.pretrained.selection.selectivity import QueryNumbers, numbers_of
 
-# Largest number of queries stored per head. For this number two standard deviations of a share are 1.1 %, and a median
-# has a true rank between 49 and 51 %.
+# Number of queries stored per head; two standard deviations of a share are then 1.1 %.
 MOST_POSITIONS = 8192
 
 
@@ -35,9 +34,9 @@ class Survey:
     layers : sequence of int
         The layer of every attention call.
     inputs : callable
-        Makes keyword arguments of the model for some of the texts, images or sounds, by number.
+        Returns keyword arguments of the model for some of the texts, images or sounds, given their numbers.
     media : Media, optional
-        Marks the tokens that are no part of the images or sounds.
+        Images or sounds, which tell which tokens are no part of them.
     seed : int
     """
 
@@ -57,7 +56,7 @@ class Survey:
         self._self_attention: dict[int, bool] = {}
 
     def numbers_of(self, layer: int, head: int) -> Sequence[QueryNumbers]:
-        """Numbers of a head's queries; empty if all texts were kept."""
+        """Return the numbers of a head's queries; empty if all texts were kept."""
         return self._numbers.get((layer, head), ())
 
     def run(
@@ -68,16 +67,16 @@ class Survey:
         progress: Callable[[str, float], object] | None,
         interval: float,
     ) -> bool:
-        """Read batches, from where an earlier run stopped; returns whether all were read.
+        """Read batches, after those that an earlier run has read; return whether all were read.
 
         Parameters
         ----------
         batches : sequence of sequence of int
         indices : sequence of int
-            Attention calls to note.
+            Attention calls to record.
         resumption : ResumeFile
         progress, interval
-            As of :func:`attsvm.pretrained.inspection.inspection.inspect_model`.
+            As for :func:`attsvm.pretrained.inspection.inspection.inspect_model`.
         """
         total = sum(len(batch) for batch in batches)
         position = self._read_back(resumption)
@@ -115,7 +114,7 @@ class Survey:
         return self._self_attention[call.index]
 
     def _special(self, ids: np.ndarray | None, shape: tuple[int, int], texts: int) -> np.ndarray | None:
-        """Mark the tokens that a tokenizer adds, or that are no part of an image or a sound, (B, T)."""
+        """Mark the tokens that a tokenizer adds, or that lie outside an image or a sound, (B, T)."""
         if ids is not None:
             return None if self._tokenizer is None else np.isin(ids, list(self._tokenizer.all_special_ids))
         parts = None if self._media is None or shape[0] != texts else self._media.parts(shape[1])
@@ -125,9 +124,9 @@ class Survey:
         self, call: AttentionCall, streams: list[Stream], texts: int, count: int, rng: np.random.Generator
     ) -> None:
         visible, _ = tokens.read_mask(call)
-        own = self._reads_itself(call)
-        asking = tokens.asking(call, visible, self_attention=own)
-        stream = tokens.key_stream(call, streams, self_attention=own)
+        self_attention = self._reads_itself(call)
+        asking = tokens.asking(call, visible, self_attention=self_attention)
+        stream = tokens.key_stream(call, streams, self_attention=self_attention)
         places = tokens.text_places(visible, asking, stream)
         shape = call.key.shape[0], call.key.shape[2]
         special = self._special(tokens.identifiers(stream, shape), shape, texts)
@@ -137,17 +136,17 @@ class Survey:
         rows, columns = torch.from_numpy(where).to(call.probabilities.device)
         patterns = call.probabilities[rows, :, columns].double().cpu().numpy()  # (sample, H, T)
         sequence, position = where
-        if null:  # a null token stands before each text, and has what the others lack
+        if null:  # a null token stands before each text, and gets the remaining attention
             places = np.pad(np.where(places < 0, -1, places + 1), [(0, 0), (1, 0)])
-            position = position + own
+            position = position + self_attention
             patterns = np.concatenate([np.maximum(1.0 - patterns.sum(axis=2, keepdims=True), 0.0), patterns], axis=2)
-            visible = np.pad(visible, [(0, 0), (0, 0), (own, 0), (1, 0)], constant_values=True)
+            visible = np.pad(visible, [(0, 0), (0, 0), (self_attention, 0), (1, 0)], constant_values=True)
             special = None if special is None else np.pad(special, [(0, 0), (1, 0)])
-        own_places = places[sequence, position] if own else None
+        query_places = places[sequence, position] if self_attention else None
         for h in range(patterns.shape[1]):
             mask = visible[sequence, min(h, visible.shape[1] - 1), position]
             numbers = numbers_of(
-                patterns[:, h], mask, places[sequence], own_places, None if special is None else special[sequence]
+                patterns[:, h], mask, places[sequence], query_places, None if special is None else special[sequence]
             )
             self._numbers.setdefault((self._layers[call.index], h), []).append(_short(numbers))
 
@@ -170,7 +169,7 @@ class Survey:
 
 
 def _maps(call: AttentionCall) -> Iterator[tuple[AffineMap, AffineMap]]:
-    """Explain queries and keys of the heads of a call; in float64 where its own dtype is too coarse to."""
+    """Explain queries and keys of the heads of a call, in float64 if its dtype is too coarse."""
     for one in in_float64(call) if too_coarse(call) else (call,):
         for h in range(one.query.shape[1]):
             try:
@@ -181,7 +180,7 @@ def _maps(call: AttentionCall) -> Iterator[tuple[AffineMap, AffineMap]]:
 
 
 def _short(numbers: QueryNumbers) -> QueryNumbers:
-    """Halve the bytes: float32 and int32 hold all that is said of them."""
+    """Halve the bytes: float32 and int32 are precise enough for a report."""
     shorter = (
         value.astype(np.float32 if value.dtype.kind == "f" else np.int32)
         for value in (getattr(numbers, field.name) for field in fields(numbers))

@@ -1,4 +1,4 @@
-"""Effects of each head of an inspected model on the next tokens of a few texts, measured in the model."""
+"""Measure the effects of each head of an inspected model on the next tokens of a few texts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from attsvm.pretrained.heads.inputs import model_inputs
 from attsvm.pretrained.inspection.finding import DRAWS, TIME_LIMIT, HeadFinding, NextTokens
 from attsvm.pretrained.selection.rules import Rules
 
-# Number of texts whose next tokens are measured; a head takes about eighteen forward passes on them.
+# Largest number of texts whose next tokens are measured.
 MOST_TEXTS = 8
-# Largest change of earlier logits with the last token, over the change of the last ones, that rounding explains.
+# Change of earlier logits with the last token, over the change of the last logits, above which a model is not causal.
 FORESIGHT = 1e-3
 
 
@@ -38,7 +38,7 @@ class TokenEffects:
     Raises
     ------
     ValueError
-        If the model has no logits by token, or sees the token that it should predict.
+        If the model has no logits per token, or sees the token that it should predict.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TokenEffects:
         self._direct = self._direct_effects(logits)
 
     def _direct_effects(self, logits: torch.Tensor) -> np.ndarray:
-        """Mean over texts of each head's direct effect on the logit of the last token over its best rival, (L, H)."""
+        """Return the mean direct effect of each head on the logit of the last token over its best rival, (L, H)."""
         splits = []
         for sequence, labels in enumerate(self._labels):
             asked = np.flatnonzero(labels != NO_ANSWER)

@@ -1,7 +1,7 @@
-"""Finished heads of an inspection on disk, from which an interrupted inspection continues.
+"""Store the finished heads of an inspection on disk, from which an interrupted inspection continues.
 
-A folder holds `heads.jsonl`, one line per head, and `survey.npz`, the numbers of texts that are read once. The first
-line identifies the model, texts and settings; files of another inspection are overwritten.
+A folder has `heads.jsonl`, one line per head, and `survey.npz`, the numbers of texts that are read once. The first line
+of `heads.jsonl` identifies the model, texts and settings; files of another inspection are overwritten.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from attsvm.pretrained.selection.support_tokens import SupportToken
 from attsvm.pretrained.selection.types import HeadTypes, TypeScore
 
 HEADS_FILE, SURVEY_FILE = "heads.jsonl", "survey.npz"
-# Classes whose instances a line may hold.
+# Classes whose instances a line may contain.
 _SELECTION = (SelectionReport, MarginAudit, Direction, SelectionProbe, SupportToken, HeadRank)
 _HELD = (HeadFinding, NextTokens, RefusedHead, Example, Parts, HeadTypes, TypeScore, Standing, *_SELECTION)
 _CLASSES = {one.__name__: one for one in _HELD}
@@ -63,7 +63,7 @@ class ResumeFile:
     Raises
     ------
     ValueError
-        If the folder holds files of these names that no inspection wrote; the message is a sentence.
+        If the folder has files of these names that no inspection wrote.
     """
 
     def __init__(self, folder: Path | None, key: str) -> None:
@@ -82,11 +82,11 @@ class ResumeFile:
 
     def _write_heads(self, content: str) -> None:
         assert self._folder is not None
-        with replacing_file(self._folder / HEADS_FILE) as beside:
-            beside.write_text(content, encoding="utf-8")
+        with replacing_file(self._folder / HEADS_FILE) as temporary:
+            temporary.write_text(content, encoding="utf-8")
 
     def heads(self) -> list[HeadFinding | RefusedHead]:
-        """Read the finished heads; a line that was cut off is left out."""
+        """Read the finished heads; an incomplete last line is removed."""
         if self._folder is None:
             return []
         lines = (self._folder / HEADS_FILE).read_text(encoding="utf-8").splitlines(keepends=True)
@@ -96,13 +96,13 @@ class ResumeFile:
         return [_decode(json.loads(line)) for line in whole[1:]]
 
     def add(self, head: HeadFinding | RefusedHead) -> None:
-        """Write a head down."""
+        """Append a finished head."""
         if self._folder is not None:
             with (self._folder / HEADS_FILE).open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(_encode(head)) + "\n")
 
     def survey(self) -> dict[str, np.ndarray]:
-        """Read the file of :meth:`write_survey`; empty where nothing is."""
+        """Read the numbers of :meth:`write_survey`; empty if there are none."""
         if self._folder is None or not (self._folder / SURVEY_FILE).is_file():
             return {}
         with np.load(self._folder / SURVEY_FILE) as arrays:
@@ -111,7 +111,7 @@ class ResumeFile:
     def write_survey(self, arrays: dict[str, np.ndarray]) -> None:
         """Write the numbers of a survey."""
         if self._folder is not None:
-            with replacing_file(self._folder / SURVEY_FILE) as beside, beside.open("wb") as file:
+            with replacing_file(self._folder / SURVEY_FILE) as temporary, temporary.open("wb") as file:
                 np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
@@ -135,7 +135,7 @@ def _first_line(path: Path) -> dict[str, Any]:
 
 
 def _encode(value: Any) -> Any:
-    """Convert results to JSON values, naming the types that JSON lacks."""
+    """Convert results to JSON values, with the names of types that JSON does not have."""
     if is_dataclass(value) and not isinstance(value, type):
         content = {field.name: _encode(getattr(value, field.name)) for field in fields(value)}
         return {"of": type(value).__name__, "fields": content}

@@ -1,1 +1,1 @@
-"""Heads followed while a model trains."""
+"""Follow heads while a model trains."""

@@ -1,6 +1,6 @@
-"""Numbers of a layer's attention during training, from some rows of its scores and from its weights.
+"""Measure a layer's attention during training, from some rows of its scores and from its weights.
 
-:mod:`attsvm.pretrained.monitoring.monitor` explains them.
+:mod:`attsvm.pretrained.monitoring.monitor` explains the numbers.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from attsvm.pretrained.activations.recording import AttentionCall
 from attsvm.pretrained.activations.repetition import in_float64, too_coarse
 from attsvm.pretrained.activations.sources import explain
 
-# Number of sequences examined, and approximate number of query rows in each.
-SEQUENCES, ROWS = 4, 32
+# Largest number of sequences that are measured.
+SEQUENCES = 4
+# Largest number of query rows that are measured per sequence.
+ROWS = 32
 # Number of squarings of K^T K Q^T Q before a power step: the 32nd power separates its largest eigenvalue.
 SQUARINGS = 5
 Factors = list[tuple[Place, Place, float]]
 
 
 def asking(mask: torch.Tensor | None, query: torch.Tensor, keys: int) -> torch.Tensor | None:
-    """Tell which queries of self-attention are no padding: a token that does not see itself is.
+    """Mark the queries of self-attention that are no padding; a token that does not see itself is padding.
 
     Parameters
     ----------
     mask : Tensor or None
-        As the attention function gets it: (B or 1, H or 1, Tq, Tk), or (B, Tk) of tokens that are no padding.
+        Mask of the attention function, (B or 1, H or 1, Tq, Tk), or (B, Tk) with True for tokens that are no padding.
     query : Tensor, shape (B, H, Tq, dh)
     keys : int
         Number of tokens; queries are the last ones.
@@ -36,7 +38,7 @@ def asking(mask: torch.Tensor | None, query: torch.Tensor, keys: int) -> torch.T
     Returns
     -------
     Tensor of bool, shape (B, Tq), or None
-        None if the mask says nothing about it.
+        None if the mask does not tell.
     """
     length = query.shape[2]
     if mask is None or keys < length:
@@ -45,8 +47,8 @@ def asking(mask: torch.Tensor | None, query: torch.Tensor, keys: int) -> torch.T
         return mask[:, keys - length : keys].bool()
     if mask.shape[2] != length:
         return None
-    own = _visible(mask[..., :keys]).any(dim=1).diagonal(keys - length, dim1=1, dim2=2)
-    return own.expand(len(query), length)
+    sees_itself = _visible(mask[..., :keys]).any(dim=1).diagonal(keys - length, dim1=1, dim2=2)
+    return sees_itself.expand(len(query), length)
 
 
 def measure(
@@ -58,7 +60,7 @@ def measure(
     causal: bool,
     asks: torch.Tensor | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Measure some rows of a layer's scores; (H,) each, nan without a row that chooses.
+    """Measure some rows of a layer's scores; (H,) each, nan if no row sees two tokens.
 
     `asks` marks the queries that are no padding, bool (B, Tq).
     """
@@ -69,10 +71,10 @@ def measure(
     scores = scaling * (q @ k.mT)  # (b, H, R, Tk)
     visible = real[:, None, :, None].expand_as(scores)
     if mask is not None and mask.ndim == 4:
-        own = mask[:count, :, :, :keys].expand(count, -1, -1, -1)
-        own = own.take_along_dim(rows[:, None, :, None], dim=2) if own.shape[2] == query.shape[2] else own
-        visible = visible & _visible(own)
-        scores = scores if own.dtype == torch.bool else scores + own
+        part = mask[:count, :, :, :keys].expand(count, -1, -1, -1)
+        part = part.take_along_dim(rows[:, None, :, None], dim=2) if part.shape[2] == query.shape[2] else part
+        visible = visible & _visible(part)
+        scores = scores if part.dtype == torch.bool else scores + part
     else:
         if mask is not None:
             visible = visible & mask[:count, None, None, :keys].bool()
@@ -98,7 +100,7 @@ def measure(
 
 
 def _rows(query: torch.Tensor, asks: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Spread at most ROWS rows evenly over the queries that ask, (b, R), and tell which of them are such queries."""
+    """Spread at most ROWS rows evenly over the queries without padding; return them and whether each is one, (b, R)."""
     length = query.shape[2]
     count = min(ROWS, length)
     asks = query.new_ones(len(query), length, dtype=torch.bool) if asks is None else asks
@@ -146,7 +148,7 @@ def factors_of(call: AttentionCall) -> Factors:
 
 
 def weights(model: Any, factors: Factors) -> dict[str, torch.Tensor]:
-    """Norm and stable rank of W, and imbalance of K and Q, of a layer's heads; (H,) each."""
+    """Return norm and stable rank of W, and imbalance of K and Q, of a layer's heads; (H,) each."""
     if not factors:
         return {}
     keys = torch.stack([_gram(model, place) for place, _, _ in factors])  # (H, dh, dh)
@@ -170,6 +172,6 @@ def weights(model: Any, factors: Factors) -> dict[str, torch.Tensor]:
 def _gram(model: Any, place: Place) -> torch.Tensor:
     """Return A^T A of a head's map A (d, dh), without its bias."""
     weight = model.get_submodule(place.path).weight.detach()
-    own = slice(place.start, place.start + place.width)
-    A = (weight[own].mT if place.rows else weight[:, own]).float() * place.factor
+    block = slice(place.start, place.start + place.width)
+    A = (weight[block].mT if place.rows else weight[:, block]).float() * place.factor
     return A.mT @ A

@@ -1,12 +1,12 @@
-r"""The effects of training on attention, head by head, while it runs.
+r"""Measure the effects of training on attention, head by head, while it runs.
 
-Every k steps, in the training forward pass itself, the monitor's function replaces transformers' attention function: it
-examines some query rows of a few sequences, padding left out, then calls the model's own function. If a step has
-several forward passes, the first one counts. On other steps the model is unchanged. The numbers of every head, on those
-rows, are:
+Every k steps, in the training forward pass itself, the monitor's function replaces transformers' attention function. It
+measures some query rows of a few sequences, without padding, then calls the model's own function. If a step has several
+forward passes, the first one counts. On other steps the model is unchanged. The numbers of every head, on these rows,
+are:
 
-* *non_finite*: the share of rows with a score that is no number or beyond the range of the queries' dtype. All but the
-  largest logit is about the other rows, and nan if there are none;
+* *non_finite*: the share of rows with a score that is no number or beyond the range of the queries' dtype. The numbers
+  below, except the largest logit, are of the other rows, and nan if there are none;
 * the largest logit, and the factor by which QK-clip (Kimi K2, arXiv 2507.20534) would shrink query-key products above
   its threshold;
 * the median margin of the top logit over the second, and the mean entropy in nats;
@@ -14,11 +14,11 @@ rows, are:
   p (g - <p, g>), is then a difference of equal numbers;
 * *lost*: the mean over rows of the relative distance, at most 1, of the computed :math:`p_\top(1 - p_\top)` from the
   exact :math:`p_\top\sum_{t\neq\top}p_t`. Cancellation removes this share of a top entry's gradient;
-  :func:`attsvm.functional.exact_softmax` preserves it. Rows whose other probabilities underflow have nothing to lose.
+  :func:`attsvm.functional.exact_softmax` preserves it. Rows whose other probabilities underflow count as zero.
 
-The numbers of its weights, as the forward pass used them, are the norm and the stable rank of :math:`W = s K Q^\top`,
-and :math:`\|K^\top K - Q^\top Q\|_F`, which gradient flow without weight decay does not change. Nothing of transformers
-is imported before a step is measured.
+The numbers of a head's weights in this forward pass are the norm and the stable rank of :math:`W = s K Q^\top`, and
+:math:`\|K^\top K - Q^\top Q\|_F`, which gradient flow without weight decay does not change. transformers is imported
+when a step is measured.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from typing import Any
 import torch
 
 from attsvm.platform.files import replacing_file
-from attsvm.pretrained.activations.interface import configurations, own_eager
+from attsvm.pretrained.activations.interface import configurations, eager_function
 from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.recording import Recorder
 from attsvm.pretrained.heads.extract import extract_heads
@@ -44,7 +44,7 @@ from attsvm.pretrained.monitoring.measures import Factors, asking, factors_of, m
 from attsvm.pretrained.selection.audit import margin_audit
 
 _COUNTER = itertools.count()
-# Entries of a head's row that are no numbers of it.
+# Entries of a head's row that identify the head.
 _NAMES = ("layer", "head", "name")
 
 
@@ -57,28 +57,28 @@ class AttentionMonitor:
     Parameters
     ----------
     model : PreTrainedModel, optional
-        Trainer passes its own; required without Trainer.
+        Required without Trainer, which passes its model itself.
     every : int
         Steps between measurements; step 0 is measured.
     path : path, optional
-        A file of one record per line, in JSON; nan becomes null. Of several processes the first one writes. A run
-        that goes on from an earlier one keeps the lines of the steps before it, and replaces the others.
+        File with one JSON record per line; nan becomes null. Only the first of several processes writes. A resumed run
+        keeps the lines of earlier steps and replaces the others.
     report : callable, optional
-        Called, in the first process, with a flat dict of every number, named "attention/L3H0/max_logit", and of the
-        largest or the mean over heads, "attention/max_logit"; ``trainer.log`` hands them to all of Trainer's reporters
-        (TensorBoard, W&B, Trackio). It can be set later: ``monitor.report = trainer.log``.
+        Called, in the first process, with a flat dict. It has every number, named "attention/L3H0/max_logit", and the
+        largest or the mean over heads, named "attention/max_logit". ``trainer.log`` passes them to all of Trainer's
+        reporters (TensorBoard, W&B, Trackio). It can be set later: ``monitor.report = trainer.log``.
     clip : float
         Threshold of QK-clip.
     svm_inputs : mapping or sequence of str, optional
-        Inputs on which each measurement also compares each head with the SVM of its selection. For small models.
+        Inputs on which each measurement also compares each head with the SVM of its selection, for small models.
     tokenizer : optional
-        For `svm_inputs` that are texts.
+        Tokenizer of `svm_inputs` that are texts.
 
     Attributes
     ----------
     records : list of dict
         One record per measurement: "step"; "non_finite", the number of heads with scores that are not finite; and
-        "heads", a dict of numbers each.
+        "heads", a list with a dict of numbers per head.
 
     Raises
     ------
@@ -129,7 +129,7 @@ class AttentionMonitor:
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Measure the forward passes inside the block if it is the turn of this step.
+        """Measure the forward pass inside the block if the step's number is a multiple of `every`.
 
         Examples
         --------
@@ -161,10 +161,10 @@ class AttentionMonitor:
         self._finish()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
-        """Event of Trainer, which has counted the step by then."""
+        """Event of Trainer, which counts the step before this event."""
         due = control.should_log
         self._end(state.global_step - 1)
-        control.should_log = due  # which a report through trainer.log clears, and Trainer's own log would be left out
+        control.should_log = due  # a report through trainer.log clears it, and Trainer would skip its log
 
     def on_train_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
         """Event of Trainer."""
@@ -177,7 +177,7 @@ class AttentionMonitor:
         raise AttributeError(f"AttentionMonitor has no attribute {name!r}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return settings and records, as JSON can hold them.
+        """Return settings and records as JSON values.
 
         Examples
         --------
@@ -193,7 +193,7 @@ class AttentionMonitor:
         return {"every": self.every, "clip": self.clip, "records": [_valid(record) for record in self.records]}
 
     def to_json_lines(self) -> str:
-        """Return a line of JSON a record.
+        """Return one line of JSON per record.
 
         Examples
         --------
@@ -288,13 +288,13 @@ class AttentionMonitor:
                     asks = self._asks(path, attention_mask, query, key.shape[2])
                     numbers = measure(query, key, attention_mask, scale, causal=bool(causal), asks=asks)
                     self._numbers[path] = numbers | weights(self.model, self._factors[path])
-            function = own_eager(module) if original == "eager" else ALL_ATTENTION_FUNCTIONS[original]
+            function = eager_function(module) if original == "eager" else ALL_ATTENTION_FUNCTIONS[original]
             return function(module, query, key, value, attention_mask, scaling=scaling, **keywords)
 
         return attend
 
     def _asks(self, path: str, mask: Any, query: torch.Tensor, keys: int) -> torch.Tensor | None:
-        """Tell which queries are no padding; cross-attention has the queries of the self-attention before it."""
+        """Mark queries that are no padding; cross-attention has the queries of the self-attention before it."""
         if not self._crossing.get(path, False):
             self._asking = asking(mask, query, keys)
         asks = self._asking
@@ -339,13 +339,13 @@ class AttentionMonitor:
             warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def _write(self, record: dict[str, Any]) -> None:
-        """Append a record to the file, from which a resumed run first removes the steps that it repeats."""
+        """Append a record to the file; a resumed run first removes the steps that it repeats."""
         assert self.path is not None
         step = record["step"]
         if self.path.exists() and (self._written is None or self._written >= step):
             kept = [line for line in self.path.read_text(encoding="utf-8").splitlines() if _is_before(line, step)]
-            with replacing_file(self.path) as beside:
-                beside.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+            with replacing_file(self.path) as temporary:
+                temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
         with self.path.open("a", encoding="utf-8") as file:
             file.write(_line(record))
         self._written = step
@@ -363,7 +363,7 @@ class AttentionMonitor:
 
 
 def _valid(value: Any) -> Any:
-    """Replace numbers that JSON lacks by None."""
+    """Replace numbers that JSON does not have by None."""
     if isinstance(value, dict):
         return {name: _valid(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -376,7 +376,7 @@ def _line(record: dict[str, Any]) -> str:
 
 
 def _is_before(line: str, step: int) -> bool:
-    """Tell whether a line is the whole record of an earlier step."""
+    """Tell whether a line is the complete record of an earlier step."""
     try:
         return json.loads(line)["step"] < step
     except (ValueError, KeyError, TypeError):

@@ -1,1 +1,1 @@
-"""Selections of heads: how selective they are, their types, and the SVMs they are compared with."""
+"""Selections of heads: their hardness, their types, and the SVMs that they are compared with."""

@@ -25,9 +25,10 @@ from attsvm.pretrained.selection.span import Direction, Space, span
 from attsvm.pretrained.selection.thinning import choices, drawn_tokens, thin
 
 AUDIT_NORMS = ("frobenius", "nuclear", "gen")
-# Number of constraints of an SVM above which each query chooses among some of its tokens, and number that is then drawn
-# in all: every head of the null needs an SVM, whose time grows with the cube of this number.
-MOST_CONSTRAINTS, DRAWN_CONSTRAINTS = 2048, 1024
+# Number of constraints of an SVM above which each query chooses among randomly drawn tokens.
+MOST_CONSTRAINTS = 2048
+# Number of constraints that are then drawn for all queries together.
+DRAWN_CONSTRAINTS = 1024
 MEASURES = ("cosine", "efficiency", "hebbian", "top1")
 
 
@@ -47,7 +48,7 @@ class MarginAudit(Worded):
         "frobenius", "nuclear", and "gen": the Gen-SVM of the smallest sets with 99 % of the attention. Rotary heads
         have the first only.
     null : dict of str to Standing
-        Rank of the trained head among heads with re-drawn weights, by "cosine", "efficiency", "hebbian" (cosine with
+        The trained head compared with heads with re-drawn weights, by "cosine", "efficiency", "hebbian" (cosine with
         the Hebbian direction) and "top1" (median of the largest probability).
     others : tuple of Direction
         Frobenius SVMs of the selections of other heads.
@@ -78,14 +79,14 @@ class MarginAudit(Worded):
 
     @property
     def better_than_null(self) -> bool:
-        """Whether the cosine exceeds every rotated head's, by more than these vary."""
+        """Whether the cosine exceeds the cosine of every rotated head, by more than these vary."""
         return self.null["cosine"].outstanding
 
     @property
     def sentence(self) -> str:
         """State the result in one or two sentences."""
-        own = self.directions["frobenius"]
-        if own.soft:
+        direction = self.directions["frobenius"]
+        if direction.soft:
             opening = "No one W makes this selection for all queries (or none was found in time). "
         else:
             assert self.efficiency is not None
@@ -96,17 +97,17 @@ class MarginAudit(Worded):
             )
         standing = self.null["cosine"]
         if len(standing.draws) < 2:
-            return f"{opening}Its cosine with the SVM of its selection is {own.cosine:.3f}; no null was drawn."
+            return f"{opening}Its cosine with the SVM of its selection is {direction.cosine:.3f}; no null was drawn."
         draws = f"{len(standing.draws)} heads with rotated weights"
-        hebbian = "nearer" if self.hebbian > own.cosine else "less near"
+        hebbian = "nearer" if self.hebbian > direction.cosine else "less near"
         if not self.better_than_null:
             return (
                 f"{opening}It points to the SVM of its selection no more than an untrained head does: cosine "
-                f"{own.cosine:.3f}, and {standing.median:.3f} (median) for {draws}."
+                f"{direction.cosine:.3f}, and {standing.median:.3f} (median) for {draws}."
             )
         return (
             f"{opening}It points to the SVM of its selection more than an untrained head does: cosine "
-            f"{own.cosine:.3f}, above all {draws}; training added {standing.added:.3f} to their median. "
+            f"{direction.cosine:.3f}, above all {draws}; training added {standing.added:.3f} to their median. "
             f"The Hebbian direction is {hebbian}, {self.hebbian:.3f}."
         )
 
@@ -188,11 +189,11 @@ def margin_audit(
     ----------
     head : AttentionHead
     queries : int
-        Number of queries, drawn at random among those that see at least two tokens. If they see more than 2048 tokens
-        together, each chooses among some of them, drawn at random without regard to attention, about 1024 in all; the
-        time then does not grow with the length of the texts. All numbers, including the null's, refer to these choices.
+        Number of queries, drawn at random among the queries that see at least two tokens. If they see more than 2048
+        tokens together, about 1024 tokens are drawn at random, and each query chooses among its drawn tokens; the time
+        then does not grow with the length of the texts. All numbers, including the null's, refer to these choices.
     norms : sequence of {"frobenius", "nuclear", "gen"}
-        Directions in addition to the Frobenius SVM, which is always solved; a rotary head has no other.
+        Directions to compare with. The Frobenius SVM is always solved; a rotary head has no other.
     others : sequence of AttentionHead
         Heads with the same tokens and queries (same layer and inputs), for the SVMs of their selections.
     draws : int
@@ -242,17 +243,17 @@ def margin_audit(
         if other.head != head.head:
             part = other.take(rows) if few is None else thin(other.take(rows), few)
             foreign.append(space.svm(part.selected, "frobenius", time_limit))
-    own = _numbers(space, directions["frobenius"])
-    null = _null(space, own, draws, rng, time_limit)
-    efficiency = None if directions["frobenius"].soft else own["efficiency"]
+    trained = _numbers(space, directions["frobenius"])
+    null = _null(space, trained, draws, rng, time_limit)
+    efficiency = None if directions["frobenius"].soft else trained["efficiency"]
     among = None if few is None else few.shape[1]
-    return MarginAudit(len(rows), among, efficiency, directions, null, tuple(foreign), own["hebbian"])
+    return MarginAudit(len(rows), among, efficiency, directions, null, tuple(foreign), trained["hebbian"])
 
 
 def sampled(
     head: AttentionHead, queries: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray | None, AttentionHead]:
-    """Draw queries, and tokens among which each chooses if they see many: their rows, the tokens, and the head."""
+    """Draw queries and, if they see many tokens, tokens to choose among: rows, drawn tokens (or None) and the head."""
     several = has_choice(head)
     rows = np.sort(rng.choice(several, min(queries, len(several)), replace=False))
     sample = head.take(rows)
@@ -290,8 +291,8 @@ def holding(head: AttentionHead, mass: float) -> np.ndarray:
     """Mark each query's smallest set of tokens with a given share of its attention, bool (n, T)."""
     probability = np.where(head.mask, head.probabilities, 0.0)
     order = np.argsort(-probability, axis=1, kind="stable")
-    falling = np.cumsum(np.take_along_axis(probability, order, axis=1), axis=1)
-    count = (falling < mass * falling[:, -1:]).sum(axis=1) + 1
+    cumulative = np.cumsum(np.take_along_axis(probability, order, axis=1), axis=1)
+    count = (cumulative < mass * cumulative[:, -1:]).sum(axis=1) + 1
     selection = np.zeros(head.mask.shape, dtype=bool)
     np.put_along_axis(selection, order, np.arange(head.mask.shape[1]) < count[:, None], axis=1)
     return selection & head.mask

@@ -3,7 +3,7 @@ r"""Inner products of lifted tokens, and their scores, without the lifted vector
 The scores under W are summed query by query, :math:`\sum_j \langle z_i,z_j\rangle\langle\phi_{it},v_j\rangle` with
 :math:`v_j` the part of W that query j contributes. n queries that see T tokens of width d with F positional features
 need n^2 F d + n T F d multiplications, for any number of constraints that support W. If many selections of the same few
-tokens are solved, :class:`TokenProducts` stores all inner products, and scores cost one product with a matrix.
+tokens are solved, :class:`TokenProducts` stores all inner products, and scores cost one matrix-vector product.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import numpy as np
 from attsvm.pretrained.heads.head import AttentionHead
 from attsvm.pretrained.selection.rope import position_features
 
-# Largest number of entries of the queries' parts of W that are stored, and of temporary arrays: the allocator reuses up
-# to 16 MB, and gets more from the system and clears it each time.
-HELD_ENTRIES, TEMPORARY_ENTRIES = 32_000_000, 2_000_000
+# Number of entries above which the queries' parts of W are made in chunks.
+HELD_ENTRIES = 32_000_000
+# Number of entries above which a temporary array is made in blocks: the allocator reuses blocks up to 16 MB.
+TEMPORARY_ENTRIES = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Factors of feature vectors phi = (rho kron x, c), and the query that sees each.
+    """Factors of feature vectors phi = (rho kron x, c), and the query z of each.
 
     Shapes are (S, F), (S, d), (S, dz) and (S,); c is None if the head has no additive term.
     """
@@ -39,11 +40,11 @@ class Kernel(Protocol):
     """Inner products of the tokens that the queries of a head see."""
 
     def gram(self, rows: np.ndarray, winners: np.ndarray, losers: np.ndarray) -> np.ndarray:
-        """Inner products of the constraints (phi_winner - phi_loser) z^T of some queries, (S, S)."""
+        """Return the inner products of the constraints (phi_winner - phi_loser) z^T of some queries, (S, S)."""
         ...
 
     def scores(self, signed: np.ndarray) -> np.ndarray:
-        """Scores of all tokens under W = sum of signed phi z^T, (n, T)."""
+        """Return the scores of all tokens under W = sum of signed phi z^T, (n, T)."""
         ...
 
 
@@ -65,20 +66,20 @@ class Factored:
 
 
 class TokenProducts:
-    """All inner products of the M tokens that the queries see, for small problems; they do not depend on the weights.
+    """Stored inner products of the M tokens that the queries see; they do not depend on the head's weights.
 
     Parameters
     ----------
     head : AttentionHead
     unweighted : bool
-        Whether to store ``tokens``; without it the memory halves.
+        Whether to store ``tokens``, which doubles the memory.
 
     Attributes
     ----------
     rows, columns : ndarray of int, shape (M,)
-        Query and token of each.
+        Query and index of each token.
     tokens : ndarray, shape (M, M)
-        Inner products of the lifted tokens, not multiplied by the queries' inner products.
+        Inner products of the lifted tokens, without the inner products of their queries.
     """
 
     def __init__(self, head: AttentionHead, *, unweighted: bool = True) -> None:
@@ -105,19 +106,19 @@ class TokenProducts:
         return products
 
     def turn(self, head: AttentionHead) -> None:
-        """Turn the weighted products of tokens without positions or additive term into those for a rotary head."""
+        """Multiply products of tokens without positions by the products of a rotary head's positional features."""
         rho = position_features(head, self.rows, self.columns)
         _multiply(self._whole, rho, rho)
 
     def at(self, columns: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        """Return the indices among the M of one token per query, or per some queries."""
+        """Return the indices among the M tokens of one token per query, or of one token for each query in ``rows``."""
         return self._place[np.arange(len(self._place)) if rows is None else rows, columns]
 
     def gram(self, rows: np.ndarray, winners: np.ndarray, losers: np.ndarray) -> np.ndarray:
         """See :class:`Kernel`."""
         ups, downs = self.at(winners, rows), self.at(losers, rows)
         half = self._whole[ups] - self._whole[downs]
-        return np.take(half, ups, axis=1) - np.take(half, downs, axis=1)  # in rows, as the compiled solver reads them
+        return np.take(half, ups, axis=1) - np.take(half, downs, axis=1)  # in row-major order, for the compiled solver
 
     def scores(self, signed: np.ndarray) -> np.ndarray:
         """See :class:`Kernel`."""
@@ -127,7 +128,7 @@ class TokenProducts:
 
 
 def hebbian_scores(train: AttentionHead, test: AttentionHead) -> np.ndarray:
-    """Scores that the sum over queries of (selected token - mean of the others) z^T gives to other queries, (n, T)."""
+    """Return scores (n, T) of test queries under the training queries' sum of (selected - mean of the others) z^T."""
     rejected = train.mask.copy()
     rejected[np.arange(len(rejected)), train.selected] = False
     weights = rejected / np.maximum(rejected.sum(axis=1, keepdims=True), 1)
@@ -145,7 +146,7 @@ def features(head: AttentionHead, rows: np.ndarray, columns: np.ndarray) -> Feat
 
 
 def _between(a: Features, b: Features) -> np.ndarray:
-    """Inner products of lifted tokens, not multiplied by the queries'."""
+    """Return inner products of lifted tokens, without the inner products of their queries."""
     products = a.x @ b.x.T
     if a.rho.shape[1] > 1:  # a single feature is 1
         _multiply(products, a.rho, b.rho)
@@ -153,21 +154,21 @@ def _between(a: Features, b: Features) -> np.ndarray:
 
 
 def _multiply(products: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-    """Multiply by the inner products of two sets of rows, in place and a block at a time."""
+    """Multiply by the inner products of two sets of rows, in place and block by block."""
     step = max(1, TEMPORARY_ENTRIES // len(b))
     for start in range(0, len(a), step):
         products[start : start + step] *= a[start : start + step] @ b.T
 
 
 def token_weights(dual: np.ndarray, selected: np.ndarray) -> np.ndarray:
-    """Weights of the tokens' phi z^T in W = sum dual (phi_selected - phi) z^T, (n, T)."""
+    """Return the weights of the tokens' phi z^T in W = sum dual (phi_selected - phi) z^T, (n, T)."""
     signed = -dual
     signed[np.arange(len(dual)), selected] += dual.sum(axis=1)
     return signed
 
 
 def scores_under(head: AttentionHead, source: AttentionHead, signed: np.ndarray) -> np.ndarray:
-    """Score of every visible token of a head under W = sum of signed phi z^T over the source's tokens, (n, T)."""
+    """Return the scores of a head's visible tokens under W = sum of signed phi z^T over the source's tokens, (n, T)."""
     out = np.zeros(head.mask.shape)
     holders = np.flatnonzero(signed.any(axis=1))
     if not len(holders):
@@ -193,7 +194,7 @@ def scores_under(head: AttentionHead, source: AttentionHead, signed: np.ndarray)
 
 
 def _part_of(source: AttentionHead, signed: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the part of W that each of some queries holds, sum_t signed rho x^T, (rows, F, d)."""
+    """Return the part of W that each of some queries contributes, sum_t signed rho x^T, (rows, F, d)."""
     width = position_features(source, np.zeros(1, int), np.zeros(1, int)).shape[1]
     out = np.empty((len(rows), width, source.tokens.shape[2]))
     for part, i in zip(out, rows, strict=True):

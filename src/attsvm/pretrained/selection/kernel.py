@@ -1,4 +1,4 @@
-r"""The attention SVM of a head by inner products alone.
+r"""Solve the attention SVM of a head by inner products alone.
 
 The Frobenius solution is :math:`W = \sum_k \lambda_k \delta_k z_k^\top` over constraints :math:`k = (i, t)`. Its dual
 needs only the products :math:`\langle\delta_k,\delta_l\rangle\langle z_k,z_l\rangle` of the data. For lifted tokens
@@ -6,12 +6,12 @@ needs only the products :math:`\langle\delta_k,\delta_l\rangle\langle z_k,z_l\ra
 :math:`\phi` nor W is formed, and the width of a model does not matter.
 
 Few constraints support W. :mod:`attsvm.solvers.gram` solves the dual on a working set. The margins of all constraints
-are then computed from the supports, the largest violations join, and the round repeats until the gap, computed over
-*all* constraints, is closed. With ``C`` the squared hinge replaces the hard margin: its dual differs by 1/(2C) on the
-diagonal.
+are then computed from the multipliers above zero, and the constraints with the largest violations join. Rounds repeat
+until the gap, computed over *all* constraints, is at most `tol`. If ``C`` is given, the squared hinge replaces the hard
+margin: its dual differs by 1/(2C) on the diagonal.
 
-Objective and bound are measured in double precision. Unlike :func:`attsvm.solve`, which certifies an explicit W,
-nothing here counts rounding.
+Objective and bound are measured in double precision. Their rounding is not bounded, unlike in :func:`attsvm.solve`,
+which certifies an explicit W.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from attsvm.pretrained.heads.head import AttentionHead
 from attsvm.pretrained.selection.inner_products import Factored, Kernel, scores_under, token_weights
 from attsvm.solvers.gram import multipliers_of
 
-# Number of constraints per query in the first working set, and smallest number that may join per round; if there are
-# more multipliers, their number may join.
-FIRST_TOKENS, JOIN = 3, 400
+# Number of constraints per query in the first working set.
+FIRST_TOKENS = 3
+# Number of constraints that may join per round if there are fewer multipliers above zero.
+JOIN = 400
 MAX_ROUNDS = 60
 _SENTENCES = {
     Status.OPTIMAL: "Objective and bound, as measured, agree to the requested gap; rounding is not counted.",
@@ -47,9 +48,9 @@ class KernelSolution(Summarised):
     selected : ndarray of int, shape (n,)
     dual : ndarray, shape (n, T)
     margins : ndarray, shape (n, T)
-        Margin of the selected token over each token; +inf where hidden.
+        Margin of the selected token over each token; +inf for hidden tokens.
     objective : float
-        Norm of W scaled to smallest margin one (hard margin); ||W||^2 / 2 + C sum u^2 with C. Infinite without a W.
+        Norm of W scaled to smallest margin one, or ||W||^2 / 2 + C sum u^2 if C is given. Infinite without a W.
     lower_bound : float
         Dual objective of the multipliers, as measured.
     status : Status
@@ -82,7 +83,7 @@ class KernelSolution(Summarised):
         return self.objective / self.lower_bound - 1.0 if self.lower_bound > 0 else np.inf
 
     def scores(self, head: AttentionHead) -> np.ndarray:
-        """Scores that W gives to the tokens of any queries of the same head, (n, T); -inf where hidden.
+        """Return the scores that W gives to any queries of the same head, (n, T); -inf for hidden tokens.
 
         Examples
         --------
@@ -95,7 +96,7 @@ class KernelSolution(Summarised):
         return np.where(head.mask, scores_under(head, self.head, token_weights(self.dual, self.selected)), -np.inf)
 
     def product_with_trained(self) -> float:
-        """Inner product <W, trained W> in the lifted space: multipliers times the trained margins.
+        """Return the inner product <W, trained W> in the lifted space: multipliers times the trained margins.
 
         Examples
         --------
@@ -105,13 +106,15 @@ class KernelSolution(Summarised):
         >>> type(solution.product_with_trained()).__name__
         'float'
         """
-        own_scores = self.head.scores()
+        trained_scores = self.head.scores()
         rows, columns = np.nonzero(self.dual)
-        return float(self.dual[rows, columns] @ (own_scores[rows, self.selected[rows]] - own_scores[rows, columns]))
+        return float(
+            self.dual[rows, columns] @ (trained_scores[rows, self.selected[rows]] - trained_scores[rows, columns])
+        )
 
     @property
     def norm(self) -> float:
-        """Frobenius norm of W = sum dual delta z^T as it stands."""
+        """Frobenius norm of W = sum dual delta z^T, not scaled to smallest margin one."""
         rows, columns = np.nonzero(self.dual)
         margins = self.margins[rows, columns]
         return float(np.sqrt(max(self.dual[rows, columns] @ margins, 0.0)))
@@ -146,7 +149,7 @@ def solve_kernel(
     ----------
     head : AttentionHead
     selected : ndarray of int, shape (n,), optional
-        Default: the tokens attended to most.
+        Default: the token that each query attends to most.
     C : float, optional
         Soft margin with squared hinge, as in :func:`attsvm.solve`.
     tol : float
@@ -183,7 +186,7 @@ def solve_kernel(
 def solve_selection(
     head: AttentionHead, selection: np.ndarray, kernel: Kernel, C: float | None, tol: float, time_limit: float | None
 ) -> KernelSolution:
-    """Solve as :func:`solve_kernel`, with inner products that several selections may share."""
+    """Solve as :func:`solve_kernel` does, with inner products that several selections may share."""
     start = time.perf_counter()
     n, T = head.mask.shape
     rejected = head.mask.copy()
@@ -243,8 +246,8 @@ def _first(rejected: np.ndarray) -> np.ndarray:
 
 def _measure(dual: np.ndarray, margins: np.ndarray, rejected: np.ndarray, C: float | None) -> tuple[float, float]:
     """Compute the objective of W and the bound that its multipliers prove."""
-    own = dual > 0
-    squared, total = float(dual[own] @ margins[own]), float(dual.sum())
+    support = dual > 0
+    squared, total = float(dual[support] @ margins[support]), float(dual.sum())
     if C is not None:
         short = np.maximum(1.0 - margins[rejected], 0.0)
         return 0.5 * squared + C * float(short @ short), total - 0.5 * squared - float((dual**2).sum()) / (4.0 * C)

@@ -1,19 +1,19 @@
-r"""Heads with re-drawn weights: the value of a number for an untrained head on the same tokens.
+r"""Heads with re-drawn weights, with which a trained head is compared on the same tokens.
 
-A head's W determines its attention, so any W, trained or not, points towards the SVM of its own selection;
-a permuted selection is no null for this. The null here is a *model*: the same tokens, mask and additive bias, with
-weights drawn anew, and each draw with its *own* selection. Two kinds of draws alternate. A head is judged by the first
-kind, which keeps the spectrum; the second kind is reported apart, since its numbers may lie elsewhere altogether.
+A head's W determines its attention, so any W, trained or not, points towards the SVM of its selection. A permuted
+selection is therefore no null. The null here is a *head* with the same tokens, mask and additive bias, re-drawn weights
+and its *own* selection. Two kinds of draws alternate. The trained head is judged by the first kind, which keeps the
+spectrum. The second kind is reported separately, since its numbers may be very different.
 
-* **rotated**: :math:`K \to U K,\; Q \to V Q` with U and V Haar-distributed. The spectra and norms of K, Q and W are the
-  trained ones (in a rotary head, also the product's for every distance); the directions are random.
-* **permuted**: the entries of K are permuted, and the entries of Q. The norms and the distribution of the entries are
-  the trained ones; the spectrum is random.
+* **rotated**: :math:`K \to U K,\; Q \to V Q` with U and V Haar-distributed. K, Q and W keep their spectra and norms
+  (under rotary positions, W at every distance); the directions are random.
+* **permuted**: the entries of K are permuted, and the entries of Q. K and Q keep their norms and the distribution of
+  their entries; the spectrum is random.
 
 The bias of a query or key map is the last row of its factor. It becomes a random direction of the same length, or is
 permuted by itself. After a query/key norm the factors are diagonal gains: a draw rotates the normalised vectors or
-permutes the gains, and the projection before the norm stays trained. The weights of an untrained model are draws of the
-null themselves, up to the law of their entries.
+permutes the gains, and the projection before the norm stays trained. The weights of an untrained model are themselves
+draws of the null, up to the distribution of their entries.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from scipy.special import stdtr
 from attsvm.platform.summary import Listed
 from attsvm.pretrained.heads.head import AttentionHead
 
-# Number of the rotated draws' standard deviations by which a trained number must exceed their mean, in addition to
-# exceeding all of them.
+# Number of standard deviations by which an outstanding number exceeds the mean of the rotated draws.
 OUTSTANDING = 3.0
 
 
@@ -84,7 +83,7 @@ class Standing(Listed):
 
     @property
     def outstanding(self) -> bool:
-        """Whether the trained number exceeds all rotated draws, and by more than they vary."""
+        """Whether the trained number exceeds all rotated draws, and their mean by three standard deviations."""
         draws = self.draws
         if len(draws) < 2:
             return False
@@ -94,7 +93,7 @@ class Standing(Listed):
     def chance(self) -> float:
         """Probability that an untrained head reaches the trained number, if draws are normal; 1 with fewer than two.
 
-        Whatever the distribution, it is at least the share of the draws that reach the number.
+        Under any distribution, it is at least the share of the draws that reach the number.
         """
         draws = self.draws
         n = len(draws)
@@ -108,9 +107,8 @@ class Standing(Listed):
     def level(self) -> float:
         """Probability that an untrained head is outstanding by chance; 0 if it cannot be.
 
-        With n draws from a normal distribution, (trained - mean) / sd is sqrt(1 + 1/n) times a number of Student's t
-        distribution with n - 1 degrees of freedom. Whatever the distribution, exceeding all draws has probability
-        1 / (n + 1).
+        If the n draws are normal, (trained - mean) / sd is sqrt(1 + 1/n) times a number of Student's t distribution
+        with n - 1 degrees of freedom. Under any distribution, the probability to exceed all draws is 1 / (n + 1).
         """
         n = len(self.draws)
         if n < 2:

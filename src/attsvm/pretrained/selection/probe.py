@@ -1,15 +1,14 @@
 r"""A probe that learns a head's selection from a few hundred queries, with its controls.
 
 The probe is a W fitted to the tokens that a head attends to most on some sequences. It is fitted by the attention SVM,
-with a soft margin so steep that it is nearly the hard margin if there is one, or by logistic regression, the softmax
-cross-entropy of the head's own model. The test compares its choice with the token attended to most on other sequences.
-A context is the tokens that a query sees and its place among them; one query per context is used, so that a prefix
-shared by all texts, such as a chat template, is not in both halves.
+with a soft margin that is nearly hard, or by logistic regression (softmax cross-entropy). The test compares its choice
+with the token attended to most on other sequences. A context is the tokens that a query sees and its position among
+them. One query per context is used, so a prefix shared by all texts, such as a chat template, is not in both halves.
 
-The agreement means something only next to controls: the best rule of place, which needs no fit (one offset, or one
-place in the text), a probe of permuted selections, the Hebbian direction, and a guess. The probe of a rotary head sees
-distance as well as content, so probes of content alone and of distance alone are added. The SVM's multipliers determine
-support tokens: the rejected tokens of smallest margin.
+The agreement is compared with controls: the best rule of place, which needs no fit (one offset, or one position in the
+text), a probe of permuted selections, the Hebbian direction, and a guess. The probe of a rotary head sees distance and
+content, so probes of content alone and of distance alone are added. The SVM's multipliers determine support tokens: the
+rejected tokens with the smallest margins.
 """
 
 from __future__ import annotations
@@ -39,11 +38,13 @@ Method = Literal["svm", "logistic"]
 Scores = Callable[[AttentionHead], np.ndarray]
 # Weight of half the squared norm in the mean cross-entropy, for tokens and queries of mean length one.
 LOGISTIC_PENALTY = 1e-4
-FIT = 1e-3  # relative gap of a fit; a smaller one does not change a probe's agreement
-# Number of rejected tokens of the training queries above which each query is fitted against some of them, and number of
-# rejected tokens that are then drawn in all.
-MOST_REJECTED, DRAWN_REJECTED = 8192, 4096
-# Number of tokens up to which all inner products are formed, once for all selections of a rotary head: 170 MB.
+# Relative gap to which a probe is fitted.
+FIT = 1e-3
+# Number of rejected tokens of all training queries above which each query is fitted against randomly drawn tokens.
+MOST_REJECTED = 8192
+# Number of rejected tokens that are then drawn for all training queries together.
+DRAWN_REJECTED = 4096
+# Number of tokens up to which the inner products for a rotary head are stored (170 MB).
 GRAM_TOKENS = 4608
 
 
@@ -55,9 +56,9 @@ class SelectionProbe(Worded):
     ----------
     method : {"svm", "logistic"}
     agreement : float
-        Share of held-out queries whose token it finds.
+        Share of held-out queries whose token the probe finds.
     train_agreement : float
-        Share of training queries whose token it finds.
+        Share of training queries whose token the probe finds.
     rule : float
         Held-out agreement of the best rule of place, chosen on the training queries.
     rule_name : str
@@ -70,7 +71,7 @@ class SelectionProbe(Worded):
     repeated : int
         Number of queries omitted because another has the same context.
     among : int or None
-        Number of tokens that each training query was fitted on: the one attended to most and others drawn at random.
+        Number of tokens on which each training query was fitted: the token attended to most and others drawn at random.
         None for all visible tokens.
     support : tuple of SupportToken
         Tokens with the largest multipliers, in descending order; empty for the logistic probe.
@@ -108,7 +109,7 @@ class SelectionProbe(Worded):
 
     @property
     def better_than_rule(self) -> bool:
-        """Whether the probe's agreement exceeds every control's by more than sampling noise."""
+        """Whether the probe's agreement exceeds the agreement of every control by more than sampling noise."""
         controls = max(self.rule, self.shuffled, self.guess, 0.0 if self.distance is None else self.distance)
         return self.agreement > controls + self.noise
 
@@ -144,8 +145,8 @@ def fit_selection(
         A rotary head needs "svm", which uses its kernel.
     queries : int
         Largest number of training queries, and of test queries, drawn at random. If the training queries see more than
-        8192 tokens together, each is fitted on the token it attends to most and on others drawn at random, about 4096
-        in all. The test uses all visible tokens.
+        8192 tokens together, about 4096 tokens are drawn at random; each query is fitted on its drawn tokens and the
+        token it attends to most. The test uses all visible tokens.
     held_out : float
         Share of the sequences reserved for the test.
     seed : int
@@ -190,14 +191,14 @@ def fit_selection(
     rule_name, rule = _rule(train, test)
     permuted = shuffle(train.selected, train.mask, rng)
     fitted, columns = _fitted(train, train.selected if permuted is None else permuted, rng)
-    own = (columns == train.selected[:, None]).argmax(axis=1)
+    targets = (columns == train.selected[:, None]).argmax(axis=1)
     fit = _logistic if method == "logistic" else _svm
     content = distance = None
     if head.rotary:
         content = _content(fitted)
         products = _products(content)
-        by_content = _svm(content, own, time_limit, products)[0]
-        by_distance = _svm(_distance(fitted), own, time_limit)[0]
+        by_content = _svm(content, targets, time_limit, products)[0]
+        by_distance = _svm(_distance(fitted), targets, time_limit)[0]
         content = _agreement(by_content(_content(test)), test.selected)
         distance = _agreement(by_distance(_distance(test)), test.selected)
         if isinstance(products, TokenProducts) and head.bias is None:
@@ -205,15 +206,15 @@ def fit_selection(
         else:
             products = _products(fitted)
         fit = partial(_svm, products=products)
-    W, dual = fit(fitted, own, time_limit)
+    W, dual = fit(fitted, targets, time_limit)
     control = np.nan
     if permuted is not None:
         shuffled, _ = fit(fitted, (columns == permuted[:, None]).argmax(axis=1), time_limit)
         control = _agreement(shuffled(test), test.selected)
-    everywhere = None
+    multipliers = None
     if dual is not None:
-        everywhere = np.zeros(train.mask.shape)
-        np.put_along_axis(everywhere, columns, dual[:, : columns.shape[1]], axis=1)
+        multipliers = np.zeros(train.mask.shape)
+        np.put_along_axis(multipliers, columns, dual[:, : columns.shape[1]], axis=1)
     return SelectionProbe(
         method=method,
         agreement=_agreement(W(test), test.selected),
@@ -229,15 +230,15 @@ def fit_selection(
         held_out=len(test_rows),
         repeated=len(several) - len(rows),
         among=None if fitted is train else columns.shape[1],
-        support=() if everywhere is None else support_tokens(head, train_rows, train, everywhere),
+        support=() if multipliers is None else support_tokens(head, train_rows, train, multipliers),
     )
 
 
 def distinct_contexts(head: AttentionHead, rows: np.ndarray) -> np.ndarray:
     """Return one query of each context among some queries, ascending.
 
-    A context is the place of a query and the tokens it sees. Contexts are compared by token ids, or by vectors if the
-    head has no ids.
+    A context is the position of a query and the tokens it sees. Contexts are compared by token ids, or by vectors if
+    the head has no ids.
     """
     ids = head.ids
     if ids is None:
@@ -260,7 +261,7 @@ def _content(head: AttentionHead) -> AttentionHead:
 
 
 def _distance(head: AttentionHead) -> AttentionHead:
-    """Remove everything but distances: tokens become positional features, and all queries are equal."""
+    """Remove the content: tokens become positional features of their distances, and all queries are equal."""
     return replace(
         head,
         tokens=position_features(head),
@@ -283,7 +284,7 @@ def _agreement(scores: np.ndarray, selected: np.ndarray) -> float:
 
 
 def _fitted(train: AttentionHead, permuted: np.ndarray, rng: np.random.Generator) -> tuple[AttentionHead, np.ndarray]:
-    """Thin the tokens of the training queries; returns the head and the remaining columns, (n, count)."""
+    """Draw tokens of the training queries if they see many; return the head and its columns, (n, count)."""
     among = choices(train.mask, MOST_REJECTED, DRAWN_REJECTED)
     if among is None:
         return train, np.broadcast_to(np.arange(train.mask.shape[1]), train.mask.shape)
@@ -298,18 +299,18 @@ def _products(train: AttentionHead) -> Kernel:
 def _svm(
     train: AttentionHead, selected: np.ndarray, time_limit: float | None, products: Kernel | None = None
 ) -> tuple[Scores, np.ndarray]:
-    """Fit the soft-margin SVM, from inner products if given; returns a scoring function and multipliers."""
-    price = PRICE / _length(train, selected) ** 2
+    """Fit the soft-margin SVM, from inner products if given; return a scoring function and the multipliers."""
+    C = PRICE / _length(train, selected) ** 2
     if products is not None:
-        fit = solve_selection(train, selected, products, price, FIT, time_limit)
+        fit = solve_selection(train, selected, products, C, FIT, time_limit)
         return fit.scores, fit.dual
     problem = train.problem(selected)
-    solution = solve(problem, C=price, loss="squared_hinge", tol=FIT, time_limit=time_limit)
+    solution = solve(problem, C=C, loss="squared_hinge", tol=FIT, time_limit=time_limit)
     return _bilinear(np.asarray(solution.W)), np.asarray(solution.dual)
 
 
 def _logistic(train: AttentionHead, selected: np.ndarray, time_limit: float | None) -> tuple[Scores, None]:
-    """Fit by softmax cross-entropy in W; returns a scoring function, and None for the multipliers."""
+    """Fit W by softmax cross-entropy; return a scoring function, and None for the multipliers."""
     problem = train.problem(selected)
     _, _, d, dz = problem.shape
     length, rows = _length(train, selected), np.arange(len(selected))
@@ -340,7 +341,7 @@ def _hebbian(train: AttentionHead, test: AttentionHead) -> np.ndarray:
 
 
 def _length(head: AttentionHead, selected: np.ndarray) -> float:
-    """Root mean square length of a constraint, |token difference| |query| (lifted for a rotary head)."""
+    """Return the root mean square length of a constraint, |token difference| |query| (lifted for a rotary head)."""
     total, count = 0.0, 0
     size = np.square(head.queries).sum(axis=1)
     rho = position_features(head)
@@ -356,7 +357,7 @@ def _length(head: AttentionHead, selected: np.ndarray) -> float:
 
 
 def _rule(train: AttentionHead, test: AttentionHead) -> tuple[str, float]:
-    """Best rule of place on the training queries, and its held-out agreement."""
+    """Return the best rule of place on the training queries, and its held-out agreement."""
     winners, selected = train.selected_place, test.selected_place
     places, counts = np.unique(winners, return_counts=True)
     place = int(places[counts.argmax()])
@@ -375,5 +376,5 @@ def _rule(train: AttentionHead, test: AttentionHead) -> tuple[str, float]:
 
 
 def _last(head: AttentionHead) -> np.ndarray:
-    """Last place in the text that each query sees, (n,)."""
+    """Return the last position in the text that each query sees, (n,)."""
     return np.where(head.mask, head.text_place[head.sequence], -1).max(axis=1)

@@ -1,11 +1,12 @@
 r"""The number of query-key coordinates that the heads of a model use.
 
-Two spectra of a head are measured: the singular values of W, and of its scores' :math:`C_x^{1/2} W C_z^{1/2}`. C_x is
-the covariance of tokens around the mean of the tokens that their query sees, since a constant added to a query's scores
-changes nothing; C_z is the second moment of queries. The effective rank is the exponential of the entropy of the
-normalised singular values (Roy and Vetterli, EUSIPCO 2007). The second number is how many singular values carry 99 % of
-the squared sum. The spectrum of the scores is the relevant one: a direction that no token takes needs no coordinate.
-For rotary heads, whose pairs may not be mixed, the spectrum consists of the coordinates' energies.
+Two spectra of a head are measured: the singular values of W, and the singular values of
+:math:`C_x^{1/2} W C_z^{1/2}`, which describe its scores. C_x is the covariance of tokens around the mean of the tokens
+that their query sees, since a constant added to a query's scores changes nothing. C_z is the second moment of queries.
+The effective rank is the exponential of the entropy of the normalised singular values (Roy and Vetterli, EUSIPCO 2007).
+The second number counts the singular values with 99 % of the squared sum. The spectrum of the scores is the relevant
+one: W may have directions that no token has. For rotary heads, whose pairs may not be mixed, the spectrum consists of
+the coordinates' energies.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class HeadRank(Listed):
     layer, head, width : int
         Width is the number of query-key coordinates.
     weights, scores : float
+        Effective ranks of W and of the scores.
     weights99, scores99 : int
         Numbers of singular values with 99 % of the squared sum.
-        Singular values with 99 % of the squared sum.
 
     Examples
     --------
@@ -81,14 +82,14 @@ def rank_profile(
 
 
 def head_ranks(heads: Iterable[AttentionHead]) -> Iterator[HeadRank]:
-    """Measure the ranks of heads one by one; consecutive heads of a layer share the roots of their moments."""
+    """Yield the ranks of heads; consecutive heads of a layer share the roots of their moments."""
     roots = Roots()
     for head in heads:
         yield roots.rank(head)
 
 
 class Roots:
-    """Roots of the second moments of tokens and queries, made once for consecutive heads that share both."""
+    """Roots of the second moments of tokens and queries, computed once for consecutive heads that share both."""
 
     def __init__(self) -> None:
         self._tokens = self._queries = np.zeros(0)
@@ -124,7 +125,7 @@ class Roots:
 
 
 def effective_rank(values: np.ndarray) -> float:
-    """Return the exponential of the entropy of nonnegative values, normalised; 0 when all are zero."""
+    """Return the exponential of the entropy of nonnegative values over their sum; 0 if all are zero."""
     total = float(values.sum())
     if total <= 0:
         return 0.0
@@ -151,7 +152,7 @@ def query_root(head: AttentionHead) -> np.ndarray:
 
 
 def coordinate_energy(head: AttentionHead, K: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    """Product of the squared norms of each column of two factors (., dh) of a rotary head; pairs share it."""
+    """Return products of squared column norms of two factors (., dh) of a rotary head; norms are means over pairs."""
     assert head.turns is not None
     energies = [np.square(factor).sum(axis=0) for factor in (K, Q)]
     for values in energies:
@@ -170,5 +171,5 @@ def _singular(K: np.ndarray, Q: np.ndarray) -> np.ndarray:
 
 
 def _carrying(values: np.ndarray) -> int:
-    falling = np.cumsum(np.sort(np.square(values))[::-1])
-    return int(np.searchsorted(falling, ENERGY * falling[-1]) + 1) if falling[-1] > 0 else 0
+    cumulative = np.cumsum(np.sort(np.square(values))[::-1])
+    return int(np.searchsorted(cumulative, ENERGY * cumulative[-1]) + 1) if cumulative[-1] > 0 else 0

@@ -1,4 +1,4 @@
-r"""Rotary heads as plain selection problems: lifted tokens, and the kernel that never builds them.
+r"""Rotary heads as selection problems of lifted tokens, and the inner products of these tokens.
 
 Under rotary positions the score of token t for the query at position q depends on their distance
 :math:`\Delta = q - t`. Let a pair p of coordinates rotate by :math:`\theta_p` per position, K_p and Q_p be the two
@@ -15,7 +15,7 @@ the token. Inner products of lifted tokens,
 .. math:: \langle\rho(\Delta), \rho(\Delta')\rangle \langle x, x'\rangle
     = \Bigl(1 + \sum_p \cos\theta_p(\Delta - \Delta')\Bigr) \langle x, x'\rangle ,
 
-cost no more than inner products of tokens; :mod:`attsvm.pretrained.selection.inner_products` needs nothing else.
+cost no more than inner products of tokens; :mod:`attsvm.pretrained.selection.inner_products` uses nothing else.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Lifted(Listed):
     ----------
     head : AttentionHead
     tokens : ndarray, shape (n, T, D)
-        Lifted tokens as each query sees them.
+        Lifted tokens of each query.
     W : ndarray, shape (D, dz)
         The trained matrix: scores are ``tokens @ W @ z``. An additive term of the head is the last coordinate of the
-        tokens, with weight 1, and meets a last coordinate 1 of z (:class:`attsvm.pretrained.AttentionHead`).
+        tokens, with weight 1, times a last coordinate 1 of z (:class:`attsvm.pretrained.AttentionHead`).
 
     Examples
     --------
@@ -77,7 +77,7 @@ def rope_lift(head: AttentionHead) -> Lifted:
     Parameters
     ----------
     head : AttentionHead
-        Of a head that is not rotary, the tokens are only copied for each query.
+        If it is not rotary, the tokens are only copied for each query.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def rope_lift(head: AttentionHead) -> Lifted:
 def position_features(
     head: AttentionHead, rows: np.ndarray | None = None, columns: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return rho(distance); a single 1 for a head that is not rotary.
+    """Return the features rho(distance); a single feature 1 for a head that is not rotary.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def position_features(
 def lifted_matrix(head: AttentionHead) -> np.ndarray:
     """Return the trained matrix over lifted tokens, (F d, dz), blocks in the order of :func:`position_features`.
 
-    An additive term plays no part.
+    It has no row for an additive term.
     """
     if head.turns is None:
         return head.K @ head.Q.T
@@ -146,12 +146,12 @@ def lifted_matrix(head: AttentionHead) -> np.ndarray:
     K, Q = head.K[:, pairs], head.Q[:, pairs]  # (d, P, 2), (dz, P, 2)
     quarter_turn = np.stack([-Q[..., 1], Q[..., 0]], axis=-1)  # J Q^T, read column by column
     blocks = [np.einsum("dpi,zpi->pdz", K, Q), np.einsum("dpi,zpi->pdz", K, quarter_turn)]
-    rest = _before_rotation(head)
+    rest = _unrotated(head)
     if len(rest):
         blocks.append((head.K[:, rest] @ head.Q[:, rest].T)[None])
     return np.concatenate(blocks).reshape(-1, head.queries.shape[1])
 
 
-def _before_rotation(head: AttentionHead) -> np.ndarray:
+def _unrotated(head: AttentionHead) -> np.ndarray:
     assert head.turns is not None
     return np.setdiff1d(np.arange(head.K.shape[1]), head.turns.pairs)

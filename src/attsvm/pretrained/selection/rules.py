@@ -1,4 +1,4 @@
-"""Rules of one's own for the types of heads: which tokens a query should attend to."""
+"""User-defined rules for the types of heads: which tokens a query should attend to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from attsvm.pretrained.heads.head import AttentionHead
 
-# A function of a head, a pair of regular expressions for a query's text and a token's, or the set of every query.
+# A function of a head; or a pair of regular expressions, for the texts of queries and tokens; or booleans (n, T).
 Rule = Callable[[AttentionHead], Any] | tuple[str, str] | np.ndarray
 Rules = Mapping[str, Rule]
 
@@ -53,14 +53,14 @@ def rule_sets(rules: Rules, head: AttentionHead, rows: np.ndarray, taken: Collec
     Raises
     ------
     ValueError
-        If a rule fails, bears a name in ``taken``, needs texts that the head lacks, or has another shape.
+        If a rule fails, has a name in ``taken``, needs texts of a head without texts, or has another shape.
     """
     sample = head.take(rows)
     return {name: _evaluate(name, rule, head, rows, sample, taken) for name, rule in rules.items()}
 
 
 def digest(rules: Rules) -> str:
-    """Compute a digest of the names of rules and their code, patterns or arrays."""
+    """Return a digest of the names of rules and their code, patterns or arrays."""
     out = hashlib.sha256()
     for name, rule in sorted(rules.items()):
         code = getattr(rule, "__code__", None)
@@ -90,7 +90,7 @@ def _evaluate(
 
 
 def _matches(name: str, patterns: tuple[str, str], head: AttentionHead) -> np.ndarray:
-    """Tokens that match the second pattern, for queries that match the first; both must match a token's whole text."""
+    """Mark tokens that match the second pattern, for queries that match the first; a match is of the whole text."""
     if head.texts is None:
         raise ValueError(f"rule {name!r} is a pair of patterns, and the head has no texts; a function was expected.")
     queries, tokens = (

@@ -1,10 +1,10 @@
-r"""The selection of a head and its hardness, from its attention alone.
+r"""Measure the selection of a head and its hardness, from its attention alone.
 
 Hardness is measured by the median over queries of the largest probability, and by the size of the smallest set of
-tokens with 99 % of the attention. Three numbers tell attention to content from attention to a place: the most common
-offset of the token attended to most (place relative to the query), the share of queries for which it is the same place
-in its text, and the share of attention on tokens that the tokenizer adds ([CLS], [SEP]), compared with the share under
-uniform attention. Queries that see only one token are omitted.
+tokens with 99 % of the attention. Three numbers distinguish attention to content from attention to a position: the most
+common offset of the token attended to most (position relative to the query), the share of queries whose token has the
+most common position in its text, and the share of attention on tokens that the tokenizer adds ([CLS], [SEP]). The last
+share is compared with uniform attention. Queries that see only one token are omitted.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from attsvm.platform.summary import Worded
 from attsvm.pretrained.heads.head import AttentionHead
 
 MASS = 0.99
-# Median largest probability from which a head is hard, and median share of the visible tokens in the set of 99 % from
-# which it is soft.
-HARD, SOFT = 0.9, 0.5
-# Share of queries from which a rule describes most queries.
+# Median largest probability from which a head is hard.
+HARD = 0.9
+# Median share of visible tokens with 99 % of the attention from which a head is soft.
+SOFT = 0.5
+# Share of queries, or of the attention, from which a rule describes a head.
 MOSTLY = 0.6
 
 
@@ -32,7 +33,7 @@ class SelectionReport(Worded):
     Attributes
     ----------
     queries : int
-        Queries that see at least two tokens.
+        Number of queries that see at least two tokens.
     top1 : float
         Median of the largest probability.
     set99 : float
@@ -44,11 +45,11 @@ class SelectionReport(Worded):
     special_uniform : float or None
         Share of the special tokens under uniform attention.
     offsets : ndarray of int, shape (m,)
-        Place of the token attended to most minus the place of the query; empty for cross-attention.
+        Position of the token attended to most minus the position of the query; empty for cross-attention.
     offset_shares : ndarray, shape (m,)
         Share of queries with that offset.
     place : int
-        Most common place of the token attended to most in its text; -1 is a null token before the text.
+        Most common position in its text of the token attended to most; -1 is a null token before the text.
     place_share : float
     verdict : {"hard", "soft", "between"}
 
@@ -138,21 +139,21 @@ def selection_report(head: AttentionHead) -> SelectionReport:
 
 @dataclass(frozen=True, eq=False)
 class QueryNumbers:
-    """Numbers of each query that a report needs, (n,) each; only these are stored of texts that are not kept.
+    """Numbers per query that a report needs, (n,) each; a survey of many texts stores nothing else.
 
     Attributes
     ----------
     top1 : ndarray
         Largest probability of the query.
     set99, visible : ndarray of int
-        Tokens with 99 % of its attention, and tokens it sees.
+        Numbers of tokens with 99 % of its attention, and of tokens it sees.
     place : ndarray of int
-        Place in its text of the token it attends to most.
+        Position in its text of the token it attends to most.
     offset : ndarray of int
-        This place minus the query's place; empty for cross-attention.
+        This position minus the query's position; empty for cross-attention.
     special, uniform : ndarray
-        Share of its attention on special tokens, and of the tokens that it sees that are special; empty where they are
-        not known.
+        Share of its attention on special tokens, and share of its visible tokens that are special; empty if special
+        tokens are unknown.
     """
 
     top1: np.ndarray
@@ -164,13 +165,13 @@ class QueryNumbers:
     uniform: np.ndarray
 
     def with_others(self, others: Sequence[QueryNumbers]) -> QueryNumbers:
-        """Join the numbers of further queries."""
+        """Append the numbers of other queries."""
         return QueryNumbers(
             *(np.concatenate([getattr(one, field.name) for one in (self, *others)]) for field in fields(self))
         )
 
     def report(self) -> SelectionReport:
-        """Put the numbers together."""
+        """Summarise the numbers."""
         offsets, offset_counts = np.unique(self.offset, return_counts=True)
         places, counts = np.unique(self.place, return_counts=True)
         n, median_top = len(self.top1), float(np.median(self.top1))
@@ -201,13 +202,17 @@ def query_numbers(head: AttentionHead) -> QueryNumbers:
     rows = has_choice(head)
     sequence = head.sequence[rows]
     special = None if head.special is None else head.special[sequence]
-    own = head.query_place[rows] - head.first_place if head.self_attention else None
+    query_places = head.query_place[rows] - head.first_place if head.self_attention else None
     places = head.text_place[sequence] - head.first_place
-    return numbers_of(head.probabilities[rows], head.mask[rows], places, own, special)
+    return numbers_of(head.probabilities[rows], head.mask[rows], places, query_places, special)
 
 
 def numbers_of(
-    probabilities: np.ndarray, mask: np.ndarray, places: np.ndarray, own: np.ndarray | None, special: np.ndarray | None
+    probabilities: np.ndarray,
+    mask: np.ndarray,
+    places: np.ndarray,
+    query_places: np.ndarray | None,
+    special: np.ndarray | None,
 ) -> QueryNumbers:
     """Measure queries by their attention.
 
@@ -217,23 +222,23 @@ def numbers_of(
     mask : ndarray of bool, shape (n, T)
         With two tokens or more in each row.
     places : ndarray of int, shape (n, T)
-        Of the tokens in their texts.
-    own : ndarray of int, shape (n,), or None
-        Of the queries, under self-attention.
+        Positions of the tokens in their texts.
+    query_places : ndarray of int, shape (n,), or None
+        Positions of the queries, under self-attention.
     special : ndarray of bool, shape (n, T), or None
     """
     probability = np.where(mask, probabilities, 0.0)
     visible = mask.sum(axis=1)
-    falling = np.cumsum(-np.sort(-probability, axis=1), axis=1)
-    # Float32 probabilities add up to one within a few roundings; the last token must not be needed for those.
-    set99 = (falling < MASS * falling[:, -1:]).sum(axis=1) + 1
+    cumulative = np.cumsum(-np.sort(-probability, axis=1), axis=1)
+    # Float32 probabilities do not add up to exactly one, so the attention is compared with their sum.
+    set99 = (cumulative < MASS * cumulative[:, -1:]).sum(axis=1) + 1
     selected = np.where(mask, probabilities, -1.0).argmax(axis=1)
     place = places[np.arange(len(places)), selected]
     shares = uniform = np.zeros(0)
     if special is not None:
         special = special & mask
         shares, uniform = (probability * special).sum(axis=1), special.sum(axis=1) / visible
-    offset = np.zeros(0, dtype=int) if own is None else place - own
+    offset = np.zeros(0, dtype=int) if query_places is None else place - query_places
     return QueryNumbers(probability.max(axis=1), set99, visible, place, offset, shares, uniform)
 
 

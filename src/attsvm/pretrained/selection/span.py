@@ -1,11 +1,11 @@
 r"""The span of the data, in which a trained W and an SVM can be compared.
 
-Margins depend on W only through the differences of tokens and the queries. No SVM can or should match the part of a
-trained W outside span{token differences} x span{queries}, so W is projected onto it first. Two spaces have the same
-methods: :class:`ExplicitSpace` uses matrices, for heads with one W; :class:`KernelSpace` uses inner products, for
-rotary heads. Its squared projected norm is :math:`\mathrm{tr}(V^\top G^{-1} V)`, with G the Gram matrix of the lifted
-differences; the rows of V are the trained matrix applied to them. V has rank d_h. One Cholesky factor of G, which
-depends on the tokens alone, serves all weights, so a norm costs O(m^2 d_h) for m differences.
+Margins depend on W only through the differences of tokens and the queries. The part of a trained W outside
+span{token differences} x span{queries} changes no margin, so W is projected onto the span first. Two spaces have the
+same methods: :class:`ExplicitSpace` uses matrices, for heads with one W; :class:`KernelSpace` uses inner products, for
+rotary heads. In the second space the squared norm of the projected W is :math:`\mathrm{tr}(V^\top G^{-1} V)`. G is the
+Gram matrix of the lifted differences, and the rows of V, of rank d_h, are the trained matrix applied to them. G depends
+on the tokens alone, so one Cholesky factor is used for all weights, and a norm costs O(m^2 d_h) for m differences.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from attsvm.pretrained.selection.kernel import KernelSolution, solve_selection
 from attsvm.solvers.solving import solve
 from attsvm.study.controls import PRICE, hebbian
 
-# Gap of an SVM: its direction errs by up to sqrt(2 gap), a thousandth of its length.
+# Relative gap to which an SVM is solved; its direction then errs by up to sqrt(2 gap) of its length.
 SPAN_GAP = 1e-6
-# Diagonal added to a Gram matrix, over its largest eigenvalue. Eigenvalues are squares: directions in which the lifted
-# differences extend less than 1e-5 of their largest extent are rounding, and vanish.
+# Diagonal added to a Gram matrix, relative to its largest eigenvalue.
 RIDGE = 1e-10
+# Number of power steps that estimate the largest eigenvalue.
 SPAN_POWER_STEPS = 20
 
 
@@ -83,7 +83,7 @@ class Space(Protocol):
         ...
 
     def svm_scores(self, head: AttentionHead, time_limit: float | None) -> np.ndarray:
-        """Scores (n, T) of further queries of the head under the SVM of its selection, at the norm of the trained W."""
+        """Return scores (n, T) of other queries under the SVM of the head's selection, at the norm of the trained W."""
         ...
 
     def hebbian(self) -> float:
@@ -128,12 +128,12 @@ class ExplicitSpace:
         solution = solve(problem, norm, tol=tol, time_limit=time_limit)
         if np.isfinite(solution.objective):
             return solution, None
-        # Prices are relative to the size of the data, which real hidden states have in every layer another of.
+        # C is relative to the size of the data, since hidden states of different layers have different sizes.
         length = float(np.mean(self._reduced.lengths[self._reduced.rejected]) * self._reduced.scale)
         return solution, solve(problem, C=PRICE / length**2, loss="squared_hinge", tol=1e-3, time_limit=time_limit)
 
     def svm_scores(self, head: AttentionHead, time_limit: float | None) -> np.ndarray:
-        """Score further queries by the SVM of the head's selection."""
+        """Score other queries by the SVM of the head's selection."""
         solution, soft = self._solve(self.head.selected, "frobenius", time_limit)
         W = (soft or solution).W
         return self.norm / float(np.linalg.norm(W)) * head.problem().scores(W)
@@ -144,15 +144,17 @@ class ExplicitSpace:
 
 
 class KernelSpace:
-    """Rotary heads: W over lifted tokens, never formed."""
+    """Rotary heads, whose W over lifted tokens is never formed."""
 
     def __init__(self, head: AttentionHead) -> None:
         self.head = head
         rejected = head.mask.copy()
         rejected[np.arange(len(rejected)), head.selected] = False
         self._rows, self._columns = np.nonzero(rejected)
-        own_scores = head.scores()
-        self._margins = own_scores[self._rows, head.selected[self._rows]] - own_scores[self._rows, self._columns]
+        trained_scores = head.scores()
+        self._margins = (
+            trained_scores[self._rows, head.selected[self._rows]] - trained_scores[self._rows, self._columns]
+        )
 
     def redrawn(self, head: AttentionHead) -> KernelSpace:
         """Return the space of the same tokens under other weights; results for the tokens alone are shared."""
@@ -193,7 +195,7 @@ class KernelSpace:
         Raises
         ------
         ValueError
-            For another norm or several selected tokens, which have no kernel form here.
+            If the norm is not "frobenius", or a query has several selected tokens.
         """
         if norm != "frobenius" or selected.ndim != 1:
             raise ValueError(f"norm is {norm!r}; 'frobenius' with one token a query was expected for a rotary head.")
@@ -214,7 +216,7 @@ class KernelSpace:
         return solve_selection(self.head, selected, products, PRICE / squared, 1e-3, time_limit), True
 
     def svm_scores(self, head: AttentionHead, time_limit: float | None) -> np.ndarray:
-        """Score further queries by the SVM of the head's selection."""
+        """Score other queries by the SVM of the head's selection."""
         solution, _ = self._solve(self.head.selected, time_limit)
         return self.norm / solution.norm * solution.scores(head)
 
@@ -228,7 +230,7 @@ class KernelSpace:
 
 
 class _Choices:
-    """The part of the data that no selection changes: inner products, and the span of the differences.
+    """Quantities that do not depend on the selection: inner products, and the span of the differences.
 
     Each query's tokens minus its first visible token span the differences of any selection.
 
@@ -250,16 +252,16 @@ class _Choices:
         others = head.mask.copy()
         others[np.arange(len(others)), self.first] = False
         self.rows, self.columns = np.nonzero(others)
-        own, first = self.products.at(self.columns, self.rows), self.products.at(self.first)[self.rows]
-        half = self.products.tokens[own] - self.products.tokens[first]
-        ridged = np.take(half, own, axis=1) - np.take(half, first, axis=1)
+        token, first = self.products.at(self.columns, self.rows), self.products.at(self.first)[self.rows]
+        half = self.products.tokens[token] - self.products.tokens[first]
+        ridged = np.take(half, token, axis=1) - np.take(half, first, axis=1)
         ridged[np.diag_indices(len(ridged))] += RIDGE * _largest_eigenvalue(ridged)
         self.root = cholesky(ridged, lower=True, overwrite_a=True)
         _, sigma, basis = np.linalg.svd(head.asking_vectors(), full_matrices=False)
         self.query_basis = basis[sigma > 1e-12 * sigma[0]]
 
     def mean_square(self, selected: np.ndarray) -> float:
-        """Mean squared length of selected token less another."""
+        """Return the mean squared length of the selected token minus another token."""
         tokens, rows = self.products.tokens, self.products.rows
         winners = self.products.at(selected)[rows]
         lengths = np.diag(tokens)
@@ -267,7 +269,7 @@ class _Choices:
         return float(squared.sum() / len(self.rows))  # zero for the selected token itself
 
     def mean_products(self, selected: np.ndarray) -> np.ndarray:
-        """Inner products of (selected token - mean of the others), query by query, (n, n)."""
+        """Return the inner products of the queries' (selected token - mean of the others), (n, n)."""
         rows = self.products.rows
         n, M = len(self.first), len(rows)
         others = np.bincount(rows, minlength=n) - 1.0

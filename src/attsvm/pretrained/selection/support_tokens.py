@@ -8,8 +8,10 @@ import numpy as np
 
 from attsvm.pretrained.heads.head import AttentionHead, text_of
 
-# Largest number of support tokens listed, and number of tokens shown before and after the query of each.
-MOST_LINES, AROUND = 20, 4
+# Largest number of support tokens listed.
+MOST_LINES = 20
+# Number of tokens shown before and after the query of a support token.
+AROUND = 4
 
 
 @dataclass(frozen=True)
@@ -19,13 +21,13 @@ class SupportToken:
     Attributes
     ----------
     multiplier : float
-        Its share of all multipliers.
+        Share of the sum of all multipliers.
     sequence : int
         Number of the sequence in the head's inputs.
     query, selected, token : int
-        Places in its text: the query, the token that it attends to most, and the support token.
+        Positions in the text: of the query, of the token that it attends to most, and of the support token.
     texts : tuple of str
-        The texts of the three; empty if the head has none.
+        Texts of these three tokens; empty if the head has none.
     context : tuple of str
         Tokens around the query.
     """
@@ -42,7 +44,7 @@ class SupportToken:
 def support_tokens(
     head: AttentionHead, rows: np.ndarray, train: AttentionHead, dual: np.ndarray
 ) -> tuple[SupportToken, ...]:
-    """Name the rejected tokens with the largest multipliers (k, T) of a fit on ``train``, rows (k,) of the head."""
+    """List the rejected tokens with the largest multipliers (k, T) of a fit on ``train``, rows (k,) of the head."""
     total = float(dual.sum()) or 1.0
     tokens = []
     for flat in np.argsort(-dual.ravel(), kind="stable")[:MOST_LINES]:

@@ -1,4 +1,4 @@
-"""Fewer tokens per query, so that the cost of an SVM does not grow with the length of the texts."""
+"""Draw fewer tokens per query, so that the cost of an SVM does not grow with the length of the texts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from attsvm.pretrained.heads.head import AttentionHead
 
 
 def choices(mask: np.ndarray, most: int, sample: int) -> int | None:
-    """Return the number of tokens per query that keeps the constraints few; None if they already are.
+    """Return the number of tokens per query that limits the constraints; None if they are few already.
 
     Parameters
     ----------
     mask : ndarray of bool, shape (n, T)
     most : int
-        Largest number of constraints that count as a small problem.
+        Number of constraints above which tokens are drawn.
     sample : int
-        Approximate number of constraints to draw if there are more.
+        Approximate number of constraints to draw then.
     """
     return None if int(mask.sum()) - len(mask) <= most else max(2, sample // len(mask) + 1)
 
@@ -51,13 +51,13 @@ def drawn_tokens(
 
 
 def thin(head: AttentionHead, columns: np.ndarray) -> AttentionHead:
-    """Restrict each query to some of its tokens, as a separate sequence, with its attention on them normalised.
+    """Restrict each query to some of its tokens, as a separate sequence, with normalised attention.
 
     Parameters
     ----------
     head : AttentionHead
     columns : ndarray of int, shape (n, count)
-        Tokens that :func:`drawn_tokens` returns. The query's own token follows, hidden, so that its place is known.
+        Tokens that :func:`drawn_tokens` returns. The query's own token follows, hidden, so that its position is known.
     """
     mask = np.take_along_axis(head.mask, columns, axis=1)
     position = head.position

@@ -1,6 +1,6 @@
 """The sets of tokens by which heads get types, and the share of attention on them.
 
-:mod:`attsvm.pretrained.selection.types` says which types there are, and compares the shares with their null.
+:mod:`attsvm.pretrained.selection.types` defines the types, and compares the shares with their null.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST_OFFSET = 8
 
 
 def type_sets(head: AttentionHead) -> dict[str, np.ndarray]:
-    """Tokens that each rule gives each query, bool (n, T); without the rules that give none a token."""
+    """Return the sets of tokens of each rule, bool (n, T), without the rules whose sets are all empty."""
     places = head.text_place[head.sequence]  # (n, T)
     sets = {"first": places == head.first_place}
     if head.sink is not None:
@@ -27,18 +27,18 @@ def type_sets(head: AttentionHead) -> dict[str, np.ndarray]:
             ends |= head.special
         sets["delimiter"] = ends[head.sequence] & (places > head.first_place)
     if head.self_attention:
-        own = head.query_place[:, None]
-        sets["first"] &= own > head.first_place
-        sets["previous"] = (places == own - 1) & (places >= head.first_place)
+        query = head.query_place[:, None]
+        sets["first"] &= query > head.first_place
+        sets["previous"] = (places == query - 1) & (places >= head.first_place)
         if head.ids is not None:
-            # Numbered by place, so that padding between or before the tokens plays no part.
+            # Neighbours are found by position in the text, so that padding between them does not count.
             before = np.full(head.ids.shape, -1)
             for j, row in enumerate(head.text_place):
                 tokens = np.flatnonzero(row >= 0)
                 before[j, tokens[1:]] = head.ids[j, tokens[:-1]]
             ids = head.ids[head.sequence, head.position][:, None]
-            sets["duplicate"] = (head.ids[head.sequence] == ids) & (places != own)
-            sets["induction"] = (before[head.sequence] == ids) & (places != own + 1) & (places != own)
+            sets["duplicate"] = (head.ids[head.sequence] == ids) & (places != query)
+            sets["induction"] = (before[head.sequence] == ids) & (places != query + 1) & (places != query)
     sets = {name: tokens & head.mask for name, tokens in sets.items()}
     return {name: tokens for name, tokens in sets.items() if tokens.any()}
 
@@ -49,7 +49,7 @@ def _delimits(text: str) -> bool:
 
 
 def visible_offsets(head: AttentionHead) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Return the queries that see a token at each offset, and that token, where at least half of them do."""
+    """Return the queries and tokens at each offset, except -1, at which at least half of the queries see a token."""
     if not head.self_attention:
         return {}
     distance = np.where(head.mask, head.text_place[head.sequence] - head.query_place[:, None], MOST_OFFSET + 1)
@@ -64,7 +64,7 @@ def visible_offsets(head: AttentionHead) -> dict[int, tuple[np.ndarray, np.ndarr
 def type_scores(
     head: AttentionHead, sets: dict[str, np.ndarray], offsets: dict[int, tuple[np.ndarray, np.ndarray]]
 ) -> tuple[dict[str, float], int | None]:
-    """Score every type; returns the scores and the best offset."""
+    """Return the score of every type, and the best offset."""
     attention = np.where(head.mask, head.probabilities, 0.0)
     scores = {name: float((attention * tokens).sum(axis=1)[tokens.any(axis=1)].mean()) for name, tokens in sets.items()}
     offset = None
@@ -77,7 +77,7 @@ def type_scores(
 
 
 def _content(head: AttentionHead, attention: np.ndarray) -> float:
-    """Mean total variation from the mean attention by place or by offset, whichever is nearer."""
+    """Return the mean total variation from the mean attention by position or by offset, whichever is nearer."""
     places = head.text_place[head.sequence]
     keys = [places]
     if head.self_attention:

@@ -6,15 +6,15 @@ other tokens of the same word (*duplicate*); tokens that follow another occurren
 Elhage et al. 2021, Olsson et al., arXiv 2209.11895); the first token of the text (*first*, a sink); punctuation and the
 tokens that the tokenizer adds (*delimiter*); the null token of attention sinks (*null*). *Content* is the attention
 that no rule of place explains: the total variation between a query's attention and the mean attention by offset or by
-place, whichever is nearer.
+position, whichever is nearer.
 
 Uniform attention also gives every set a share, and heads with re-drawn weights
 (:mod:`attsvm.pretrained.selection.null`) give it more or less. A head is named by the set with the largest excess over
 both, if its score stands out among the re-drawn heads and is at least :data:`NAME_SHARE`. Otherwise it is named
-"content" if content stands out, and else has no name. Rules of one's own (:mod:`attsvm.pretrained.selection.rules`) are
+"content" if content stands out, or has no name. User-defined rules (:mod:`attsvm.pretrained.selection.rules`) are
 scored with the same null and can name a head.
 
-More rules and more heads bring more names by chance. Chances are therefore corrected by Benjamini and Hochberg's
+More rules and heads lead to more names by chance. The chances are therefore corrected by Benjamini and Hochberg's
 procedure, over the rules of one head (:func:`head_types`) or over all rules of all heads (:func:`judge_heads`). If all
 of these heads are untrained, the probability that any is named is at most :data:`NAME_LEVEL`.
 """
@@ -39,8 +39,7 @@ NAME_SHARE = 0.3
 # Probability that any of the heads that are judged together is named if all are untrained.
 NAME_LEVEL = 0.05
 MOST_TYPES = 6
-# Number of queries times tokens per text above which a type is scored on fewer queries, at least a quarter. The
-# standard error of a mean share over q queries is at most 1 / (2 sqrt q).
+# Number of queries times tokens per text above which a type is scored on fewer queries, but at least a quarter.
 MOST_ENTRIES = 1 << 19
 _PHRASES = {
     "previous": "the token before",
@@ -85,7 +84,7 @@ class TypeScore(Listed):
 
     @property
     def excess(self) -> float:
-        """Score minus the larger of uniform attention's and the median rotated head's score."""
+        """Score minus the score of uniform attention or of the median rotated head, whichever is larger."""
         return self.score - max(self.uniform, self.standing.median)
 
 
@@ -130,26 +129,26 @@ class HeadTypes(Worded):
 
     @property
     def sentence(self) -> str:
-        """Say it in one sentence."""
+        """State the result in one sentence."""
         if self.name is None:
             return (
                 "No named type: no rule has a large share of the attention that exceeds the share of heads with rotated"
                 " weights by more than chance."
             )
-        own = self.scores[self.name]
-        draws = counted(len(own.standing.draws), "head")
-        null = f"uniform attention would pay {_percent(own.uniform)}, {draws} with rotated weights pay"
-        null += f" {_percent(own.standing.median)} (median), {_percent(float(own.standing.draws.max()))} at most"
+        one = self.scores[self.name]
+        draws = counted(len(one.standing.draws), "head")
+        null = f"uniform attention would pay {_percent(one.uniform)}, {draws} with rotated weights pay"
+        null += f" {_percent(one.standing.median)} (median), {_percent(float(one.standing.draws.max()))} at most"
         if self.name == "content":
             return (
-                f"Content head: {_percent(own.score)} of its attention is not where its mean by place would put it; of "
-                f"{draws} with rotated weights {_percent(own.standing.median)} (median)."
+                f"Content head: {_percent(one.score)} of its attention is not where its mean by place would put it; of "
+                f"{draws} with rotated weights {_percent(one.standing.median)} (median)."
             )
         what = _PHRASES.get(self.name, f"the tokens of the rule {self.name!r}")
         what = f"the token at {self.offset:+d}" if self.name == "offset" else what
-        queries = counted(own.queries, "query", "queries")
+        queries = counted(one.queries, "query", "queries")
         return (
-            f"{self.label.capitalize()} head: {queries} pay {_percent(own.score)} of their attention to {what}; {null}."
+            f"{self.label.capitalize()} head: {queries} pay {_percent(one.score)} of their attention to {what}; {null}."
         )
 
 
@@ -167,15 +166,15 @@ def head_types(
     head : AttentionHead
         With token ids (from texts or `input_ids`) for duplicates and induction, and texts for delimiters.
     draws : int
-        Heads with re-drawn weights in the null.
+        Number of heads with re-drawn weights in the null.
     queries : int
-        About how many are drawn, sequence by sequence; down to a quarter of them where texts are long (500 tokens or
-        more). The standard error of a score is then at most 1 / (2 sqrt q) for q queries, 3 % for 250.
+        Approximate number of queries, drawn sequence by sequence. For texts of more than 500 tokens it falls, at most
+        to a quarter. The standard error of a score over q queries is at most 1 / (2 sqrt q), 3 % for 250.
     seed : int
     rules : mapping of str to rule, optional
-        Further types by name. A rule is a function of the head that returns booleans (n, T), True for the tokens that a
+        Other types by name. A rule is a function of the head that returns booleans (n, T), True for the tokens that a
         query should attend to; or these booleans; or a pair of regular expressions, for the text of a query and of its
-        tokens. A function is called with part of the head's queries.
+        tokens. A function is called with some of the head's queries.
 
     Returns
     -------
@@ -201,8 +200,8 @@ def head_types(
     sample = head.take(rows)
     sets, offsets = type_sets(sample), visible_offsets(sample)
     if rules is not None:
-        own = rule_sets(rules, head, rows, (*_PHRASES, "offset", "content"))
-        sets |= {name: tokens & sample.mask for name, tokens in own.items() if (tokens & sample.mask).any()}
+        other_sets = rule_sets(rules, head, rows, (*_PHRASES, "offset", "content"))
+        sets |= {name: tokens & sample.mask for name, tokens in other_sets.items() if (tokens & sample.mask).any()}
     trained, offset = type_scores(sample, sets, offsets)
     null: dict[str, dict[str, list[float]]] = {name: {"rotated": [], "permuted": []} for name in trained}
     for kind, fresh in redrawn(sample, draws, rng):
@@ -222,7 +221,7 @@ def head_types(
 
 
 def judge_heads(types: Sequence[HeadTypes]) -> list[HeadTypes]:
-    """Name heads together: names that more heads would bring by chance are left out.
+    """Name the heads of one report together, corrected for the number of heads.
 
     The chances of all rules of all heads (:attr:`Standing.chance`) are corrected by Benjamini and Hochberg's procedure.
     If all heads are untrained, the probability that any is named is at most 5 %.
@@ -262,12 +261,12 @@ def named_tokens(head: AttentionHead, types: HeadTypes, rules: Rules | None = No
     types : HeadTypes
         Of this head, or of the same head on other texts.
     rules : mapping of str to rule, optional
-        The rules of one's own with which it was named.
+        The user-defined rules with which it was named.
 
     Returns
     -------
     ndarray or None
-        None for a head without a name, or that is named after content, which is no rule.
+        None if the head has no name, or is named "content", which is no rule.
     """
     if types.name is None or types.name == "content":
         return None
@@ -280,7 +279,7 @@ def named_tokens(head: AttentionHead, types: HeadTypes, rules: Rules | None = No
 
 
 def _sample(head: AttentionHead, several: np.ndarray, queries: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw sequences until they have enough queries, and thin the excess; ascending."""
+    """Draw sequences until they have enough queries, and some of these if they are too many; ascending."""
     sequences = rng.permutation(np.unique(head.sequence[several]))
     counts = np.bincount(head.sequence[several])[sequences]
     enough = sequences[: int(np.searchsorted(np.cumsum(counts), queries)) + 1]
@@ -297,7 +296,7 @@ def _largest_chance(scores: Iterable[TypeScore]) -> float:
 
 
 def _name(scores: dict[str, TypeScore], largest: float) -> str | None:
-    """Name the type with the most beyond its null, among those that stand out and whose chance is small enough."""
+    """Return the rule with the largest excess among those that stand out with a chance up to ``largest``."""
     standing_out = {
         name: one
         for name, one in scores.items()

@@ -86,8 +86,11 @@ def _conjugate_gradients(
     is_over: Callable[[], bool],
 ) -> tuple[np.ndarray, int]:
     """Solve (I + weight A^T A) X = rhs to a residual of ``goal``; returns X and the number of products."""
-    solution, residual, direction = np.zeros_like(rhs), rhs, rhs
-    square = float(np.vdot(residual, residual))
+    # Types are written out because inferring them through the loop takes a type checker ten seconds.
+    solution: np.ndarray = np.zeros_like(rhs)
+    residual: np.ndarray = rhs
+    direction: np.ndarray = rhs
+    square: float = float(np.vdot(residual, residual))
     count = 0
     while count < PRODUCTS and square > goal * goal and not is_over():
         count += 1

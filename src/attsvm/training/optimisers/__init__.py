@@ -1,1 +1,1 @@
-"""Rules that turn gradients into steps."""
+"""Optimisers, which turn gradients into steps."""

@@ -11,7 +11,7 @@ step the gradient falls faster than the second mean forgets, and no norm describ
 is the risk when every sequence attends only to its best token. Near that limit the length tends to a constant of the
 size of :math:`\|W^{mm}\|`. At a local direction :math:`L - L^*` stays positive while the gradient vanishes, so the
 length is capped. For factors the gradient is taken in (K, Q). Along it :math:`L - L^*` falls twice as fast, because
-:math:`KQ^\top` is quadratic: using the same length and cap there is an experiment.
+:math:`KQ^\top` is quadratic. The same length and cap are used there, without a theory.
 """
 
 from __future__ import annotations

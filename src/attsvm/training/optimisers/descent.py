@@ -7,13 +7,13 @@ A rule gets the parameters as a list, [W] or [K, Q], and gradients whose scale :
   gradients together. Steps proportional to :math:`\|(K,Q)\|/\sqrt k` keep the relative change small as the norm grows.
   The published runs normalise K and Q separately, see :class:`SeparatelyNormalizedGD`. This is steepest descent in
   :math:`\max(\|K\|_F, \|Q\|_F)`. Its max-margin solution is the nuclear one too, since the smallest such maximum is
-  :math:`\sqrt{\|W\|_*}`. At a constant step both come equally near in 10,000 steps; then separate normalisation stalls
-  and the joint one goes on (docs/paper.md).
+  :math:`\sqrt{\|W\|_*}`. At a constant step both rules come equally near to it in 10,000 steps. Then separate
+  normalisation stalls, and joint normalisation comes nearer still (docs/paper.md).
 * **Momentum on the dual**: with the normalised gradient :math:`\hat G = G/\|G\|_F`, :math:`M \leftarrow
   \tfrac{k}{k+1}(M + \hat G)`, :math:`W \leftarrow W - \eta(M + \hat G)`. This is Algorithm 1 of Ji, Srebro, Telgarsky
   (2021), "Fast margin maximization via dual acceleration", except for the norm. The paper divides the gradient by the
-  l1 norm of its dual variable, and its theorem is for that rule. The Frobenius norm lets the step follow the margin and
-  measured better at every size tried. The direction error falls like :math:`1/k^4` instead of :math:`1/k^2`.
+  l1 norm of its dual variable, and its theorem is for that rule. The Frobenius norm lets the step follow the margin: in
+  our runs the direction error falls like :math:`1/k^4` instead of :math:`1/k^2`.
 
 A zero gradient changes nothing.
 """
@@ -37,12 +37,12 @@ State = dict[str, Any]
 
 
 def per_trial(numbers: Tensor, like: Tensor) -> Tensor:
-    """Shape (B,) numbers to multiply a parameter of shape (B, ...)."""
+    """Reshape numbers (B,) to multiply a parameter (B, ...)."""
     return numbers.view(-1, *(1,) * (like.ndim - 1))
 
 
 def global_norm(tensors: list[Tensor]) -> Tensor:
-    """Frobenius norm over all parameters of a trial, shape (B, 1, ..., 1) to multiply any of them."""
+    """Return the Frobenius norm over all parameters of each trial, (B, 1, ..., 1), to multiply any of them."""
     norms = [torch.linalg.vector_norm(tensor.flatten(1), dim=-1) for tensor in tensors]
     total = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
     return per_trial(total, tensors[0])
@@ -106,7 +106,7 @@ class Optimizer(ABC):
         return {}
 
     def failures(self, state: State) -> dict[int, str]:
-        """Return for each trial whose last step failed the reason, a clause as in an Ending."""
+        """Return the reason, a clause as in an Ending, for each trial whose last step failed."""
         return {}
 
     @abstractmethod

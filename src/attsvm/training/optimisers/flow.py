@@ -2,8 +2,8 @@ r"""Gradient flow in logarithmic time.
 
 On separable problems :math:`\dot\theta = -\nabla L(\theta)` reaches a margin m at a time of size :math:`e^m`. In
 :math:`\tau = \log(1 + t)` the flow is :math:`\theta' = -(1 + t)\,\nabla L`, and the norm grows like :math:`\tau`. One
-step of the classical Runge-Kutta method takes four gradients. A fifth, which is also the first of the next step,
-estimates the error of third order.
+step of the classical Runge-Kutta method takes four gradients. A fifth gradient, which is also the first of the next
+step, estimates the error of third order.
 
 Each trial's steps are divided into parts until that error is small, for two reasons. On factors the flow becomes stiff
 with their squared norm. When a sequence changes its token late in training, the change takes a time of order one, which
@@ -31,7 +31,7 @@ _NODES, _WEIGHTS = (0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)
 _ERROR = 1e-7
 # Smallest and largest ratio of consecutive part lengths.
 _SHRINK, _GROW = 0.2, 4.0
-# Largest number of parts per step. Ten are usual, and twenty more when a sequence changes its token.
+# Largest number of parts per step.
 _PARTS = 500
 
 
@@ -96,7 +96,7 @@ class GradientFlow(Optimizer, name="flow"):
             # The end of the step shortens its last part, which does not limit later ones.
             longer = torch.where(good, torch.maximum(length, part * factor), part * factor)
             length = torch.where(remaining > 0, longer, length).clamp(max=size)
-            # Parameters that are not finite have no finite error: their parts shrink to zero, and they stay.
+            # Parameters that are not finite have no finite error: their parts shrink to zero, and the step ends.
             remaining = torch.where(
                 (good & (part == remaining)) | (part == 0), 0.0, torch.where(good, remaining - part, remaining)
             )

@@ -4,12 +4,12 @@ Each keeps a running mean M of the gradient, at its true scale (:mod:`attsvm.tra
 along the steepest direction of a norm at M instead of G.
 
 * **Signum** (arXiv 1802.04434): the sign of M.
-* **Lion** (arXiv 2302.06675): the sign of a mean that weights the last gradient more than the stored mean does.
+* **Lion** (arXiv 2302.06675): the sign of a mean in which the last gradient has a larger weight than in M.
 * **Muon** (K. Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024): the polar factor of M, exactly,
   or by the five Newton-Schulz steps of the published code, which give singular values of 0.7 to 1.2.
 * **Compositional Muon** (B. Keigwin et al., "Towards compositional steepest descent", 2026) bounds the change of
   :math:`KQ^\top` instead of the changes of K and Q. Let :math:`C_Q = (Q^\top Q + \lambda I)^{1/2}`; then :math:`\Delta
-  K = -\tfrac\eta2\, \mathrm{polar}(M_K C_Q^{-1})\, C_Q^{-1}`, and the same for Q with K and Q exchanged.
+  K = -\tfrac\eta2\, \mathrm{polar}(M_K C_Q^{-1})\, C_Q^{-1}`. The change of Q has the same form with K and Q exchanged.
 
 If steps decay, the gradient hardly changes within the memory of M, and the bias equals the bias of steepest descent in
 the norm. arXiv 2502.04664 proves it for Signum and Muon in linear multiclass models.

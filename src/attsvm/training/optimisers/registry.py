@@ -15,7 +15,7 @@ from attsvm.training.optimisers.descent import OPTIMIZERS as OPTIMIZERS
 from attsvm.training.optimisers.descent import Optimizer
 from attsvm.training.optimisers.schedule import Schedule
 
-# What a type checker sees of the names in OPTIMIZERS (tests/unit/package/test_types.py compares them).
+# The names in OPTIMIZERS for type checkers; tests/unit/package/test_types.py compares both.
 OptimizerName: TypeAlias = Literal[
     "gd", "normalized_gd", "separately_normalized_gd", "momentum", "polyak", "mirror", "sign", "spectral",
     "coordinate", "rows", "columns", "adam", "adamw", "signum", "lion", "muon", "compositional_muon", "shampoo",
@@ -30,7 +30,7 @@ def make_optimizer(
     schedule: Schedule | None = None,
     weight_decay: float | None = None,
 ) -> Optimizer:
-    """Return the optimiser of that name with `lr`, `schedule` and `weight_decay` in place of its defaults.
+    """Return the named optimiser with `lr`, `schedule` and `weight_decay` instead of its defaults.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Step sizes: eta_k = lr times a schedule of the step number k = 1, 2, ...
 
-Separable problems have no finite minimiser: the schedule sets how fast the norm grows, and thereby how fast the
-direction converges. Constant normalised steps give ||W|| ~ k, square-root decay gives the best average-case balance,
+Separable problems have no finite minimiser: the schedule determines how fast the norm grows, and thus how fast the
+direction converges. Normalised steps of constant size give ||W|| ~ k, square-root decay gives ||W|| ~ sqrt(k), and
 growing steps give an exponential norm.
 """
 
@@ -15,7 +15,7 @@ from attsvm.core.types import ScheduleName
 
 Schedule = ScheduleName | Callable[[np.ndarray], np.ndarray]
 
-# Growth of 1 % per step: a factor of e^10 in 1000 steps; float64 overflows only after 70,000.
+# Growth of "exponential" steps: a factor of e^10 in 1000 steps; float64 overflows after 70,000 steps.
 STEP_GROWTH = 1.01
 
 _BY_NAME: dict[str, Callable[[np.ndarray], np.ndarray]] = {

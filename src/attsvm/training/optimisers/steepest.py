@@ -10,9 +10,9 @@ Steepest descent in a norm is biased towards the max-margin solution in that nor
   :math:`W \leftarrow W - \eta\,UV^\top` (G = U S V^T, the limit of Muon with no momentum) is steepest in the spectral
   norm. Convergence to the SVM of the norm is proved only for linear multiclass models (arXiv 2502.04664); for attention
   it is an experiment. The solution in these norms need not be unique: compare margins, not directions.
-* **Coordinate descent** moves only the largest entry of G, which is steepest in the l_1 norm, as boosting is (arXiv
-  1303.4172). **Row** and **column descent** divide each row, or column, of G by its length: the linear minimisation
-  oracles of Scion (arXiv 2502.07529) for the largest row or column norm.
+* **Coordinate descent** steps along the largest entry of G alone. It is steepest in the l_1 norm, like boosting (arXiv
+  1303.4172). **Row** and **column descent** divide each row, or column, of G by its length. They are the linear
+  minimisation oracles of Scion (arXiv 2502.07529) for the largest row or column norm.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from attsvm.training.risk.objective import Gradient, Objective
 class MirrorDescent(
     Optimizer,
     name="mirror",
-    KQ="its potential is that of W, and no potential of K and Q apart makes the l_p norm of K Q^T small",
+    KQ="its potential is a function of W, and no separate potentials of K and Q make the l_p norm of K Q^T small",
 ):
     """Normalised mirror descent with potential (1/p) ||W||_p^p.
 
@@ -102,14 +102,14 @@ class SpectralDescent(Optimizer, name="spectral"):
 
 @dataclass(frozen=True)
 class CoordinateDescent(Optimizer, name="coordinate"):
-    """The entry with the largest gradient moves by the step size; the first of several equal ones."""
+    """The entry with the largest gradient moves by the step size; of several equal entries the first one moves."""
 
     lr: float = 0.1
 
     def step(
         self, params: list[Tensor], grads: list[Tensor], scaled: Gradient, state: State, k: int, size: float
     ) -> None:
-        """Make one step in place; for K and Q the entry is the largest of both."""
+        """Make one step in place; for K and Q one entry moves, the largest of both."""
         flat = torch.cat([grad.flatten(1) for grad in grads], 1)
         largest = flat.abs().argmax(-1, keepdim=True)
         step = torch.zeros_like(flat).scatter_(-1, largest, flat.gather(-1, largest).sign())
@@ -167,12 +167,12 @@ def polar_factor(matrix: Tensor) -> Tensor:
 
 
 def numbers_only(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Replace non-finite matrices by zero: LAPACK refuses a whole batch for one of them.
+    """Replace non-finite matrices by zero, since LAPACK refuses a whole batch for one of them.
 
     Returns
     -------
     tuple of tensors
-        The matrices, and (..., 1, 1): zero, or NaN for those replaced.
+        The matrices, and a tensor (..., 1, 1) with NaN for replaced matrices, otherwise zero.
     """
     finite = matrix.isfinite().all(-1).all(-1)[..., None, None]
     return torch.where(finite, matrix, 0.0), torch.where(finite, 0.0, torch.nan).to(matrix.dtype)

@@ -4,13 +4,13 @@ On separable problems the minimiser of the risk lies on the sphere, which has co
 variable there are no corners:
 
 ================== ================================================ =================================================
-Frobenius, l_p     :math:`W = R\,V/\|V\|_p`                         smooth as it is, 1 < p < infinity
+Frobenius, l_p     :math:`W = R\,V/\|V\|_p`                         the sphere is smooth for 1 < p < infinity
 nuclear            :math:`W = KQ^\top`, :math:`\|K\|_F^2 +           :math:`\|W\|_* = \min\tfrac12(\|K\|_F^2+\|Q\|_F^2)`
                    \|Q\|_F^2 = 2R`                                  over all factorisations
-l_1                :math:`W = R\,(A\circ A - B\circ B)`,            the same, entry by entry
-                   :math:`\|A\|_F^2 + \|B\|_F^2 = 1`
+l_1                :math:`W = R\,(A\circ A - B\circ B)`,            :math:`\|W\|_1 = \min \|A\|_F^2 + \|B\|_F^2`
+                   :math:`\|A\|_F^2 + \|B\|_F^2 = 1`                over all such A and B
 largest entry      :math:`W_{jk} = R\sin V_{jk}`                    an entry at its bound has a flat sine
-spectral           :math:`W = R\,U\sin(\Theta)\,Y^\top` for         the same for singular values
+spectral           :math:`W = R\,U\sin(\Theta)\,Y^\top` for         a singular value at its bound has a flat sine
                    :math:`V = U\Theta Y^\top`
 ================== ================================================ =================================================
 
@@ -20,7 +20,7 @@ The derivative of the last map uses divided differences of the sine (Daleckii an
 values, common in this norm, are handled exactly.
 
 Such a map also has stationary points that W does not have: factors of too low rank, an entry that is zero in both A and
-B, or an angle of a quarter turn with the wrong sign. :meth:`Ball.release` moves off them.
+B, or an angle of a quarter turn with the wrong sign. :meth:`Ball.release` moves away from them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ from torch import Tensor
 
 from attsvm.core.norms import FROBENIUS, MAX, NUCLEAR, SPECTRAL, Entrywise, Norm
 
-# Relative move back into the ball where a path is continued, so that a bound that no longer holds can be left.
+# Relative move into the ball before each search, so that entries and singular values can leave their bounds.
 _RELEASE = 0.05
-# Size of the start relative to the ball: angles start below the quarter turn, as a step may have the length
-# of the variables.
+# Largest entry or singular value of a first point, relative to the radius; its angles stay below a quarter turn.
 _INSIDE = 0.9
 
 
@@ -54,7 +53,7 @@ class Ball(ABC):
         self.norm, self.d, self.dz = norm, d, dz
 
     def size(self, W: Tensor) -> float:
-        """Norm of W."""
+        """Return the norm of W."""
         return self.norm.value(W.numpy())
 
     def stationarity(self, W: Tensor, gradient: Tensor) -> float:
@@ -72,7 +71,7 @@ class Ball(ABC):
 
     @abstractmethod
     def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
-        """Convert the gradient in W to the gradient in V; also returns the relative size of its tangential part."""
+        """Convert the gradient in W to the gradient in V; return it and the relative size of its tangential part."""
 
     def release(self, V: Tensor, gradient: Tensor) -> Tensor:
         """Return a V near the given one from which every direction of descent is available."""
@@ -109,7 +108,7 @@ class SmoothBall(Ball):
         return V * (radius / self.size(V))
 
     def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
-        """Convert the gradient in W to the gradient in V; also returns the relative size of its tangential part."""
+        """Convert the gradient in W to the gradient in V; return it and the relative size of its tangential part."""
         p = 2.0 if self.norm.power is None else self.norm.power
         normal = V.sign() * (V.abs() / V.abs().max()).pow(p - 1)
         tangent = gradient - normal * ((gradient * V).sum() / (normal * V).sum())
@@ -138,7 +137,7 @@ class FactorBall(Ball):
         return V[: self.d] @ V[self.d :].mT
 
     def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
-        """Convert the gradient in W to the gradient in V; also returns the relative size of its tangential part."""
+        """Convert the gradient in W to the gradient in V; return it and the relative size of its tangential part."""
         scale = math.sqrt(2 * radius) / float(V.norm())
         K, Q = V[: self.d] * scale, V[self.d :] * scale
         return _tangent(torch.cat([gradient @ Q, gradient.mT @ K]), V, scale)
@@ -157,7 +156,7 @@ class EntryFactorBall(Ball):
     """W = A o A - B o B with A above B in V, ||V||_F^2 = R after scaling; the l_1 norm of W is at most R."""
 
     def encode(self, W: Tensor) -> Tensor:
-        """Return roots of the positive and the negative part, none of them zero."""
+        """Return positive roots of the positive part and of the negative part of W."""
         parts = torch.cat([W.clamp(min=0.0), (-W).clamp(min=0.0)])
         total = float(parts.sum())
         return (parts / (total if total > 0 else 1.0) + _RELEASE / parts.numel()).sqrt()
@@ -168,7 +167,7 @@ class EntryFactorBall(Ball):
         return (squares[: self.d] - squares[self.d :]) * (radius / float(squares.sum()))
 
     def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
-        """Convert the gradient in W to the gradient in V; also returns the relative size of its tangential part."""
+        """Convert the gradient in W to the gradient in V; return it and the relative size of its tangential part."""
         scale = math.sqrt(radius) / float(V.norm())
         return _tangent(2 * torch.cat([gradient, -gradient]) * V * scale, V, scale)
 
@@ -190,7 +189,7 @@ class BoxBall(Ball):
         return radius * V.sin()
 
     def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
-        """Convert the gradient in W to the gradient in V; also returns its size relative to one with no bounds."""
+        """Convert the gradient in W to the gradient in V; return it and its size relative to a ball without bounds."""
         return _against_bounds(radius * V.cos() * gradient, radius * gradient)
 
     def release(self, V: Tensor, gradient: Tensor) -> Tensor:
@@ -215,7 +214,7 @@ class SpectralBall(Ball):
         return radius * (U * theta.sin()) @ Vh
 
     def pull_back(self, V: Tensor, gradient: Tensor, radius: float) -> tuple[Tensor, float]:
-        """Convert the gradient in W to the gradient in V; also returns its size relative to one with no bounds."""
+        """Convert the gradient in W to the gradient in V; return it and its size relative to a ball without bounds."""
         U, theta, Vh = torch.linalg.svd(V)
         rank = len(theta)
         coordinates = U.mT @ gradient @ Vh.mT  # (d, dz)
@@ -235,7 +234,7 @@ class SpectralBall(Ball):
 
 
 def _tangent(slope: Tensor, V: Tensor, scale: float) -> tuple[Tensor, float]:
-    """Project on the sphere of V; the map does not depend on the length of V."""
+    """Project a gradient on the sphere of V, since W does not depend on the length of V."""
     tangent = slope - V * ((slope * V).sum() / V.square().sum())
     length = float(slope.norm())
     return tangent * scale, float(tangent.norm()) / length if length > 0 else 0.0

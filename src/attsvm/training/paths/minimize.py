@@ -1,8 +1,8 @@
 """L-BFGS with backtracking, for functions that may be infinite.
 
 The two-loop recursion of Nocedal (1980) with an Armijo line search. If the function is infinite at a point, the step is
-halved. Pairs of negative curvature are skipped. Near a minimum, values agree to rounding before the gradient vanishes
-to rounding; from there on, steps are taken while they shorten the gradient.
+halved. Pairs of negative curvature are skipped. Near a minimum, values agree to rounding before the gradient does. The
+last steps therefore only have to shorten the gradient.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from torch import Tensor
 LBFGS_MEMORY = 20
 _ARMIJO = 1e-4
 _HALVINGS = 60
-_POLISH_HALVINGS = 4
-_POLISH = 30
+# Largest number of last steps, and of halvings of each.
+_POLISH, _POLISH_HALVINGS = 30, 4
+# Predicted decrease, relative to the value, at or below which the last steps begin.
 _ROUNDING = 1e-16
 
 

@@ -50,11 +50,11 @@ from attsvm.training.paths.path_result import RegularizationPath
 from attsvm.training.risk.objective import Objective
 from attsvm.training.run.initial import initial_parameters
 
-# Largest ratio of consecutive radii: the minimiser at R is a good start for 2 R, as its logits change by few units.
+# Ratio of consecutive radii above which radii in between are solved too.
 _LARGEST_GROWTH = 2.0
-# Stationarity above which a point counts as caught where only the free variable is stationary. At a corner of the ball
-# this measure is of first order in the error; L-BFGS reduces its square to tol.
+# Stationarity above which a point is stationary for the free variable only, and is released.
 _ANGLE = 1e-4
+# Largest number of searches per radius, each from a released point.
 _ESCAPES = 8
 
 
@@ -200,7 +200,7 @@ def _read_radii(radii: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def _read_targets(tokens: Array, data: TokenData) -> Tensor:
-    """Read one token per sequence; returns them as (B, n)."""
+    """Read one token per sequence, (B, n)."""
     targets = torch.as_tensor(np.array(to_numpy("tokens", tokens)))
     expected = (*data.batch_shape, data.n)
     if tuple(targets.shape) != expected or targets.is_floating_point() or targets.dtype == torch.bool:
@@ -300,8 +300,8 @@ class _Sphere:
     def value(self, V: Tensor, radius: float) -> tuple[float, Tensor, float]:
         """Return log(n (L - L*)) or L, its gradient in V, and half the squared sine of the remaining angle.
 
-        Infinite outside the cone. A local path may begin below L*, where tokens of higher score that are no neighbours
-        still count; there the excess itself is minimised, in units of its size at the start.
+        The value is infinite outside the cone. The risk of a local path may begin below L*, while tokens with higher
+        scores have attention. The excess itself is then minimised, in units of its size at the start.
         """
         W = self.ball.decode(V, radius)
         if self.tokens is not None and not self.in_cone(W):
@@ -324,7 +324,7 @@ class _Sphere:
         return float(value), slope, sine**2 / 2
 
     def rank_of(self, V: Tensor, radius: float) -> tuple[bool, float]:
-        """Return a key that orders variables by risk, for every exponent."""
+        """Return a key that orders variables by risk, also when the excess underflows."""
         W = self.ball.decode(V, radius)[None]
         if not self.linear:
             return False, float(self.objective.value(W))
@@ -332,7 +332,7 @@ class _Sphere:
         return (True, float(scale + excess.log())) if float(excess) > 0 else (False, float(excess))
 
     def in_cone(self, W: Tensor) -> bool:
-        """Whether W selects the tokens and keeps a low token ahead of the high ones."""
+        """Tell whether W selects the tokens and keeps a low token ahead of the high tokens."""
         assert self.tokens is not None
         logits, scores = self.objective.logits(W[None])[0], self.objective.token_scores()[0]  # (n, T)
         index = self.tokens[0].unsqueeze(-1)

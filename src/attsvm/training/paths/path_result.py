@@ -49,14 +49,14 @@ class RegularizationPath(Summarised):
     norm: Norm
 
     def distance(self, solution: Array | Solution | Sequence[Solution]) -> Array:
-        """Frobenius distance of each W to the SVM solutions, all scaled to norm one in the norm of the path.
+        """Return the Frobenius distance of each W to the SVM solutions, all scaled to norm one in the path's norm.
 
         Parameters
         ----------
         solution : Solution, or a list with one per trial, or array (..., d, dz)
             Result of :func:`attsvm.solve` in this norm. The distance is to the *set* of solutions, which may have more
-            than one member in the nuclear, spectral, l_1 and largest-entry norms. An array W_mm stands for this matrix
-            alone.
+            than one member in the nuclear, spectral, l_1 and largest-entry norms. For an array W_mm the distance is to
+            this matrix.
 
         Returns
         -------
@@ -81,7 +81,9 @@ class RegularizationPath(Summarised):
         solutions = [solution] if isinstance(solution, Solution) else solution
         if isinstance(solutions, (list, tuple)) and all(isinstance(one, Solution) for one in solutions):
             if len(solutions) != len(flat):
-                raise ValueError(f"solution holds {len(solutions)} solutions for {len(flat)} trials; as many expected.")
+                raise ValueError(
+                    f"solution has {len(solutions)} solutions for {len(flat)} trials; one per trial was expected."
+                )
             if any(one.norm != self.norm for one in solutions):
                 raise ValueError(
                     f"solution is in the norm {solutions[0].norm.name!r}; {self.norm.name!r} was expected."
@@ -102,7 +104,7 @@ class RegularizationPath(Summarised):
         Returns
         -------
         pandas.DataFrame
-            With columns radius, loss and stationarity.
+            Columns radius, loss and stationarity.
 
         Raises
         ------

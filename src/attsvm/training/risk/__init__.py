@@ -1,1 +1,1 @@
-"""The training risk, its parameters and its exact gradient."""
+"""The training risk, its trained parameters and its exact gradient."""

@@ -1,4 +1,4 @@
-"""Conversion of data to tensors: trials in one dimension, and the scores of tokens under a linear head."""
+"""Convert data to tensors with one trial dimension, and compute token scores under a linear head."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def linear_scores(labels: Tensor, values: Tensor, v: Tensor) -> Tensor:
 
 
 def has_ties(gamma: Tensor) -> bool:
-    """Whether two tokens of a row have the same score."""
+    """Tell whether two tokens of a row have the same score."""
     scores = gamma.sort(-1).values
     return bool((scores.diff(dim=-1) == 0).any())

@@ -1,13 +1,13 @@
-r"""Training the token embeddings together with attention, at a separate rate (the setting of arXiv 2505.17282).
+r"""Train the token embeddings together with attention, at a separate rate (the setting of arXiv 2505.17282).
 
 Tokens are rows of a table E. Let :math:`g_{it}` be the logit gradient of :mod:`attsvm.training.risk.gradient`. The
 gradient of n L is the sum, over all positions of a row, of
 
 .. math:: \partial x_{it} = g_{it}\, W z_i + l'(u_i)\, s_{it} Y_i \nabla h(o_i), \qquad
-          \partial z_i = W^\top \sum_t g_{it}\, x_{it},
+          \partial z_i = W^\top \sum_t g_{it}\, x_{it}.
 
-The second term applies if attention averages the tokens themselves. The exponents of both terms are factored out
-together.
+The second term of :math:`\partial x_{it}` applies if attention averages the tokens themselves. Both terms have one
+common exponent.
 """
 
 from __future__ import annotations
@@ -139,10 +139,10 @@ class EmbeddingTraining:
 
         def with_trials(array: Array, dims: int) -> Tensor:
             tensor = torch.as_tensor(array).to(objective.tokens.device)
-            own = tuple(tensor.shape[tensor.ndim - dims :])
+            shape = tuple(tensor.shape[tensor.ndim - dims :])
             if tuple(tensor.shape[:-dims]) not in ((), batch):
                 raise ValueError(f"vocabulary has shape {tuple(tensor.shape)}; trials {batch} or none were expected.")
-            return tensor.reshape(-1, *own).expand(trials, *own).clone()
+            return tensor.reshape(-1, *shape).expand(trials, *shape).clone()
 
         self.objective, self.lr, self.normalized = objective, lr, normalized
         self.table = with_trials(vocabulary.table, 2).to(objective.tokens)
@@ -196,7 +196,7 @@ class EmbeddingTraining:
         return [self.lr * (scale - math.log(objective.n)).exp().view(-1, 1, 1) * gradient]
 
     def _slopes(self, objective: Objective, W: Tensor) -> tuple[Tensor, Tensor]:
-        """Return w_i l'(u_i) Y_i h'(o_i), (B, n, d), with the largest exponent per trial (B,) factored out."""
+        """Return w_i l'(u_i) Y_i h'(o_i), (B, n, d), over e^c, and the largest exponent c of each trial, (B,)."""
         with torch.enable_grad():
             outputs = objective.output(W).requires_grad_()
             prediction = predict(objective.head, outputs)

@@ -1,4 +1,4 @@
-r"""The exact gradient of the attention risk, correct however saturated the softmax is.
+r"""The gradient of the attention risk, accurate to rounding even if the softmax is saturated.
 
 Let :math:`u_i = Y_i h(o_i)` be the margins, :math:`o_i = V_i^\top s_i` the outputs, and :math:`\gamma_{it} = Y_i
 h'(o_i)^\top v_{it}` the scores (constant for a linear head). The risk :math:`L = \frac1n \sum_i l(u_i)` has the logit
@@ -9,7 +9,7 @@ gradient
           \nabla_W L = \frac1n \sum_i \sum_t g_{it}\, x_{it} z_i^\top .
 
 In this form :math:`s_{it}\gamma_{it} - s_{it}\bar\gamma_i` for the top token is the difference of two equal numbers.
-The whole row vanishes once its margin exceeds -log(eps), 36.7 in float64. This cancellation is avoidable. Let
+The computed row vanishes once its margin exceeds -log(eps), 36.7 in float64. This cancellation is avoidable. Let
 :math:`\top` be the *current* top token of row i. Then
 
 * logits are taken relative to it, :math:`r_t = a_t - a_\top \le 0`;
@@ -17,8 +17,9 @@ The whole row vanishes once its margin exceeds -log(eps), 36.7 in float64. This 
 * :math:`\bar\gamma = \gamma_\top - \delta`, :math:`\delta = \sum_{t\ne\top} s_t(\gamma_\top-\gamma_t)`, so that
   :math:`\gamma_t - \bar\gamma = \delta - (\gamma_\top - \gamma_t)` for :math:`t\ne\top`;
 * the top entry is :math:`g_\top = -\sum_{t\ne\top} g_t`;
-* weights stay logarithms, :math:`\log s_t + \log|l'(u)|`, and the largest per trial is factored out. The gradient is
-  returned as :math:`e^{c} G` with :math:`G` of ordinary size. Normalised methods use only G, which cannot underflow.
+* weights are logarithms, :math:`\log s_t + \log|l'(u)|`, and the largest logarithm c per trial is factored out. The
+  gradient is returned as :math:`e^{c} G` with :math:`G` of size one. Normalised methods use only G, which cannot
+  underflow.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class RelativeSoftmax:
 
 
 def relative_softmax(logits: Tensor) -> RelativeSoftmax:
-    """Softmax of the logits relative to its top entry; hidden tokens have logit -inf."""
+    """Compute the softmax of logits relative to its top entry; hidden tokens have logit -inf."""
     highest, top = logits.max(-1, keepdim=True)
     relative = logits - highest
     rest = relative.exp().scatter_(-1, top, 0.0)
@@ -83,12 +84,12 @@ def relative_softmax(logits: Tensor) -> RelativeSoftmax:
 def linear_logit_gradient(
     logits: Tensor, gamma: Tensor, loss: Loss, tied: bool = True, weights: Tensor | None = None
 ) -> LogitGradient:
-    """Gradient for the linear head, whose margin is u = gamma^T s.
+    """Return the gradient for the linear head, whose margin is u = gamma^T s.
 
     Parameters
     ----------
     logits : tensor, shape (B, n, T) or (B, H, n, T)
-        -inf where a token is hidden; overwritten. The outputs of H attention heads are added.
+        -inf for hidden tokens; overwritten. The outputs of H attention heads are added.
     gamma : tensor, shape (B, n, T), (B, 1, n, T) or (B, H, n, T)
         Scores Y_i v^T v_it, finite everywhere.
     loss : Loss
@@ -110,7 +111,7 @@ def _over_heads(rows: Tensor) -> Tensor:
 
 @dataclass
 class _RunnersUp:
-    """A row relative to its second token, the highest whose score differs from the top token's.
+    """A row relative to its second token: the highest token whose score differs from the score of the top token.
 
     Attributes
     ----------
@@ -133,11 +134,11 @@ class _RunnersUp:
 
 
 def _runners_up(logits: Tensor, highest: Tensor, top: Tensor, gap: Tensor, tied: bool) -> _RunnersUp:
-    """Factor e^near out of everything that vanishes with saturation; `logits` and `gap` are overwritten.
+    """Factor e^near out of all terms that vanish with saturation; `logits` and `gap` are overwritten.
 
-    A token whose score equals the top score has deficit -delta, smaller than other deficits by e^near. Its weight keeps
-    the factor e^near, and it is never the second token. As the second token it could set a scale at which all others
-    vanish, although it contributes no gradient.
+    A token whose score equals the top score has gamma_t - mean = delta, smaller than for other tokens by e^near. Its
+    weight keeps the factor e^near, and it is never the second token: the scale that it would set could make the weights
+    of all other tokens vanish.
     """
     logits.scatter_(-1, top, -torch.inf)
     ties = gap == 0 if tied else None
@@ -158,7 +159,7 @@ def _runners_up(logits: Tensor, highest: Tensor, top: Tensor, gap: Tensor, tied:
 
 
 def _assemble(runners: _RunnersUp, margin: Tensor, loss: Loss, row_weights: Tensor | None) -> LogitGradient:
-    """Multiply rows by the slope of the loss at their margins (B, [1,] n, 1), the largest exponent factored out."""
+    """Multiply rows by the slope of the loss at their margins (B, [1,] n, 1), and factor out the largest exponent."""
     log_slope, sign = loss.log_slope(margin)
     if row_weights is not None:
         log_slope = log_slope + row_weights.log().view_as(margin)
@@ -197,7 +198,7 @@ def head_logit_gradient(
     loss: Loss,
     weights: Tensor | None = None,
 ) -> LogitGradient:
-    """Gradient for any differentiable head: the linear form with gamma_t = Y h'(o)^T v_t at the current output o.
+    """Return the gradient for a differentiable head: the linear form with gamma_t = Y h'(o)^T v_t at the output o.
 
     Parameters
     ----------

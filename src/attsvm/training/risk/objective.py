@@ -53,11 +53,12 @@ class Gradient:
         return self.log_scale - math.log(self.n)
 
 
-# Five Gauss nodes integrate the slope over at most a tenth to 1e-16; beyond, the difference of losses keeps 15 digits.
+# Nodes and weights of Gauss quadrature for the slope of the loss.
 _GAUSS = np.polynomial.legendre.leggauss(5)
+# Drop of a margin below which the slope is integrated; above it a difference of losses has 15 digits.
 _SETTLING_FACTOR = 0.1
 
-# Number of multiplications below which torch forms a product by a plain loop, twice as fast on contiguous memory.
+# Number of multiplications per product below which torch is faster with contiguous transposed tokens.
 _SMALL_PRODUCT = 400
 
 
@@ -115,7 +116,7 @@ class Objective:
         self._rows = self._flat.mT.contiguous().mT if small else self._flat
 
     def replace_tokens(self, tokens: Tensor, queries: Tensor, averaged: bool) -> None:
-        """Replace tokens and queries by others of the same shapes; `averaged` if attention also averages the tokens."""
+        """Replace tokens and queries, with the same shapes; `averaged` if attention also averages the tokens."""
         self.tokens, self.queries = tokens, queries
         self.values = tokens if averaged else self.values
         self._flatten(tokens)
@@ -140,7 +141,7 @@ class Objective:
         heads: int = 1,
         train_head: bool = False,
     ) -> Objective:
-        """Bind head and loss to `data`, its trials flattened to one batch dimension.
+        """Make the risk of head and loss on `data`, with the trials flattened to one batch dimension.
 
         The head is copied, in `dtype` and on the device of the data; a plain callable is used directly. `train_head`
         gives each trial a separate copy of the parameters.
@@ -311,10 +312,10 @@ class Objective:
     def excess(self, W: Tensor, tokens: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return n (L(W) - L*) as a pair m, c of shape (B,) with value m e^c.
 
-        For linear heads and decreasing losses. L* is the risk when query i attends only to `tokens[i]`, by default its
-        best token. Once a query attends almost only to it, the drop gamma* - u is small and stored as mantissa and
-        exponent. Then l(u) - l(gamma*) is the drop times the mean slope in between, by Gauss quadrature accurate to
-        rounding.
+        It is for linear heads and decreasing losses. L* is the risk when query i attends only to `tokens[i]`, by
+        default its best token. Once a query attends almost only to this token, the drop gamma* - u is small and stored
+        as mantissa and exponent. Then l(u) - l(gamma*) is the drop times the mean slope in between, by Gauss quadrature
+        accurate to rounding.
 
         Parameters
         ----------

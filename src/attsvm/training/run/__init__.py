@@ -1,1 +1,1 @@
-"""Training runs: set-up, engines, records."""
+"""Run a training: set-up, engines and records."""

@@ -76,7 +76,7 @@ class Batches:
 
 
 def flips(n: int, share: float, entropy: list[tuple[int, ...]]) -> np.ndarray:
-    """Draw which labels are wrong, each with probability ``share``, bool (B, n).
+    """Draw the labels to flip, each with probability ``share``, bool (B, n).
 
     Raises
     ------

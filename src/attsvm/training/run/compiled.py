@@ -1,4 +1,4 @@
-r"""The compiled training loop for small trials: one trial after the other, all of it in cache.
+r"""The compiled training loop for small trials: one trial after the other, so that each stays in cache.
 
 It computes the same as :mod:`attsvm.training.risk.gradient`, scalar by scalar and with few exponentials. Let `second`
 be the highest token of a row whose score differs from the top token's score. Let `near` be its logit minus the top
@@ -26,8 +26,8 @@ GD, NORMALIZED, APART, MOMENTUM, SIGN, MIRROR = range(6)
 W_RULES = {"gd": GD, "normalized_gd": NORMALIZED, "momentum": MOMENTUM, "sign": SIGN, "mirror": MIRROR}
 KQ_RULES = {"gd": GD, "normalized_gd": NORMALIZED, "separately_normalized_gd": APART}
 
-# Inner products may be reordered, to use vector instructions. Nothing else may: the compiler would rewrite gap - drop
-# as margin - gamma, the difference of two equal numbers that this module avoids.
+# Only inner products may be reordered, to use vector instructions. Elsewhere the compiler would rewrite gap - drop as
+# margin - gamma, the difference of two equal numbers that this module avoids.
 _FAST: Any = {"reassoc", "contract", "nsz"}
 
 # Tokens, transposed tokens, queries, transposed queries, scores, mask, and the codes of loss and rule.
@@ -132,7 +132,7 @@ def _logit_weights(weights, gamma, mask, loss, rows):
 
 @kernel(inner=True, fastmath=_FAST)
 def _squares(matrix):
-    """Sum of the squares of the entries."""
+    """Return the sum of the squares of the entries."""
     total = 0.0
     for j in range(matrix.shape[0]):
         for k in range(matrix.shape[1]):
@@ -233,7 +233,7 @@ def advance_KQ(tokens, columns, queries, key_columns, gamma, mask, loss, rule, r
     tokens, columns, queries, key_columns, gamma, mask, loss, rule, sizes
         As for :func:`advance_W`, with a rule of KQ_RULES.
     relative : bool
-        Whether a step is also multiplied by the Frobenius norm of what is normalised: (K, Q), or each factor.
+        Whether a step is also multiplied by a Frobenius norm: of (K, Q), or of each factor if normalised separately.
     K, Q : arrays (B, d, m), (B, dz, m)
         Updated in place.
     """

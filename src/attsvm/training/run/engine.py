@@ -22,7 +22,7 @@ from attsvm.training.run.limits import Ending
 
 
 class Engine(Protocol):
-    """Runs steps and owns the parameters.
+    """Runs steps, and updates the parameters.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Engine(Protocol):
         ...
 
     def failures(self) -> dict[int, str]:
-        """Return for each trial whose step failed the reason; parameters out of range are detected elsewhere."""
+        """Return the reason for each trial whose step failed, except parameters out of range."""
         ...
 
 
@@ -76,21 +76,21 @@ class TorchEngine:
 
     def save(self) -> Any:
         """Copy all trained parameters and the state of the rule, but not the data that the rule may refer to."""
-        besides = [p.clone() for one in self.companions for p in one.parameters().values()]
+        of_companions = [p.clone() for one in self.companions for p in one.parameters().values()]
         state = copy.deepcopy(self.state, {id(self.objective): self.objective})
-        return [param.clone() for param in self.params], state, besides
+        return [param.clone() for param in self.params], state, of_companions
 
     def restore(self, state: Any) -> None:
         """Return to a saved state."""
-        params, self.state, besides = state
+        params, self.state, of_companions = state
         now = [*self.params, *(p for one in self.companions for p in one.parameters().values())]
-        for param, value in zip(now, [*params, *besides], strict=True):
+        for param, value in zip(now, [*params, *of_companions], strict=True):
             param.copy_(value)
         for one in self.companions:
             one.refresh()
 
     def failures(self) -> dict[int, str]:
-        """Return for each trial whose step failed the reason that the rule gives."""
+        """Return the rule's reason for each trial whose step failed."""
         return self.rule.failures(self.state)
 
     @torch.no_grad()
@@ -100,22 +100,21 @@ class TorchEngine:
         for step, size in enumerate(sizes, first):
             objective = self.objective if self.batches is None else self.objective.rows(self.batches.at(step))
             grads, scaled = objective.gradients(self.params)
-            besides = [one.steps(objective, self.params) for one in self.companions]
+            companion_steps = [one.steps(objective, self.params) for one in self.companions]
             if self.rule.weight_decay:
                 for param in self.params:
                     param.mul_(1 - size * self.rule.weight_decay)
             self.rule.step(self.params, grads, scaled, self.state, step, size)
-            for one, moves in zip(self.companions, besides, strict=True):
+            for one, moves in zip(self.companions, companion_steps, strict=True):
                 one.apply(moves)
 
 
-# Number of token entries per trial above which torch's matrix products are faster than the compiled loop, which uses no
-# matrix library.
+# Number of token entries per trial above which torch is faster than the compiled loop.
 _SMALL_TRIAL = 1 << 22
 
 
 def can_compile(objective: Objective, rule: Optimizer, params: list[Tensor]) -> str | None:
-    """Return None if the compiled loop can run this, otherwise the obstacle."""
+    """Return the obstacle to the compiled loop; None if it can run this training."""
     from attsvm.training.run.compiled import KQ_RULES, LOSS_CODES, W_RULES
 
     tokens = objective.tokens
@@ -196,11 +195,11 @@ class CompiledEngine:
 
         def run(part: slice) -> None:
             problem = (*(array[part] for array in self.problem[:6]), *self.problem[6:])
-            own = [array[part] for array in arrays]
-            if len(own) == 1:
-                self.compiled.advance_W(*problem, sizes, first, self.power, own[0], self.state[part])
+            matrices = [array[part] for array in arrays]
+            if len(matrices) == 1:
+                self.compiled.advance_W(*problem, sizes, first, self.power, matrices[0], self.state[part])
             else:
-                self.compiled.advance_KQ(*problem, self.rule.relative, sizes, *own)
+                self.compiled.advance_KQ(*problem, self.rule.relative, sizes, *matrices)
 
         parts = [slice(*pair) for pair in pairwise(ends)]
         if workers == 1:

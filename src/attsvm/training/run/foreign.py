@@ -1,9 +1,9 @@
-r"""Any torch.optim.Optimizer, given the exact gradient.
+r"""Train with any torch.optim.Optimizer, which gets the exact gradient.
 
 Each trial has a separate optimiser, created by the caller's factory. A coupling of parameters, such as a global norm or
 a line search, therefore stays within one trial. The optimiser receives the true gradient, :math:`e^c G / n`, in the
 dtype of the computation. Its arithmetic may lose this gradient early: Adam squares it, and float32 squares underflow
-for :math:`|g| < 10^{-22.6}`, a margin near 52. The trial then ends and records the reason.
+for :math:`|g| < 10^{-22.6}`, at a margin near 52. The trial then ends, and the trace has the reason.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ def _make(factory: Factory, params: Iterable[Tensor]) -> torch.optim.Optimizer:
     return optimizer
 
 
-def _own_parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+def _parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
     return [param for group in optimizer.param_groups for param in group["params"]]
 
 
 def _wants_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether step() needs a function that evaluates the risk, as L-BFGS does."""
+    """Tell whether step() needs a function that evaluates the risk, as L-BFGS does."""
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def keeps_squares(factory: Factory, params: list[Tensor]) -> bool:
-    """Whether the optimiser's state is quadratic in the gradient, tested by first steps with g and 2 g."""
+    """Tell whether the optimiser's state is quadratic in the gradient, from first steps with g and 2 g."""
     memories = []
     for size in (1.0, 2.0):
         optimizer = _make(factory, [param.new_ones(3, 3) for param in params])
         if _wants_closure(optimizer):
             return False
-        for param in _own_parameters(optimizer):
+        for param in _parameters_of(optimizer):
             param.grad = torch.full_like(param, size)
         optimizer.step()
         memories.append([value for state in optimizer.state.values() for value in state.values()])
@@ -72,7 +72,7 @@ class ForeignEngine:
     Raises
     ------
     ValueError
-        If the factory returns another type, or an optimiser that needs a closure together with mini-batches.
+        If the factory returns another type, or an optimiser that needs a closure is used with mini-batches.
     """
 
     name = "torch"
@@ -90,11 +90,11 @@ class ForeignEngine:
         self.schedule: Schedule = "constant" if schedule is None else schedule
         trials = range(len(params[0]))
         self.optimizers = [_make(factory, [param[b].clone() for param in params]) for b in trials]
-        self.own = [_own_parameters(optimizer) for optimizer in self.optimizers]
-        for own in self.own:
-            if [tuple(p.shape) for p in own] != [tuple(p.shape[1:]) for p in params]:
+        self.trained = [_parameters_of(optimizer) for optimizer in self.optimizers]
+        for copies in self.trained:
+            if [tuple(p.shape) for p in copies] != [tuple(p.shape[1:]) for p in params]:
                 raise ValueError(
-                    f"optimizer trains {len(own)} parameters; the {len(params)} given to it were expected, in order."
+                    f"optimizer trains {len(copies)} parameters; the {len(params)} given to it were expected, in order."
                 )
         self.rates = [[group.get("lr", 1.0) for group in optimizer.param_groups] for optimizer in self.optimizers]
         self.label = type(self.optimizers[0]).__name__
@@ -141,28 +141,32 @@ class ForeignEngine:
             return f"the gradient underflows in {dtype}"
         if self.squares and mantissa > 0 and not float(torch.tensor(largest, dtype=grads[0].dtype).square()) > 0:
             return f"the squared gradient that {self.label} keeps underflows in {dtype}"
-        own = self.own[b]
-        for param, grad in zip(own, grads, strict=True):
+        trained = self.trained[b]
+        for param, grad in zip(trained, grads, strict=True):
             param.grad = grad * scale
         if self.closure:
             self.optimizers[b].step(lambda: self._evaluate(objective, b))
         else:
             self.optimizers[b].step()
-        if bool(out_of_range([param.detach().unsqueeze(0) for param in own])):
+        if bool(out_of_range([param.detach().unsqueeze(0) for param in trained])):
             return left_range(grads[0].dtype)
         moving = any(group["lr"] > 0 for group in self.optimizers[b].param_groups)
-        if moving and mantissa > 0 and all(torch.equal(new, old[b]) for new, old in zip(own, self.params, strict=True)):
+        if (
+            moving
+            and mantissa > 0
+            and all(torch.equal(new, old[b]) for new, old in zip(trained, self.params, strict=True))
+        ):
             return f"the steps of {self.label} no longer change the parameters in {dtype}"
-        for param, new in zip(self.params, own, strict=True):
+        for param, new in zip(self.params, trained, strict=True):
             param[b] = new.detach()
         return ""
 
     def _evaluate(self, objective: Objective, b: int) -> float:
         """Give a trial's optimiser the gradient at its current parameters, and return the risk there."""
         one = objective.trial(b)
-        now = [param.detach().unsqueeze(0) for param in self.own[b]]
+        now = [param.detach().unsqueeze(0) for param in self.trained[b]]
         grads, scaled = one.gradients(now)
-        for param, grad in zip(self.own[b], grads, strict=True):
+        for param, grad in zip(self.trained[b], grads, strict=True):
             param.grad = grad[0] * scaled.log_mean.exp()
         W = now[0] if len(now) == 1 else now[0] @ now[1].mT
         return float(one.value(W))

@@ -1,7 +1,7 @@
 """The initial parameters of training.
 
-The theory starts from W = 0 (arXiv 2308.16898, Section 4). From other starts gradient descent may stay in a non-optimal
-direction forever. For factors K = Q = 0 is a stationary point, so one of them must be random.
+The theory starts from W = 0 (arXiv 2308.16898, Section 4); gradient descent may stay in a non-optimal direction forever
+if it starts elsewhere. For factors K = Q = 0 is a stationary point, so one of them must be random.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ KEY_SCALE = 0.1
 
 
 def _generators(seed: int | Sequence[int] | np.ndarray, trials: int) -> list[np.random.Generator]:
-    """One generator per trial."""
+    """Make one generator per trial."""
     return [np.random.default_rng(entropy) for entropy in entropy_of(seed, trials)]
 
 
-def _checked_array(name: str, array: Any, batch: tuple[int, ...], own: tuple[int | None, ...], like: Tensor) -> Tensor:
-    """Return a given start as (B, *own), a copy; a None as the last number of `own` allows any size."""
+def _checked_array(name: str, array: Any, batch: tuple[int, ...], dims: tuple[int | None, ...], like: Tensor) -> Tensor:
+    """Return a copy of a given start as (B, *dims); None as the last of `dims` allows any size."""
     tensor = array.detach() if is_tensor(array) else torch.as_tensor(to_numpy(f"init {name}", array).astype(float))
     tensor = tensor.to(device=like.device, dtype=like.dtype)
     shape = tuple(tensor.shape)
-    full = (*own[:-1], shape[-1] if own[-1] is None and shape else own[-1])
+    full = (*dims[:-1], shape[-1] if dims[-1] is None and shape else dims[-1])
     if shape not in (full, (*batch, *full)):
-        expected = ", ".join("m" if size is None else str(size) for size in own)
+        expected = ", ".join("m" if size is None else str(size) for size in dims)
         raise ValueError(
             f"init {name} has shape {shape}; ({expected}) was expected, with leading trials {batch} or none."
         )
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(f"init {name} of shape {shape} contains NaN or infinity; finite numbers were expected.")
-    sizes = shape[len(shape) - len(own) :]
+    sizes = shape[len(shape) - len(dims) :]
     return tensor.expand(*batch, *sizes).reshape(-1, *sizes).clone()
 
 
@@ -69,7 +69,7 @@ def initial_parameters(
         Width m of K and Q; min(d, dz) by default, which allows any W.
     batch : tuple of int
     d, dz : int
-    seed : int or one int a trial
+    seed : int, or one int per trial
     like : tensor
         Sets dtype and device.
 
@@ -122,8 +122,8 @@ def aligned_factors(objective: Objective, parameterization: str, rank: int | Non
 
     Let :math:`-\nabla L(0) = U S V^\top`. The start is K = 0.1 U and Q = 0.1 V, so that :math:`K^\top K = Q^\top Q` and
     both sides of W share the singular spaces of the first gradient. The general case of arXiv 2403.08699 assumes
-    weights aligned with the data at initialisation (according to its abstract); here they are aligned with the first
-    gradient of the data.
+    weights aligned with the data at initialisation (according to its abstract). Here they are aligned with the first
+    gradient.
 
     Raises
     ------

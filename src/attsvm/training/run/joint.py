@@ -1,4 +1,4 @@
-r"""Training the head together with attention, at a separate rate.
+r"""Train the head together with attention, at a separate rate.
 
 The gradient in the head parameters, :math:`\frac1n\sum_i l'(u_i) Y_i \nabla h(o_i)`, does not cancel when softmax
 saturates. Its weights :math:`l'(u_i)` underflow as the head grows, so their largest exponent is factored out as in

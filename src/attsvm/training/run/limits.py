@@ -29,7 +29,7 @@ class Ending:
 
 
 def out_of_range(params: list[Tensor]) -> Tensor:
-    """Whether the squares of a trial's parameters, or of the entries of K Q^T, have no finite sum, (B,)."""
+    """Tell whether the squares of a trial's parameters, or of the entries of K Q^T, have no finite sum, (B,)."""
     tensors = [*params, params[0] @ params[1].mT] if len(params) == 2 else params
     outside = torch.zeros(len(params[0]), dtype=torch.bool, device=params[0].device)
     for tensor in tensors:

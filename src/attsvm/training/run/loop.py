@@ -1,4 +1,4 @@
-"""The function :func:`train`, which runs every training."""
+"""The function :func:`train`."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def train(
         Width of K and Q; min(d, dz) by default.
     heads : int
         Number H of attention heads, whose outputs are added before h. W is then (..., H, d, dz); v may differ per head,
-        (..., H, dv). From W = 0 equal heads stay equal: give an `init`.
+        (..., H, dv). Heads with equal W and v stay equal, so give an `init`.
     head_lr : float, optional
-        Train the parameters of h too, at this rate, normalised if the optimizer is; by default h is fixed. To train a
-        value matrix V as well, use :class:`attsvm.nn.heads.ValueHead`.
+        Rate at which the parameters of h are trained too, normalised if the optimizer is. Default: h is fixed. To train
+        a value matrix V as well, use :class:`attsvm.nn.heads.ValueHead`.
     vocabulary : Vocabulary, optional
         A table of embeddings, and the row of every token (and optionally query) of `data`.
     embedding_lr : float, optional
-        Train that table too, at this rate, normalised if the optimizer is.
+        Rate at which the table is trained too, normalised if the optimizer is. Default: the table is fixed.
     loss : {"logistic", "exponential", "correlation", "log"} or callable
         See :mod:`attsvm.nn.losses`.
     optimizer : str, Optimizer or callable
@@ -117,8 +117,8 @@ def train(
         dimensions.
     record_every : int or list of int, optional
         Steps to record; by default the first and the last, which are always recorded.
-    seed : int or one int a trial
-        Seed of random starts, mini-batches and label noise; trial j of an integer seed draws from (seed, j).
+    seed : int, or one int per trial
+        Seed of random starts, mini-batches and label noise. If it is one integer, trial j draws from (seed, j).
     dtype : optional
         Dtype of computation and result; by default computation in float64 and the result in the data's dtype.
     numerics : {"exact", "autograd"}

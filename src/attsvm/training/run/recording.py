@@ -1,4 +1,4 @@
-"""Running an engine from record to record, and returning to the last finite state when a trial overflows."""
+"""Run an engine from record to record, and return to the last finite state if a trial overflows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from torch import Tensor
 from attsvm.training.run.engine import Engine
 from attsvm.training.run.limits import Ending, left_range, out_of_range
 
-# Number of pieces of a run between callbacks, for a progress bar, and longest piece in seconds, for Ctrl-C.
-_PIECES, _LONGEST = 100, 0.5
+# Number of pieces of a run between which the callback is called, for a progress bar.
+_PIECES = 100
+# Longest time between two callbacks, in seconds, for Ctrl-C.
+_LONGEST = 0.5
 
 
 def record_steps(record_every: int | Sequence[int] | None, steps: int) -> np.ndarray:
@@ -43,7 +45,7 @@ def _snapshot(engine: Engine) -> dict[str, Tensor]:
 
 
 def _outside(engine: Engine) -> Tensor:
-    """Whether any trained parameter of a trial is out of range, (B,)."""
+    """Tell whether any trained parameter of a trial is out of range, (B,)."""
     outside = out_of_range(engine.params)
     for companion in engine.companions:
         for parameter in companion.parameters().values():

@@ -1,4 +1,4 @@
-"""Traces in .npz files: data, records, and the parts of the risk, as plain arrays; nothing is pickled.
+"""Read and write traces as .npz files: data, records and parts of the risk as plain arrays; nothing is pickled.
 
 Loss, attention and norms are computed from these arrays, as from the original trace. Words and small numbers are in one
 array, ``meta``: the bytes of a JSON object.
@@ -113,12 +113,12 @@ def read_trace(path: str | os.PathLike[str], head: Any, loss: Any) -> dict[str, 
 
 
 def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
-    """Arrays whose names begin with a prefix, as tensors, keyed by the rest of their names."""
+    """Return the arrays whose names begin with a prefix, as tensors, by the rest of their names."""
     return {name.removeprefix(prefix): torch.as_tensor(a) for name, a in arrays.items() if name.startswith(prefix)}
 
 
 def _parts(objective: Objective) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:
-    """Tokens, queries, labels, mask and values of an objective, without the attention heads' dimension."""
+    """Return tokens, queries, labels, mask and values of an objective, without the dimension of attention heads."""
     tokens, queries, values, hidden = objective.tokens, objective.queries, objective.values, objective.hidden
     if tokens.ndim == 5:
         tokens, queries, values = tokens.squeeze(1), queries.squeeze(1), values.squeeze(1)
@@ -141,7 +141,7 @@ def _held_out(arrays: dict[str, np.ndarray], objective: Objective, heads: int) -
 
 
 def _name(loss: Loss) -> str | None:
-    """Name of a loss of the package; None for a user-defined loss."""
+    """Return the name of a loss of the package; None for a user-defined loss."""
     try:
         has_name = type(as_loss(loss.name)) is type(loss)
     except (AttributeError, ValueError):

@@ -1,4 +1,4 @@
-"""The objects that training needs before its first step, made from the arguments of :func:`attsvm.train`."""
+"""Make the objects that training needs before its first step from the arguments of :func:`attsvm.train`."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class TrainingSetup:
                     "were expected."
                 )
             return ForeignEngine(objective, rule, params, schedule, self.batches)
-        beside = "training more than attention" if self.companions else "mini-batches" if self.batches else None
-        obstacle = beside or can_compile(objective, rule, params)
+        extra = "training more than attention" if self.companions else "mini-batches" if self.batches else None
+        obstacle = extra or can_compile(objective, rule, params)
         if backend == "compiled" and obstacle:
             raise ValueError(
                 f"backend is 'compiled', but the compiled loop does not do {obstacle}; 'torch' or 'auto' was expected."
@@ -128,7 +128,7 @@ def working_dtype(dtype: Any, data: TokenData) -> tuple[torch.dtype, Any]:
 
 
 def with_noise(data: TokenData, probability: float, entropy: list[tuple[int, ...]]) -> tuple[TokenData, np.ndarray]:
-    """Flip labels with the given probability; returns the data and which labels were flipped, (B, n)."""
+    """Flip labels with the given probability; return the data and which labels were flipped, (B, n)."""
     wrong = flips(data.n, probability, entropy)
     if not wrong.any():
         return data, wrong
@@ -185,7 +185,7 @@ def companions_of(
     normalized: bool,
     alone: bool,
 ) -> list[Companion]:
-    """Make the other trained parameters; ``alone`` if there are no mini-batches and no held-out data."""
+    """Make the other trained parameters; ``alone`` tells that there are no mini-batches and no held-out data."""
     companions: list[Companion] = []
     if head_lr is not None:
         companions.append(JointTraining(objective, head_lr, normalized))

@@ -26,8 +26,8 @@ from attsvm.training.run.saved_trace import read_trace, write_trace
 class Trace(Summarised):
     """The record of one call of :func:`attsvm.train`.
 
-    Only the parameters are stored. Loss, attention and norms of recorded steps are computed on request: a record takes
-    d x dz numbers per step.
+    Only the parameters are stored, d x dz numbers per record. Loss, attention and norms of records are computed on
+    request.
 
     Attributes
     ----------
@@ -50,10 +50,10 @@ class Trace(Summarised):
     flipped : bool array, shape (..., n)
         Labels that `label_noise` flipped; `data` has the flipped labels.
     last_step : int array, shape (...)
-        Number of steps of each trial; fewer than the last of `step` if it ended early.
+        Number of steps of each trial; fewer than the last `step` if the trial ended early.
     notice : str
         Why trials ended early, empty if none did: parameters left the range of their dtype, or the arithmetic of a
-        torch optimiser lost the gradient. Their later records repeat the last finite iterate.
+        torch optimiser lost the gradient. The later records of such a trial repeat its last finite iterate.
 
     Examples
     --------
@@ -178,7 +178,7 @@ class Trace(Summarised):
     @cached_property
     def accuracy(self) -> Array:
         """Fraction of training queries whose prediction has the sign of the label, at each record, (..., records)."""
-        return self._each_record(lambda W: _share_right(self._objective, W))
+        return self._each_record(lambda W: _accuracy(self._objective, W))
 
     @cached_property
     def held_out_loss(self) -> Array:
@@ -200,7 +200,7 @@ class Trace(Summarised):
         ValueError
             If there is no held-out data.
         """
-        return self._each_record(lambda W: _share_right(self._held_out, W))
+        return self._each_record(lambda W: _accuracy(self._held_out, W))
 
     @property
     def _held_out(self) -> Objective:
@@ -255,8 +255,8 @@ class Trace(Summarised):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace as a .npz file of plain arrays; nothing is pickled.
 
-        The file holds the data, the recorded parameters, and heads and losses of attsvm. For a user-defined head or
-        loss it holds only the trained parameters: pass the same object to :meth:`load`.
+        The file has the data, the recorded parameters, and heads and losses of attsvm. A user-defined head or loss is
+        not in the file, except trained parameters: pass the same object to :meth:`load`.
 
         Parameters
         ----------
@@ -318,7 +318,7 @@ class Trace(Summarised):
         Returns
         -------
         pandas.DataFrame
-            With columns step, loss and norm (of W), one row per record.
+            Columns step, loss and norm (of W), one row per record.
 
         Raises
         ------
@@ -392,5 +392,5 @@ class Trace(Summarised):
         return one_line("Trace", (repr(self.data), trained, *end, length, *run))
 
 
-def _share_right(objective: Objective, W: Tensor) -> Tensor:
+def _accuracy(objective: Objective, W: Tensor) -> Tensor:
     return (objective.margin(W) > 0).to(W.dtype).mean(-1)
