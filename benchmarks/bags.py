@@ -22,11 +22,12 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -45,7 +46,9 @@ from sklearn.svm import SVC  # noqa: E402
 from attsvm.study.witness_svm import MOST_ROUNDS, WITNESS_C, witness_svm  # noqa: E402
 
 Bags = list[np.ndarray]
+Fold = tuple[Bags, np.ndarray, Bags]  # training bags and their labels, held-out bags
 Method = Callable[[Bags, np.ndarray, Bags], np.ndarray]
+MethodOfFolds = Callable[[list[Fold]], Iterator[np.ndarray]]
 
 FOLDS, DRAWS, COMPONENTS = 10, 2000, 100
 # Learning rate and weight decay by set; other sets take the pair of musk1.
@@ -116,37 +119,60 @@ def miles(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
     return model.decision_function(embed(test))
 
 
-def abmil(name: str) -> Method:
-    """Return the attention network with its settings for a set, or for musk1 if the set has none."""
+def abmil(name: str) -> MethodOfFolds:
+    """Return the attention network with its settings for a set, or for musk1 if the set has none.
 
-    def run(train: Bags, y: np.ndarray, test: Bags) -> np.ndarray:
+    The networks of all folds take their steps together, each on its own bag; a network with fewer training bags than
+    another takes the same number of steps.
+    """
+
+    def run(folds: list[Fold]) -> Iterator[np.ndarray]:
         import torch
-        from torch import nn
+        from torch.nn.functional import dropout, softplus
+        from torch.nn.utils.rnn import pad_sequence
 
         torch.manual_seed(0)
         torch.set_num_threads(1)
         rate, decay = ABMIL.get(name, ABMIL["musk1"])
-        sizes = (train[0].shape[1], *WIDTHS)
-        layers = [part for a, b in zip(sizes, sizes[1:]) for part in (nn.Linear(a, b), nn.ReLU(), nn.Dropout())]  # noqa: B905, RUF007
-        embedding = nn.Sequential(*layers)
-        attention = nn.Sequential(nn.Linear(WIDTHS[-1], WIDTHS[-1]), nn.Tanh(), nn.Linear(WIDTHS[-1], 1))
-        head = nn.Linear(WIDTHS[-1], 1)
-        network = nn.ModuleList([embedding, attention, head])
-        optimiser = torch.optim.SGD(network.parameters(), lr=rate, momentum=MOMENTUM, weight_decay=decay, fused=True)
-        bags = [torch.as_tensor(bag, dtype=torch.float32) for bag in train]
+        sizes = (folds[0][0][0].shape[1], *WIDTHS)
+        shapes = [*itertools.pairwise(sizes), (WIDTHS[-1], WIDTHS[-1]), (WIDTHS[-1], 1), (WIDTHS[-1], 1)]
+        # The distribution of torch.nn.Linear, for weights and biases.
+        layers = [
+            tuple(torch.empty(len(folds), rows, b).uniform_(-(a**-0.5), a**-0.5).requires_grad_() for rows in (a, 1))
+            for a, b in shapes
+        ]
+        parameters = [parameter for layer in layers for parameter in layer]
+        optimiser = torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM, weight_decay=decay, fused=True)
 
-        def score(bag: torch.Tensor) -> torch.Tensor:
-            hidden = embedding(bag)
-            return head((attention(hidden).softmax(dim=0) * hidden).sum(dim=0))[0]
+        def linear(inputs: torch.Tensor, layer: int) -> torch.Tensor:
+            return torch.baddbmm(layers[layer][1], inputs, layers[layer][0])
 
-        for _ in range(EPOCHS):
-            for i in torch.randperm(len(bags)).tolist():
-                optimiser.zero_grad()
-                nn.functional.softplus(score(bags[i]) * (1.0 - 2.0 * float(y[i]))).backward()
-                optimiser.step()
-        network.eval()
+        def score(bags: list[torch.Tensor], *, training: bool) -> torch.Tensor:
+            hidden = pad_sequence(bags, batch_first=True)
+            empty = torch.arange(hidden.shape[1]) >= torch.tensor([[len(bag)] for bag in bags])
+            for layer in range(len(WIDTHS)):
+                hidden = dropout(linear(hidden, layer).relu(), training=training)
+            scores = linear(linear(hidden, -3).tanh(), -2).masked_fill(empty[..., None], -torch.inf)
+            return linear((scores.softmax(dim=1) * hidden).sum(dim=1, keepdim=True), -1).flatten()
+
+        def tensors(bags: Bags) -> list[torch.Tensor]:
+            return [torch.as_tensor(bag, dtype=torch.float32) for bag in bags]
+
+        trains, tests = [tensors(train) for train, _, _ in folds], [tensors(test) for _, _, test in folds]
+        signs = [1.0 - 2.0 * y for _, y, _ in folds]
+        steps = EPOCHS * max(map(len, trains))
+        orders = [
+            [i for _ in range(-(-steps // len(train))) for i in torch.randperm(len(train)).tolist()] for train in trains
+        ]
+        for order in itertools.islice(zip(*orders, strict=False), steps):
+            outputs = score([train[i] for train, i in zip(trains, order, strict=True)], training=True)
+            optimiser.zero_grad()
+            softplus(outputs * torch.tensor([sign[i] for sign, i in zip(signs, order, strict=True)])).sum().backward()
+            optimiser.step()
         with torch.no_grad():
-            return np.array([float(score(torch.as_tensor(bag, dtype=torch.float32))) for bag in test])
+            most = max(map(len, tests))
+            scores = [score([test[min(i, len(test) - 1)] for test in tests], training=False) for i in range(most)]
+        yield from (torch.stack(scores)[: len(test), k].numpy() for k, test in enumerate(tests))
 
     return run
 
@@ -169,9 +195,14 @@ def ours_on_kernel_features(train: Bags, y: np.ndarray, test: Bags) -> np.ndarra
     return ours("attention")(mapped, y, held_out)
 
 
-def methods(name: str) -> dict[str, Method]:
+def one_by_one(method: Method) -> MethodOfFolds:
+    """Run a method on each fold."""
+    return lambda folds: (method(*fold) for fold in folds)
+
+
+def methods(name: str) -> dict[str, MethodOfFolds]:
     """List the classifiers by name."""
-    return {
+    of_one_fold = {
         "AttentionClassifier": ours("attention"),
         'AttentionClassifier, final="svm"': ours("svm"),
         "AttentionClassifier, kernel features": ours_on_kernel_features,
@@ -179,31 +210,43 @@ def methods(name: str) -> dict[str, Method]:
         "mi-SVM": mi_svm,
         "MI-SVM": mi_svm_of_witnesses,
         "MILES": miles,
-        "ABMIL": abmil(name),
     }
+    return {label: one_by_one(method) for label, method in of_one_fold.items()} | {"ABMIL": abmil(name)}
+
+
+def standardised(bags: Bags, train: np.ndarray) -> Bags:
+    """Standardise features on the training bags."""
+    instances = np.concatenate([bags[i] for i in train])
+    spread = instances.std(axis=0)
+    return [(bag - instances.mean(axis=0)) / np.where(spread > 0, spread, 1.0) for bag in bags]
 
 
 def measure(folder: Path, names: list[str], repeats: int, out: Path, wanted: list[str]) -> None:
-    """Append a row for each set, repeat, fold and method: scores and labels of the held-out bags."""
+    """Append a row for each set, repeat, method and fold: scores and labels of the held-out bags.
+
+    Networks that are trained together have their seconds in the row of the first fold.
+    """
     done = {tuple(json.loads(line)["key"]) for line in out.read_text().splitlines()} if out.exists() else set()
-    for repeat in range(repeats):
-        for name in names:
-            bags, y = load(folder, name)
-            splits = StratifiedKFold(FOLDS, shuffle=True, random_state=repeat).split(y, y)
-            for fold, (train, test) in enumerate(splits):
-                instances = np.concatenate([bags[i] for i in train])
-                spread = instances.std(axis=0)
-                scaled = [(bag - instances.mean(axis=0)) / np.where(spread > 0, spread, 1.0) for bag in bags]
-                for label, method in methods(name).items():
-                    key = (name, repeat, fold, label)
-                    if key in done or (wanted and label not in wanted):
-                        continue
-                    start = time.process_time()
-                    scores = method([scaled[i] for i in train], y[train], [scaled[i] for i in test])
-                    row = {"key": key, "seconds": time.process_time() - start, "bags": test.tolist()}
-                    row |= {"scores": scores.tolist(), "labels": y[test].tolist()}
-                    with out.open("a", encoding="utf-8") as stream:
-                        stream.write(json.dumps(row) + "\n")
+    for repeat, name in itertools.product(range(repeats), names):
+        bags, y = load(folder, name)
+        splits = list(StratifiedKFold(FOLDS, shuffle=True, random_state=repeat).split(y, y))
+        for label, method in methods(name).items():
+            keys = [(name, repeat, fold, label) for fold in range(FOLDS)]
+            missing = [fold for fold, key in enumerate(keys) if key not in done]
+            if not missing or (wanted and label not in wanted):
+                continue
+            folds = []
+            for train, test in (splits[fold] for fold in missing):
+                scaled = standardised(bags, train)
+                folds.append(([scaled[i] for i in train], y[train], [scaled[i] for i in test]))
+            start = time.process_time()
+            for fold, scores in zip(missing, method(folds), strict=True):
+                test = splits[fold][1]
+                row = {"key": keys[fold], "seconds": time.process_time() - start, "bags": test.tolist()}
+                row |= {"scores": scores.tolist(), "labels": y[test].tolist()}
+                with out.open("a", encoding="utf-8") as stream:
+                    stream.write(json.dumps(row) + "\n")
+                start = time.process_time()
 
 
 def search(folder: Path, names: list[str]) -> None:

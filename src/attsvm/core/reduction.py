@@ -200,9 +200,15 @@ def reduce(
     queries /= query_scale
     left = right = None
     if rotate:
-        left = _row_basis(delta.reshape(-1, problem.shape[2]))
+        # Padding would lead fewer differences than dimensions into products and factorisations of (d, d) matrices.
+        few = np.count_nonzero(present) < problem.shape[2]
+        differences = delta[present] if few else delta.reshape(-1, problem.shape[2])
+        left = _row_basis(differences)
         right = _row_basis(queries)
-        if left is not None:
+        if left is not None and few:
+            delta = np.zeros((*present.shape, len(left)))
+            delta[present] = differences @ left.T
+        elif left is not None:
             delta = delta @ left.T
         if right is not None:
             queries = queries @ right.T

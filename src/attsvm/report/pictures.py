@@ -17,7 +17,9 @@ def pictures(study: Study) -> dict[str, Picture]:
     figures: list[Picture] = []
     curves = {name: run for name, run in runs.items() if run.curves}
     if curves:
-        figures += [_correlation(study), _spectrum(study)]
+        figures.append(_correlation(study))
+        if min(study.setup.train.tokens.d, study.setup.train.tokens.dz) > 1:
+            figures.append(_spectrum(study))
     if any(run.locality is not None for run in runs.values()):
         figures.append(
             Picture(

@@ -102,6 +102,8 @@ def method(study: Study) -> list[tuple[str, str]]:
     """Describe each step and the reason for its settings: (step, method and reason)."""
     setup, settings, words = study.setup, study.settings, nouns(study.setup.train)
     tokens = setup.train.tokens
+    sizes = setup.train.mask.sum(axis=1)
+    size = f"{tokens.T}" if sizes.min() == tokens.T else f"{sizes.min()} to {sizes.max()}"
     held_out = "nothing is held out" if setup.test is None else f"{setup.test.tokens.n:,} are held out"
     sources = (
         " The mean training query is subtracted from every query, the result scaled to mean length one, and a constant "
@@ -122,7 +124,7 @@ def method(study: Study) -> list[tuple[str, str]]:
         (
             "Data",
             " ".join(setup.train.notes)
-            + f" {tokens.n:,} {words.rows} are drawn at random for training and {held_out}; {tokens.T} {words.tokens} "
+            + f" {tokens.n:,} {words.rows} are drawn at random for training and {held_out}; {size} {words.tokens} "
             f"each, tokens of dimension {tokens.d}, queries of dimension {tokens.dz}.{sources} Tokens and queries are "
             "divided by their mean training length, so that the step length means the same for any data; the SVM's "
             "direction does not depend on it.",

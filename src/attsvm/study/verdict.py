@@ -76,7 +76,8 @@ def claims(study: Study) -> list[TheoryClaim]:
         prediction = _predicts(study, run, words)
         if prediction is not None:
             assertions.append(prediction)
-    if "W" in study.runs and {"frobenius", "nuclear"} <= set(study.runs["W"].curves):
+    tokens = study.setup.train.tokens
+    if min(tokens.d, tokens.dz) > 1 and "W" in study.runs and {"frobenius", "nuclear"} <= set(study.runs["W"].curves):
         assertions.append(_rank(study.runs["W"]))
     if study.precision:
         assertions.append(_precision(study.precision))

@@ -191,3 +191,24 @@ def test_products_of_constraints_are_those_of_their_rows() -> None:
     rows = np.array([np.outer(x, z).ravel() for x, z in zip(delta, queries, strict=True)])
     np.testing.assert_allclose(constraint_rows(delta, queries), rows, rtol=1e-15)
     np.testing.assert_allclose(constraint_gram(delta, queries), rows @ rows.T, rtol=1e-12, atol=1e-14)
+
+
+def test_padding_adds_no_work_to_few_differences_of_many_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only as many differences as dimensions or more pay for the (d, d) Gram matrix and its factor."""
+
+    factorised = []
+    cholesky = np.linalg.cholesky
+    monkeypatch.setattr(np.linalg, "cholesky", lambda matrix: factorised.append(len(matrix)) or cholesky(matrix))
+    rng = np.random.default_rng(5)
+    tokens, mask = rng.standard_normal((4, 20, 30)), np.arange(20) < np.array([[20], [2], [3], [2]])
+    problem = SelectionProblem(tokens, np.ones((4, 1)), [0] * 4, mask=mask)
+    reduced = reduce(problem)
+    assert reduced.shape == (23, 1)  # 19 + 1 + 2 + 1 differences
+    assert factorised == [1]  # the queries'
+    W = rng.standard_normal((23, 1))
+    np.testing.assert_allclose(
+        scatter(problem, reduced, reduced.apply(W)),
+        np.where(problem.constrained, problem.margins(reduced.lift(W)), 0.0),
+        rtol=0,
+        atol=CLOSE * np.abs(tokens).max() * 30,
+    )
