@@ -159,9 +159,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ],
         ),
     ]
-    beside = options.out.with_suffix(".partial")
-    beside.write_text("\n".join(parts), encoding="utf-8")
-    beside.replace(options.out)
+    temporary = options.out.with_suffix(".partial")
+    temporary.write_text("\n".join(parts), encoding="utf-8")
+    temporary.replace(options.out)
     return 0
 
 

@@ -95,6 +95,6 @@ def write(results: Results, path: Path) -> bool:
 
     picture = draw(results)
     if picture is not None:
-        with replacing_file(path) as beside:
-            beside.write_text(picture, encoding="utf-8")
+        with replacing_file(path) as temporary:
+            temporary.write_text(picture, encoding="utf-8")
     return picture is not None

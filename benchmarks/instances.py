@@ -153,14 +153,14 @@ def write(instance: Instance, directory: Path, *, mapped: bool = False) -> Path:
     folder = directory / "-".join((instance.family, *map(str, instance.sizes)))
     if folder.exists():
         return folder
-    beside = folder.with_suffix(".partial")
-    beside.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_suffix(".partial")
+    temporary.mkdir(parents=True, exist_ok=True)
     if mapped:
-        _write_mapped(instance, beside)
+        _write_mapped(instance, temporary)
     else:
         for name, array in MAKERS[instance.family](*instance.sizes).items():
-            np.save(beside / f"{name}.npy", array)
-    return beside.rename(folder)
+            np.save(temporary / f"{name}.npy", array)
+    return temporary.rename(folder)
 
 
 def _write_mapped(instance: Instance, folder: Path) -> None:

@@ -361,8 +361,8 @@ def main() -> int:
                         lines.write(row.line())
             text = markdown([rows[one.label] for one in suite if one.label in rows], command, len(suite), load)
             if out is not None:
-                with replacing_file(out) as beside:
-                    beside.write_text(text, encoding="utf-8")
+                with replacing_file(out) as temporary:
+                    temporary.write_text(text, encoding="utf-8")
     except KeyboardInterrupt:
         print("Interrupted; what is done was kept." if out else "Interrupted.", file=sys.stderr)
         return 130

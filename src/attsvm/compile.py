@@ -45,7 +45,7 @@ def _compile_modules(modules: Sequence[str]) -> tuple[int, int]:
     entries = [one for one in _entries() if one.py_func.__module__ in modules]
     missing = [one for one in entries if not is_kept(one)]
     for one in missing:
-        if not is_kept(one):  # compiling a caller has compiled it too
+        if not is_kept(one):  # a caller may have compiled it too
             for types in KERNELS[one].signatures:
                 one.compile(types)
     return len(missing), len(entries)

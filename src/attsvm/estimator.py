@@ -27,7 +27,7 @@ class AttentionSVM(BaseEstimator):
     norm : str or float
         As for :func:`attsvm.solve`.
     C : float or None
-        Weight of the losses (soft margin). None: every selected token must have margin one (hard margin).
+        Weight of the losses (soft margin). None: every margin must be at least one (hard margin).
     loss : {"hinge", "squared_hinge"}
         Loss of a margin below one, if ``C`` is not None.
     fit_intercept : bool

@@ -35,7 +35,7 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):
     norm : str, float or Norm
         As for :func:`attsvm.solve`.
     C : float or None
-        Weight of the losses (soft margin). None: every input must have margin one (hard margin).
+        Weight of the losses (soft margin). None: every margin must be at least one (hard margin).
     class_weight : dict, "balanced" or None
         Factors of C by class, as in scikit-learn; "balanced" is n / (k times the number of inputs of the class).
     loss : {"hinge", "squared_hinge"}

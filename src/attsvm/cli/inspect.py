@@ -77,7 +77,7 @@ def inspect(
         Device of the model, such as cuda. By default the CPU.
     effects
         Also measure the effect of each head on the next tokens of eight texts: its direct effect on the logit, and the
-        loss if other attention replaces its user_rules. For causal language models; about eighteen passes per head.
+        loss under replacements of its attention. For causal language models; about eighteen passes per head.
     """
     with refusing():
         for name, value, least in (("texts", texts, 2), ("queries", queries, 2), ("seed", seed, 0)):

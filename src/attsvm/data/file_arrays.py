@@ -223,7 +223,7 @@ class RawArray(FileArray):
 
 
 def _read_into(stream: Any, out: np.ndarray, path: str, chunk_bytes: int | None = None) -> None:
-    """Read the numbers of an array, ``chunk_bytes`` bytes at a time; raises ValueError if the file ends too early."""
+    """Read the numbers of an array, ``chunk_bytes`` at a time; raises ValueError if the file ends too early."""
     size, place = out.nbytes, 0
     view = out.reshape(-1).view(np.uint8).data
     while place < size:

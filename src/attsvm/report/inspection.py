@@ -75,7 +75,7 @@ HUES = {
     "delimiter": "#fdae6b", "null": "#d9d9d9", "content": "#dadaeb",
 }  # fmt: skip
 # Replacements of a head's attention, by which its effect on the next tokens is measured.
-REPLACEMENTS = {"uniform": "uniform attention", "svm": "its user_types SVM", "rule": "its rule", "removed": "no output"}
+REPLACEMENTS = {"uniform": "uniform attention", "svm": "its own SVM", "rule": "its rule", "removed": "no output"}
 # Background of heads that a rule of the user names.
 OWN_HUE = "#fcc5c0"
 

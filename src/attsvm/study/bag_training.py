@@ -80,7 +80,7 @@ class BagSelection:
     solution : Solution
         The hard margin, or the soft margin if no W selects all instances.
     hard : Solution
-        The hard margin. If no W selects all instances, it holds a certificate of infeasibility.
+        The hard margin, with a certificate if no W selects all instances.
     """
 
     selected: np.ndarray
@@ -90,7 +90,7 @@ class BagSelection:
 
     @property
     def margins(self) -> np.ndarray:
-        """Smallest margin of each bag's selected instance at ||W|| = 1, (n,); infinite if it is the only one."""
+        """Smallest margin of each bag's selected instance at ||W|| = 1, (n,); infinite if no instance is rejected."""
         least = np.where(self.problem.rejected, np.asarray(self.solution.margins), np.inf).min(axis=1)
         return least / self.solution.objective if self.solution.objective > 0 else least
 

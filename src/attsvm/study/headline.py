@@ -152,7 +152,7 @@ def cautions(study: Study) -> list[str]:
         which = study.setup.train.classes[0 if (labels > 0).mean() == larger else 1]
         sentences.append(
             f"{100 * larger:.0f} % of the {words.rows} trained on are {which!r}: always saying so is right as often, "
-            "and an accuracy near that says nothing. Use a file with as many rows of each label."
+            "and an accuracy near that says nothing. Use a file with equal numbers of both labels."
         )
     if test is not None and test.tokens.n < FEW_HELD_OUT:
         m = test.tokens.n

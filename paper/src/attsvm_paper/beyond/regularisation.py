@@ -116,10 +116,10 @@ def decay(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Report the radius of each weight decay."""
     for (strength, n, T, d), cell in by(rows, "strength", "n", "T", "d").items():
         path = column(cell, "path")
-        beside = [row["excess"] for row in cell if row["path"] < ON_PATH]
-        where = f"It is on the path in {len(cell) - len(beside)} of {len(cell)} trials"
-        if beside:
-            where += f", and elsewhere at a local minimum whose risk is higher by {np.mean(beside):.2g}"
+        off_path = [row["excess"] for row in cell if row["path"] < ON_PATH]
+        where = f"It is on the path in {len(cell) - len(off_path)} of {len(cell)} trials"
+        if off_path:
+            where += f", and elsewhere at a local minimum whose risk is higher by {np.mean(off_path):.2g}"
         note = f"{where}. R is {column(cell, 'radius').mean():.2f} on average"
         relative = column(cell, "relative")
         note += f", {relative.mean():.2f} times the norm of the SVM of the tokens on top." if len(relative) else "."

@@ -34,8 +34,8 @@ FIGURE = "Fig. 6"
 DIMENSIONS = (5, 10, 15, 20, 25, 30)
 TRIALS = 500
 # Dimensions for the alternative with d off by one, which shows the joint test's power; beyond, little changes.
-BESIDE = (6, 11, 16)
-BESIDE_TRIALS = 100
+OFFSET_DIMENSIONS = (6, 11, 16)
+OFFSET_TRIALS = 100
 PARAMETERIZATIONS: tuple[Literal["W", "KQ"], ...] = ("W", "KQ")
 PANELS = (("T = 5", ((5, 5), (10, 5), (20, 5))), ("n = 5", ((5, 5), (5, 10), (5, 20))))
 SIZES = ((5, 5), (10, 5), (20, 5), (5, 10), (5, 20))
@@ -64,7 +64,7 @@ def sweep(effort: Effort) -> list[Config]:
     full = effort == "full"
     sizes = DIMENSIONS if full else (5, 10, 20, 30)
     count, steps = (TRIALS, 2000) if full else (100, 1000)
-    sweeps = ((sizes, count), ([d for d in BESIDE if d - 1 in sizes], BESIDE_TRIALS))
+    sweeps = ((sizes, count), ([d for d in OFFSET_DIMENSIONS if d - 1 in sizes], OFFSET_TRIALS))
     return [
         Config(n, T, d, p, steps=steps, trials=count)
         for dimensions, count in sweeps
@@ -113,7 +113,7 @@ def _reference_curve(parameterization: str, n: int, T: int) -> Any:
 
 def _main_rows(rows: Sequence[Row]) -> Sequence[Row]:
     """Omit the dimensions that only the joint test uses; all rows if there are no others."""
-    return [row for row in rows if row["d"] not in BESIDE] or rows
+    return [row for row in rows if row["d"] not in OFFSET_DIMENSIONS] or rows
 
 
 MEASURES = {"global": Measure("P(global)", "global", "share")}
@@ -138,8 +138,8 @@ def verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
 
 
 @listed
-def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None, beside: int = 0) -> Iterator[Point]:
-    """Pair every printed probability with our trials at d + `beside`; `counts` selects trials."""
+def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None, offset: int = 0) -> Iterator[Point]:
+    """Pair every printed probability with our trials at d + `offset`; `counts` selects trials."""
 
     def value(row: Row) -> float | None:
         return float(row["global"]) if counts is None or counts(row) else None
@@ -147,7 +147,7 @@ def points(rows: Sequence[Row], counts: Callable[[Row], bool] | None = None, bes
     for (p, n, T), cells in _curves(rows).items():
         reference = _reference_curve(p, n, T)
         if reference is not None:
-            own = {d - beside: cell for d, cell in cells.items()}
+            own = {d - offset: cell for d, cell in cells.items()}
             yield from curve_points(reference, own, value, MARGIN, "share")
 
 
@@ -158,7 +158,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
     partner = {one.place[0]: _swap(one.place[0]) for one in main}
     alternatives = {
         "d at the next grid value (5 further)": next_values(main),
-        "d off by one": by_key(points(gap_rows, beside=1)),
+        "d off by one": by_key(points(gap_rows, offset=1)),
         "W and (K, Q) swapped": swap(main, partner),
     }
     test = joint_test(NAME, FIGURE, main, alternatives, reading="published arithmetic, score gap 0.1 (p. 53)")

@@ -10,7 +10,7 @@ nuclear-norm solution of low rank then shows noise: a splitting method with the 
 only singular values that the certified gap separates from zero, the rank is a fraction of it. Frobenius solutions do
 not have low rank and are unchanged.
 
-The text does not ask for a score gap. The printed curves agree with instances whose best score leads by 0.1, as p. 53
+The text states no score gap. The printed curves agree with instances whose best score leads by 0.1, as p. 53
 states for other figures. Both settings are run, and the joint test decides which agrees.
 """
 
@@ -44,7 +44,7 @@ FIGURE = "Fig. 4"
 DIMENSIONS = (1, 2, 3, 4, 5, 10, 15, 20)
 TRIALS = 100
 # Number of trials of the alternative with d off by one, which shows the joint test's power.
-BESIDE_TRIALS = 25
+OFFSET_TRIALS = 25
 CUT = 1e-7
 ACCURACY = 1e-12
 NORMS = ("frobenius", "nuclear")
@@ -76,8 +76,8 @@ def sweep(effort: Effort) -> list[Config]:
     """All sizes of the figure, and the neighbouring dimensions; a quick run takes a quarter of the trials."""
     count = TRIALS if effort == "full" else 25
     cells = [Config(n, T, d, trials=count) for n, T in SIZES for d in DIMENSIONS]
-    beside = sorted({d + 1 for d in DIMENSIONS} - {*DIMENSIONS})
-    cells += [Config(n, T, d, trials=BESIDE_TRIALS) for n, T in SIZES for d in beside]
+    shifted = sorted({d + 1 for d in DIMENSIONS} - {*DIMENSIONS})
+    cells += [Config(n, T, d, trials=OFFSET_TRIALS) for n, T in SIZES for d in shifted]
     # For instances with no gap the Frobenius ranks suffice to distinguish the settings: the splitting method is not
     # repeated.
     return cells + [Config(n, 5, d, gap=0.0, repeated=False, trials=count) for n in (10, 15) for d in (2, 3, 4, 5)]
@@ -172,9 +172,9 @@ def _empty(certified: Verdict, restoration: Verdict) -> Verdict:
 
 @listed
 def points(
-    rows: Sequence[Row], count: str = "{}_published_count", infeasible: float | None = None, beside: int = 0
+    rows: Sequence[Row], count: str = "{}_published_count", infeasible: float | None = None, offset: int = 0
 ) -> Iterator[Point]:
-    """Pair every printed mean with our counts at d + `beside`.
+    """Pair every printed mean with our counts at d + `offset`.
 
     `infeasible` replaces the rank of an infeasible instance.
     """
@@ -183,7 +183,7 @@ def points(
             curve = _reference_curve(norm, n, T)
             if curve is not None:
                 field = count.format(norm)
-                own = {d - beside: cell for (d,), cell in by(cells, "d").items()}
+                own = {d - offset: cell for (d,), cell in by(cells, "d").items()}
 
                 def value(row: Row, field: str = field) -> float | None:
                     return infeasible if row[field] is None and row["infeasible"] else row[field]
@@ -203,7 +203,7 @@ def joint(rows: Sequence[Row]) -> list[JointTest]:
 
     alternatives = {
         **at_next(main),
-        "d off by one": by_key(points(gap_rows, beside=1)),
+        "d off by one": by_key(points(gap_rows, offset=1)),
         "certified ranks": by_key(certified),
         "no score gap": by_key(without),
     }
