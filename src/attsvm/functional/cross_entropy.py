@@ -18,6 +18,7 @@ from torch.autograd import Function
 
 from attsvm.functional.softmax import at_least_single, describe, exact_softmax
 
+# Label of ignored rows, as in torch.
 IGNORED = -100
 
 

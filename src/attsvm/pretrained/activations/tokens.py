@@ -40,7 +40,7 @@ def _padding(stream: Stream, shape: tuple[int, ...]) -> np.ndarray | None:
     return stream.padding.bool().cpu().numpy()
 
 
-def asking(call: AttentionCall, visible: np.ndarray, *, self_attention: bool) -> np.ndarray:
+def query_mask(call: AttentionCall, visible: np.ndarray, *, self_attention: bool) -> np.ndarray:
     """Mark the positions of queries: no padding, and at least one visible token; bool (B, Tq)."""
     sees = np.asarray(visible.any(axis=(1, 3)))
     text = _padding(call.stream, sees.shape)
@@ -60,10 +60,10 @@ def key_stream(call: AttentionCall, streams: list[Stream], *, self_attention: bo
     return Stream(None, None)
 
 
-def text_places(visible: np.ndarray, asks: np.ndarray, stream: Stream) -> np.ndarray:
+def text_places(visible: np.ndarray, queries: np.ndarray, stream: Stream) -> np.ndarray:
     """Count the tokens of each text from 0, with -1 for padding; int (B, Tk)."""
     shape = visible.shape[0], visible.shape[3]
-    seen = (visible.any(axis=1) & asks[:, :, None]).any(axis=1)
+    seen = (visible.any(axis=1) & queries[:, :, None]).any(axis=1)
     text = _padding(stream, shape)
     counts = seen if text is None else seen | text
     return np.where(counts, np.cumsum(counts, axis=1) - 1, -1)
@@ -91,7 +91,7 @@ class Shared:
         self._with_null: dict[int, np.ndarray] = {}
 
     def tokens(self, side: AffineMap, homogeneous: bool) -> np.ndarray:
-        """Return x, with a last coordinate 1 when asked, (B, T, d)."""
+        """Return x, with a last coordinate 1 if ``homogeneous``, (B, T, d)."""
         slot = (id(side.tokens), homogeneous)
         if slot not in self._tokens:
             x = side.tokens.detach().double().cpu().numpy()

@@ -32,6 +32,7 @@ from attsvm.pretrained.attribution.readings import Source, VectorReading
 
 Norms = Literal["frozen", "live"]
 RANKINGS = ("attribution", "gradient", "random")
+# Number of copies of the text per forward pass.
 BATCH = 32
 
 

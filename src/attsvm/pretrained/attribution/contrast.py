@@ -91,8 +91,8 @@ def attribute(
     queries = np.flatnonzero(extracted.sequence == sequence)
     # A query is a token of the text, but no null token; under cross-attention it is a token of another text.
     first = extracted.first_place if extracted.self_attention else 0
-    asking = rows if extracted.self_attention else extracted.position[queries]
-    i = _row(asking, query, "query", first)
+    query_rows = rows if extracted.self_attention else extracted.position[queries]
+    i = _row(query_rows, query, "query", first)
     (number,) = queries[extracted.position[queries] == i]
     call, tape = _pass(model, batch, extracted)
     question = Question(call, extracted, sequence, int(number))
@@ -104,7 +104,7 @@ def attribute(
     if j == k or not np.isfinite(logits[[j, k]]).all():
         tokens = " and ".join(str(extracted.text_place[sequence, row]) for row in (j, k))
         raise ValueError(
-            f"query {np.flatnonzero(asking == i)[0]} is to choose between tokens {tokens}; "
+            f"query {np.flatnonzero(query_rows == i)[0]} is to choose between tokens {tokens}; "
             "two tokens that it sees were expected."
         )
     end, features = features_of(tape, question, dictionary, activations)
@@ -121,7 +121,7 @@ def attribute(
         reader.read("keys", k, vector),
         keys,
         rows,
-        asking,
+        query_rows,
         reader.origins,
     )
     bias = 0.0 if extracted.bias is None else float(extracted.bias[number, j] - extracted.bias[number, k])
@@ -159,7 +159,7 @@ def _attribution(source: Source, logits: np.ndarray, bias: float, tolerance: flo
     pairs = (best - rival) @ query.T
     j, k = source.chosen.row, source.rival.row
     margin = float(logits[j] - logits[k])
-    queries = source.query.places(components)[:, source.asking]
+    queries = source.query.places(components)[:, source.query_rows]
     keys = (source.chosen.places(components) - source.rival.places(components))[:, rows]
     error = max(abs(float(one.sum()) - (margin - bias)) for one in (keys, queries, pairs))
     norms = [np.linalg.norm(one, axis=1).sum() for one in (query, best, rival)]
@@ -171,12 +171,12 @@ def _attribution(source: Source, logits: np.ndarray, bias: float, tolerance: flo
     place = head.text_place[sequence]
     texts = ()
     if head.texts is not None:  # of the keys
-        asks = head.texts[sequence][source.query.row] if head.self_attention else ""
-        texts = (asks, head.texts[sequence][j], head.texts[sequence][k])
+        query_text = head.texts[sequence][source.query.row] if head.self_attention else ""
+        texts = (query_text, head.texts[sequence][j], head.texts[sequence][k])
     return Attribution(
         layer=head.layer,
         head=head.head,
-        query=int(np.flatnonzero(source.asking == source.query.row)[0]),
+        query=int(np.flatnonzero(source.query_rows == source.query.row)[0]),
         chosen=int(place[j]),
         rival=int(place[k]),
         texts=texts,

@@ -264,10 +264,10 @@ def attribute_logit(
         model(**batch)
     states = tape.inputs[path][-1]  # (B, T, d)
     rows = visible_rows(batch, states, sequence)
-    asked = np.flatnonzero(rows)
-    if not -len(asked) <= place < len(asked):
-        raise ValueError(f"place is {place}; a place from 0 to {len(asked) - 1} was expected.")
-    row = VectorIndex((sequence, int(asked[place])), tuple(states.shape[:2]))
+    visible = np.flatnonzero(rows)
+    if not -len(visible) <= place < len(visible):
+        raise ValueError(f"place is {place}; a place from 0 to {len(visible) - 1} was expected.")
+    row = VectorIndex((sequence, int(visible[place])), tuple(states.shape[:2]))
     direction = weight[answer].double() - (0.0 if rival is None else weight[rival].double())
     direction = direction.cpu().numpy()
     spread = not getattr(
@@ -289,14 +289,14 @@ def attribute_logit(
         bias = float(constant[answer]) - (0.0 if rival is None else float(constant[rival]))
     logit, effects = float(state @ direction) + bias, vectors @ direction
     return LogitAttribution(
-        place=int(np.flatnonzero(asked == asked[place])[0]),
+        place=int(np.flatnonzero(visible == visible[place])[0]),
         answer=answer,
         rival=rival,
         logit=logit,
         bias=bias,
         components=components,
         effects=effects,
-        tokens=np.array([split[one].places[asked] for one in components]),
+        tokens=np.array([split[one].places[visible] for one in components]),
         vectors=vectors,
         error=abs(float(effects.sum()) + bias - logit),
         model=model,

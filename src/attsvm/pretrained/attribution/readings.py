@@ -153,7 +153,7 @@ class Source:
     query, chosen, rival : VectorReading
     keys : ndarray, shape (T, dh)
         Keys of all rows of the sequence, as attention received them.
-    places, asking : ndarray of int
+    places, query_rows : ndarray of int
         Rows of tokens and of queries, without padding.
     origins : dict
         The hidden states from which queries and keys are made.
@@ -167,7 +167,7 @@ class Source:
     rival: VectorReading
     keys: np.ndarray
     places: np.ndarray
-    asking: np.ndarray
+    query_rows: np.ndarray
     origins: dict[Side, Origin]
 
     def readings(self, side: Side) -> list[VectorReading]:

@@ -11,6 +11,7 @@ import torch
 from attsvm.data.passages import Span
 from attsvm.pretrained.heads.inputs import tokenize
 
+# Number of texts per forward pass.
 BATCH = 32
 
 

@@ -74,14 +74,14 @@ class HeadReader:
         _refuse_extras(call)
         query, key, rotation = explain(call, h)
         self_attention = query.reads_like(key)
-        asking = tokens.asking(call, self._visible, self_attention=self_attention)
-        where = np.nonzero(asking)
+        query_mask = tokens.query_mask(call, self._visible, self_attention=self_attention)
+        where = np.nonzero(query_mask)
         stream = tokens.key_stream(call, self._streams, self_attention=self_attention)
         ids = tokens.identifiers(stream, (call.key.shape[0], call.key.shape[2]))
         texts, special = tokens.token_texts(ids, self._tokenizer)
-        asks = query.bias is not None
+        query_bias = query.bias is not None
         # A key bias adds one number to all scores of a query, except under rotary positions.
-        reads = key.bias is not None and (rotation is not None or bool(call.relative))
+        key_bias = key.bias is not None and (rotation is not None or bool(call.relative))
         turns = None
         if rotation is not None:
             table = rotation.turns.cpu().numpy()
@@ -96,14 +96,14 @@ class HeadReader:
             name=call.path,
             layer=self.layer,
             head=h,
-            tokens=shared.tokens(key, reads),
-            queries=shared.queries(query, asks, where),
+            tokens=shared.tokens(key, key_bias),
+            queries=shared.queries(query, query_bias, where),
             sequence=where[0],
             position=where[1],
-            text_place=tokens.text_places(self._visible, asking, stream),
+            text_place=tokens.text_places(self._visible, query_mask, stream),
             mask=mask,
-            K=_factor(key, reads),
-            Q=_factor(query, asks) * call.scaling,
+            K=_factor(key, key_bias),
+            Q=_factor(query, query_bias) * call.scaling,
             turns=turns,
             bias=bias,
             probabilities=call.probabilities[:, h].double().cpu().numpy()[where],
@@ -191,7 +191,7 @@ def _rows(head: AttentionHead) -> np.ndarray:
 
 
 def _factor(side: AffineMap, homogeneous: bool) -> np.ndarray:
-    """Return A with the bias as a last row when asked, (d, dh)."""
+    """Return A with the bias as a last row if there is one and ``homogeneous`` is set, (d, dh)."""
     factor = side.weight.cpu().numpy()
     if homogeneous and side.bias is not None:
         factor = np.concatenate([factor, side.bias.cpu().numpy()[None]])

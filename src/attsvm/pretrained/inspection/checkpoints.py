@@ -341,8 +341,8 @@ def _heads(
 
 def _row(head: AttentionHead, rules: Rules | None, draws: int, queries: int, seed: int) -> _Row:
     audit = margin_audit(head, queries=queries, norms=(), draws=0, seed=seed, time_limit=TIME_LIMIT)
-    asking = has_choice(head)
-    ordered = np.sort(head.scores()[asking], axis=1)
+    several = has_choice(head)
+    ordered = np.sort(head.scores()[several], axis=1)
     return _Row(
         head_types(head, draws=draws, seed=seed, rules=rules),
         selection_report(head).top1,

@@ -18,6 +18,7 @@ from attsvm.pretrained.selection.rules import Rules
 from attsvm.pretrained.selection.selectivity import QueryNumbers, SelectionReport, has_choice, query_numbers
 from attsvm.pretrained.selection.types import HeadTypes, head_types
 
+# Number of example queries per head.
 EXAMPLES = 6
 # Time limit of one SVM in seconds; an unsolved SVM is reported as undecided.
 TIME_LIMIT = 4.0
@@ -160,12 +161,12 @@ class Reports:
 
 def _example_queries(head: AttentionHead, seed: int) -> np.ndarray:
     """Draw queries of different sequences, without special tokens if there are others."""
-    asking = head.mask.sum(axis=1) > 1
+    eligible = head.mask.sum(axis=1) > 1
     if head.special is not None and head.self_attention:
-        ordinary = asking & ~head.special[head.sequence, head.position]
-        asking = ordinary if ordinary.any() else asking
+        ordinary = eligible & ~head.special[head.sequence, head.position]
+        eligible = ordinary if ordinary.any() else eligible
     rng = np.random.default_rng((seed, 1))
-    rows = rng.permutation(np.flatnonzero(asking))
+    rows = rng.permutation(np.flatnonzero(eligible))
     _, first = np.unique(head.sequence[rows], return_index=True)
     return rows[np.sort(first)[:EXAMPLES]]
 

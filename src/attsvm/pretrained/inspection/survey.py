@@ -125,13 +125,13 @@ class Survey:
     ) -> None:
         visible, _ = tokens.read_mask(call)
         self_attention = self._reads_itself(call)
-        asking = tokens.asking(call, visible, self_attention=self_attention)
+        query_mask = tokens.query_mask(call, visible, self_attention=self_attention)
         stream = tokens.key_stream(call, streams, self_attention=self_attention)
-        places = tokens.text_places(visible, asking, stream)
+        places = tokens.text_places(visible, query_mask, stream)
         shape = call.key.shape[0], call.key.shape[2]
         special = self._special(tokens.identifiers(stream, shape), shape, texts)
         null = call.extras.get(SINKS) is not None
-        several = np.stack(np.nonzero(asking & (visible.sum(axis=3) + null > 1).all(axis=1)))
+        several = np.stack(np.nonzero(query_mask & (visible.sum(axis=3) + null > 1).all(axis=1)))
         where = several[:, np.sort(rng.permutation(several.shape[1])[:count])]
         rows, columns = torch.from_numpy(where).to(call.probabilities.device)
         patterns = call.probabilities[rows, :, columns].double().cpu().numpy()  # (sample, H, T)

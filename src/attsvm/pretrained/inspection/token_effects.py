@@ -63,11 +63,11 @@ class TokenEffects:
         """Return the mean direct effect of each head on the logit of the last token over its best rival, (L, H)."""
         splits = []
         for sequence, labels in enumerate(self._labels):
-            asked = np.flatnonzero(labels != NO_ANSWER)
-            if not len(asked):
+            positions = np.flatnonzero(labels != NO_ANSWER)
+            if not len(positions):
                 continue
-            row = logits[sequence, asked[-1]].clone()
-            answer = int(labels[asked[-1]])
+            row = logits[sequence, positions[-1]].clone()
+            answer = int(labels[positions[-1]])
             row[answer] = -torch.inf
             split = attribute_logit(
                 self._model, self._inputs, answer=answer, rival=int(row.argmax()), place=-2, sequence=sequence

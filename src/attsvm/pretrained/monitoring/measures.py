@@ -24,7 +24,7 @@ SQUARINGS = 5
 Factors = list[tuple[Place, Place, float]]
 
 
-def asking(mask: torch.Tensor | None, query: torch.Tensor, keys: int) -> torch.Tensor | None:
+def query_mask(mask: torch.Tensor | None, query: torch.Tensor, keys: int) -> torch.Tensor | None:
     """Mark the queries of self-attention that are no padding; a token that does not see itself is padding.
 
     Parameters
@@ -58,14 +58,14 @@ def measure(
     scaling: float,
     *,
     causal: bool,
-    asks: torch.Tensor | None = None,
+    not_padding: torch.Tensor | None = None,
 ) -> dict[str, torch.Tensor]:
     """Measure some rows of a layer's scores; (H,) each, nan if no row sees two tokens.
 
-    `asks` marks the queries that are no padding, bool (B, Tq).
+    `not_padding` marks the queries that are no padding, bool (B, Tq).
     """
     count, keys = min(SEQUENCES, len(query)), key.shape[2]
-    rows, real = _rows(query[:count], None if asks is None else asks[:count])
+    rows, real = _rows(query[:count], None if not_padding is None else not_padding[:count])
     q = query[:count].take_along_dim(rows[:, None, :, None], dim=2).float()
     k = key[:count].float().repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     scores = scaling * (q @ k.mT)  # (b, H, R, Tk)
@@ -99,13 +99,13 @@ def measure(
     }
 
 
-def _rows(query: torch.Tensor, asks: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+def _rows(query: torch.Tensor, not_padding: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     """Spread at most ROWS rows evenly over the queries without padding; return them and whether each is one, (b, R)."""
     length = query.shape[2]
     count = min(ROWS, length)
-    asks = query.new_ones(len(query), length, dtype=torch.bool) if asks is None else asks
-    order = torch.argsort((~asks).to(torch.uint8), dim=1, stable=True)
-    total, number = asks.sum(dim=1, keepdim=True), torch.arange(count, device=query.device)
+    not_padding = query.new_ones(len(query), length, dtype=torch.bool) if not_padding is None else not_padding
+    order = torch.argsort((~not_padding).to(torch.uint8), dim=1, stable=True)
+    total, number = not_padding.sum(dim=1, keepdim=True), torch.arange(count, device=query.device)
     places = torch.where(total > count, number * total // count, number)
     return order.gather(1, places), number < total
 

@@ -40,7 +40,7 @@ from attsvm.pretrained.activations.interface import configurations, eager_functi
 from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.recording import Recorder
 from attsvm.pretrained.heads.extract import extract_heads
-from attsvm.pretrained.monitoring.measures import Factors, asking, factors_of, measure, weights
+from attsvm.pretrained.monitoring.measures import Factors, factors_of, measure, query_mask, weights
 from attsvm.pretrained.selection.audit import margin_audit
 
 _COUNTER = itertools.count()
@@ -120,7 +120,7 @@ class AttentionMonitor:
         self._crossing: dict[str, bool] = {}
         self._places_known = False
         self._numbers: dict[str, dict[str, torch.Tensor]] = {}
-        self._asking: torch.Tensor | None = None
+        self._not_padding: torch.Tensor | None = None
         self._svms: dict[tuple[int, int], dict[str, float | None]] = {}
         self._due = False
         self._written: int | None = None
@@ -248,7 +248,7 @@ class AttentionMonitor:
         from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-        self._numbers, self._svms, self._asking, self._due = {}, {}, None, True
+        self._numbers, self._svms, self._not_padding, self._due = {}, {}, None, True
         recorder = Recorder(self.model, lambda index, path: False)
         for config in configurations(self.model):
             original = config._attn_implementation_internal or "eager"
@@ -285,20 +285,24 @@ class AttentionMonitor:
                     if not self._places_known:
                         self._crossing[path] = recorder.crosses()
                         self._factors[path] = factors_of(recorder.call_of(module, query, key, scale))
-                    asks = self._asks(path, attention_mask, query, key.shape[2])
-                    numbers = measure(query, key, attention_mask, scale, causal=bool(causal), asks=asks)
+                    not_padding = self._without_padding(path, attention_mask, query, key.shape[2])
+                    numbers = measure(query, key, attention_mask, scale, causal=bool(causal), not_padding=not_padding)
                     self._numbers[path] = numbers | weights(self.model, self._factors[path])
             function = eager_function(module) if original == "eager" else ALL_ATTENTION_FUNCTIONS[original]
             return function(module, query, key, value, attention_mask, scaling=scaling, **keywords)
 
         return attend
 
-    def _asks(self, path: str, mask: Any, query: torch.Tensor, keys: int) -> torch.Tensor | None:
+    def _without_padding(self, path: str, mask: Any, query: torch.Tensor, keys: int) -> torch.Tensor | None:
         """Mark queries that are no padding; cross-attention has the queries of the self-attention before it."""
         if not self._crossing.get(path, False):
-            self._asking = asking(mask, query, keys)
-        asks = self._asking
-        return asks if asks is not None and tuple(asks.shape) == (len(query), query.shape[2]) else None
+            self._not_padding = query_mask(mask, query, keys)
+        not_padding = self._not_padding
+        return (
+            not_padding
+            if not_padding is not None and tuple(not_padding.shape) == (len(query), query.shape[2])
+            else None
+        )
 
     def _restore(self) -> None:
         while self._undo:

@@ -105,7 +105,7 @@ class TokenProducts:
             products[row] *= of_queries[query]
         return products
 
-    def turn(self, head: AttentionHead) -> None:
+    def rotate(self, head: AttentionHead) -> None:
         """Multiply products of tokens without positions by the products of a rotary head's positional features."""
         rho = position_features(head, self.rows, self.columns)
         _multiply(self._whole, rho, rho)

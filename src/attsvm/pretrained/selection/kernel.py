@@ -31,6 +31,7 @@ from attsvm.solvers.gram import multipliers_of
 FIRST_TOKENS = 3
 # Number of constraints that may join per round if there are fewer multipliers above zero.
 JOIN = 400
+# Largest number of rounds of the working set.
 MAX_ROUNDS = 60
 _SENTENCES = {
     Status.OPTIMAL: "Objective and bound, as measured, agree to the requested gap; rounding is not counted.",

@@ -202,7 +202,7 @@ def fit_selection(
         content = _agreement(by_content(_content(test)), test.selected)
         distance = _agreement(by_distance(_distance(test)), test.selected)
         if isinstance(products, TokenProducts) and head.bias is None:
-            products.turn(fitted)
+            products.rotate(fitted)
         else:
             products = _products(fitted)
         fit = partial(_svm, products=products)

@@ -23,6 +23,7 @@ from attsvm.pretrained.heads.extract import extract_heads
 from attsvm.pretrained.heads.head import AttentionHead
 from attsvm.pretrained.heads.sequences import by_sequence
 
+# Share of the squared sum that the counted singular values have.
 ENERGY = 0.99
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from attsvm.platform.summary import Worded
 from attsvm.pretrained.heads.head import AttentionHead
 
+# Share of the attention that the smallest counted set of tokens has.
 MASS = 0.99
 # Median largest probability from which a head is hard.
 HARD = 0.9

@@ -38,6 +38,7 @@ from attsvm.pretrained.selection.type_sets import type_scores, type_sets, visibl
 NAME_SHARE = 0.3
 # Probability that any of the heads that are judged together is named if all are untrained.
 NAME_LEVEL = 0.05
+# Largest number of queries that show the name of a head.
 MOST_TYPES = 6
 # Number of queries times tokens per text above which a type is scored on fewer queries, but at least a quarter.
 MOST_ENTRIES = 1 << 19

@@ -13,8 +13,11 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+# Number of pairs of steps and gradient changes that L-BFGS stores.
 LBFGS_MEMORY = 20
+# Share of the predicted decrease that a step must reach.
 _ARMIJO = 1e-4
+# Largest number of halvings of a step.
 _HALVINGS = 60
 # Largest number of last steps, and of halvings of each.
 _POLISH, _POLISH_HALVINGS = 30, 4
