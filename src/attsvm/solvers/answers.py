@@ -1,4 +1,4 @@
-"""Solutions from W and multipliers: certified, refined if rounding keeps the gap open, decided exactly if necessary."""
+"""Solutions from W and multipliers: certified, refined if rounding keeps the gap open, decided exactly if needed."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ from attsvm.solvers.solving import solve
 
 # Largest number of entries of token differences held at once, and length below which squares may have lost digits.
 DIFFERENCE_ENTRIES, TOO_SHORT = 1 << 22, 1e-100
-PIECES = 8  # per core, so that a slow core does not delay the others
+# Number of pieces per core or worker, so that a slow one does not delay the others.
+PIECES = 8
 
 
 def solve_batch(
@@ -60,7 +61,7 @@ def solve_batch(
     tol : float
         Certified relative gap.
     scheduler : str, optional
-        Address of a running dask scheduler, among whose workers the batch is shared out.
+        Address of a running dask scheduler, whose workers share the batch.
 
     Returns
     -------
@@ -98,8 +99,8 @@ def solve_batch(
 class CompiledCall:
     """The compiled call that solves a stack.
 
-    ``work`` is its number of operations per instance, ``spared_work`` the number of the method in memory, which runs
-    while the kernel ``entry`` is not compiled.
+    ``work`` is its number of operations per instance. ``spared_work`` is the seconds per instance of the method in
+    memory, which runs while the kernel ``entry`` is not compiled.
     """
 
     solve_stack: Callable[..., None]
@@ -172,10 +173,7 @@ class BatchSetup:
         self.margins[contradictory[:, None, None] & stack.mask] = 0.0
 
     def solve_singly(self) -> None:
-        """Solve the open instances one after the other.
-
-        Measured in the nuclear norm, threads that wait for the interpreter were a third slower.
-        """
+        """Solve the open instances one after the other; threads would wait for the interpreter and take longer."""
         self.take(
             {int(b): solve(self.problems[int(b)], self.norm, tol=self.tol) for b in np.flatnonzero(self.state == OPEN)}
         )
@@ -267,12 +265,12 @@ def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, 
             length[part] = lengths.max(axis=(1, 2))
             weight[part] = np.where(np.isfinite(dual[part]), dual[part] * lengths, 0.0).sum(axis=(1, 2))
         size = np.sqrt(np.vecdot(W.reshape(B, -1), W.reshape(B, -1)))
-        # The Frobenius multipliers have A^T dual = W, the others' has dual norm one.
+        # A^T dual is W in the Frobenius norm, and has dual norm one in other norms.
         adjoint = objective if norm is FROBENIUS else np.ones(B)
         entries = d * dz if norm is FROBENIUS else 4 * d * dz
         relative = gamma(d + dz + 8) * size * length + gamma(n + T + 12) * weight / adjoint + 2 * gamma(entries + 16)
     tied = (stack.selected.sum(axis=2) > 1).any(axis=1)
-    # First-order terms: a tenth of them exceeds all other terms while they are small.
+    # These are first-order terms; while they are small, a tenth of them exceeds all other terms.
     return np.where(tied | ~(relative < 0.01) | (length < TOO_SHORT), np.inf, 1.1 * relative)
 
 
@@ -284,9 +282,9 @@ def _on_all_cores(
 ) -> None:
     """Share a stack out among threads, one compiled call per piece.
 
-    Plain threads compile in a third of the time of a parallel loop, and may be started from several threads.
+    Plain threads compile faster than a parallel loop, and may be started from several threads.
     """
-    # The first on this thread, whose clock leaves out compiling.
+    # The first instance is solved on this thread, whose clock leaves out compiling.
     compiled(*(array[:1] for array in problems), *options, *(array[:1] for array in answers))
     count, cores = len(answers[0]), get_num_threads()
     pieces = cores * PIECES if cores > 1 else 1

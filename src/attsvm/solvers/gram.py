@@ -2,7 +2,7 @@
 
 Projected Newton solves the dual after a few coordinate passes (:mod:`attsvm.solvers.frobenius.newton`). If it does not
 converge, active-set updates do (:mod:`attsvm.solvers.frobenius.active_set`). The multipliers carry no certificate: the
-caller knows the matrices, and measures with them.
+caller knows the matrices and checks them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from attsvm.solvers.frobenius.active_set import SOLVED, by_gram, least_multiplie
 from attsvm.solvers.frobenius.newton import ascend
 from attsvm.solvers.schedule import finish
 
-# Squared norm over its guess from which another attempt starts at the result, and largest number of attempts.
+# Squared norm, over its guess, from which on another attempt starts at the result, and largest number of attempts.
 WEIGHT_RATIO, WEIGHT_ATTEMPTS = 1e3, 4
-# Shortfall of margins at which a working set counts as solved, and squared norm, over the shortest that one constraint
-# needs, above which rounding may hide that no W exists: active-set updates decide.
+# Shortfall of margins at which a working set counts as solved, and squared norm, over the smallest that one constraint
+# needs, above which rounding may hide that no W exists, so that active-set updates decide.
 SLOPE, DOUBTFUL_NORM = 1e-12, 1e8
 
 
@@ -37,7 +37,7 @@ def multipliers_of(gram: np.ndarray, guess: np.ndarray, C: float | None) -> np.n
     Returns
     -------
     ndarray, shape (m,), or None
-        None if the maximum is infinite to rounding, as no W meets the constraints.
+        None if no W meets the constraints, so that the maximum is infinite to rounding.
     """
     size = float(np.diag(gram).max())
     if size == 0:

@@ -30,9 +30,9 @@ def solve_in_memory(
         Keeps the best iterates, in reduced coordinates.
     method : callable
     start : tuple of ndarray, shapes (d, dz) and (n, T), or None
-        W and multipliers of a similar problem, which are evaluated as they are: that ends a refit.
+        W and multipliers of a similar problem. They are evaluated first, which ends a second fit of the same problem.
     skip_rounds : bool
-        Leave the outer loop out.
+        Whether to leave the outer loop out.
     """
     terms, prior, norm = program.terms, program.origin, program.norm
     reduced = independent_ties(reduce(program.problem, rotate=norm.base.invariant, transform=norm.transform))
@@ -56,7 +56,7 @@ def solve_in_memory(
         turns = [whole]
         if not skip_rounds:
             loop_control = control.inner(control.tol)
-            loop = _Beside(
+            loop = _OuterLoop(
                 setting,
                 unit,
                 control,
@@ -77,8 +77,8 @@ def solve_in_memory(
     )
 
 
-class _Beside:
-    """The outer loop as a turn of the scheduler; the control of the other method gets its best pair at the end."""
+class _OuterLoop:
+    """The outer loop as a method of the scheduler; the control of the other method gets its best pair at the end."""
 
     def __init__(
         self, setting: Setting, unit: float | np.ndarray, control: Control, loop: WorkingSets, loop_control: Control
@@ -88,13 +88,13 @@ class _Beside:
         loop_control.callback = self._tell
 
     def run(self) -> Steps:
-        """Run all rounds; returns multipliers (n, T) that prove infeasibility, if they do."""
+        """Run all rounds; return multipliers (n, T) that prove infeasibility, if they do."""
         self._has_begun = True
         yield from self._loop.run()
         return self.report()
 
     def report(self) -> np.ndarray | None:
-        """Give the control the best pair, which may close the gap; returns a certificate (n, T) if there is one."""
+        """Give the control the best pair, which may close the gap; return a certificate (n, T) if there is one."""
         control, setting, reduced = self._control, self._setting, self._setting.reduced
         if control.solved or not self._has_begun:
             return None

@@ -35,12 +35,12 @@ def read_limits(
     *,
     verbose: bool,
 ) -> Control:
-    """Check tol and the limits of a run, and that the norm fits W; returns the control of the run.
+    """Check tol and the limits of a run, and that the norm fits W; return the control of the run.
 
     Raises
     ------
     ValueError
-        One sentence that names the argument and what was expected.
+        If an argument does not fit; one sentence names it and what was expected.
     """
     mismatch = norm.mismatch(shape[2:])
     if mismatch is not None:

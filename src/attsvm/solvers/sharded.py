@@ -1,4 +1,4 @@
-"""Entry to the outer loop for problems in pieces, which :func:`attsvm.solve` passes on."""
+"""Entry to the outer loop for problems in pieces, which :func:`attsvm.solve` calls."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def solve_shards(
     norm, tol, max_iter, time_limit, callback, verbose, loss, prior
         As for :func:`attsvm.solve`.
     C : float, optional
-        The same for every query.
+        One number for all queries.
     scheduler : str, optional
         Address of a running dask scheduler whose workers evaluate the shards.
     workers : int, optional
-        Number of local processes to start for this instead.
+        Number of local processes to start instead.
     checkpoint : path, optional
         File of the run, written after every round. A run that was interrupted continues from it.
 

@@ -22,7 +22,7 @@ def soft_margin_path(
 ) -> list[RegularisedSolution]:
     """Solve with a soft margin for every C, in the order given.
 
-    Neighbouring values share most of their supports, so a sorted list costs little more than its first member.
+    Neighbouring values share most of their supports, so a sorted list takes little more time than its first value.
 
     Parameters
     ----------

@@ -148,7 +148,7 @@ def solve(
     Returns
     -------
     Solution or ShardedSolution
-        Never raises for an unsolved problem: see ``.status``, and ``.raise_for_status()``. It is a
+        An unsolved problem raises no error; see ``.status`` and ``.raise_for_status()``. The answer is a
         :class:`attsvm.solution.regularised.RegularisedSolution` if ``C`` or ``prior`` is given.
 
     Raises
@@ -261,7 +261,7 @@ def _run(
 
 
 def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start: Solution | None) -> Solution:
-    """Solve with a soft margin or a prior; for a hard margin, ask first without the prior whether a W exists."""
+    """Solve with a soft margin or a prior; a hard margin is first solved without the prior, to see if a W exists."""
     program, control = answers.program, answers.control
     problem, terms = program.problem, program.terms
     if terms.hard:
@@ -295,7 +295,7 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
 
 
 def _start_multipliers(before: Solution, terms: Terms) -> np.ndarray:
-    """Multipliers (n, T) of an earlier solution; multipliers at their old bound move to the new one."""
+    """Multipliers (n, T) of an earlier solution; multipliers at their old bound move to the new bound."""
     dual, earlier = before.certified.dual, before.regularisation
     if earlier.hinge and earlier.C is not None and np.isfinite(terms.upper):
         upper = earlier.C if earlier.prices is None else earlier.prices
@@ -311,7 +311,7 @@ def _in_one_call(problem: SelectionProblem, control: Control, answers: Answers) 
         return answers.of(W, dual, (margins, adjoint))
     if not dual.any():
         return None
-    # W is as accurate as the last bit of these multipliers; other methods correct theirs.
+    # Unlike other methods' multipliers, these are not corrected, so only a proof in exact arithmetic counts.
     return answers.infeasible(dual / dual[problem.rejected].sum(), dual, exact=True)
 
 

@@ -143,7 +143,7 @@ def test_large_problems_need_no_rounds() -> None:
 def test_bad_prices_are_refused() -> None:
     problem = overlapping(n=4)
     for C in ([1.0, 2.0], np.ones((4, 1))):
-        with pytest.raises(ValueError, match=r"C has .* of shape .*; one number, or 4, one a query, were expected"):
+        with pytest.raises(ValueError, match=r"C has .* of shape .*; one number, or 4, one per query, were expected"):
             solve(problem, C=C)
     for C in ([1.0, 0.0, 1.0, 1.0], [1.0, np.nan, 1.0, 1.0]):
         with pytest.raises(ValueError, match="positive, finite numbers were expected"):

@@ -218,7 +218,7 @@ def test_a_factor_of_the_active_constraints_takes_three_matrices() -> None:
     constraints = ActiveSetConstraints.of_reduced(reduced)
     count = len(constraints.of)
     tracemalloc.start()
-    passive, size = exchanges._opening(reduced, constraints, np.ones(count), 1.0, count, count)
+    passive, size = exchanges._first_set(reduced, constraints, np.ones(count), 1.0, count, count)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert size == count > 1000

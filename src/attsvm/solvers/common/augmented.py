@@ -5,10 +5,11 @@ r"""Newton systems with a few weights so large that adding them to the rest woul
 .. math:: \begin{pmatrix} K & R^\top \\ R & -\mathrm{diag}(w)^{-1} \end{pmatrix}
    \begin{pmatrix} x \\ y \end{pmatrix} = \begin{pmatrix} r \\ 0 \end{pmatrix}, \qquad y = \mathrm{diag}(w)Rx,
 
-which holds K and the weights apart and gives y without the cancellation in :math:`Rx` (Vavasis, SIAM J. Matrix Anal.
+which keeps K and the weights apart and gives y without the cancellation in :math:`Rx` (Vavasis, SIAM J. Matrix Anal.
 Appl. 15, 1994). Rows and columns are scaled to entries of at most one (Ruiz, report RAL-TR-2001-034); infinite weights
-are equations. A proximal term at rounding level, on x and on y, keeps directions short in which the system is singular
-to rounding (Friedlander and Orban, Math. Program. Comput. 4, 2012); refinement takes its effect off all others.
+are equations. A proximal term at rounding level, on x and on y, keeps the solution short in directions in which the
+system is singular to rounding (Friedlander and Orban, Math. Program. Comput. 4, 2012). Refinement removes its effect in
+all other directions.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from scipy.linalg import LinAlgError, get_lapack_funcs
 from attsvm.core.cholesky import refined
 from attsvm.core.error_free import EPS
 
+# Number of scalings of rows and columns.
 SCALINGS = 8
 
 

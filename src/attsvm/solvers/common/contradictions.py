@@ -1,10 +1,10 @@
 r"""Opposite demands of parallel queries, found before any arithmetic.
 
-Queries that are multiples of one direction z order tokens by one linear function :math:`x \mapsto x^\top W z`. "The
-selected token beats each rejected one" is an edge between token vectors, ties are edges both ways, and a negative
-multiple reverses its edges. A cycle with a strict edge is a contradiction, for example two equal queries that select
-different tokens of the same text. The differences along the cycle telescope to zero exactly, so multipliers of one over
-the length of each query are a certificate of infeasibility (Farkas).
+Queries that are multiples of one direction z order tokens by one linear function :math:`x \mapsto x^\top W z`. Each
+constraint is an edge from the selected to the rejected token vector. Ties are edges both ways, and a negative multiple
+reverses its edges. A cycle with a strict edge is a contradiction, for example two equal queries that select different
+tokens of the same text. The differences along the cycle telescope to zero exactly, so multipliers of one over the
+length of each query are a certificate of infeasibility (Farkas).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _cycle(problem: SelectionProblem, rows: np.ndarray, factors: np.ndarray) -> 
     strict, negative = problem.rejected[rows][here, columns], factors[here] < 0
     sources, targets = np.where(negative, other, selected), np.where(negative, selected, other)
     ties = np.flatnonzero(~strict)
-    # Ties go both ways; a multiplier of the way back is negative.
+    # Ties are edges both ways; the multiplier of the edge back is negative.
     tails, heads = np.concatenate([sources, targets[ties]]), np.concatenate([targets, sources[ties]])
     constraints = np.concatenate([np.arange(len(here)), ties])
     signs = np.where(np.arange(len(tails)) < len(here), 1.0, -1.0)

@@ -18,7 +18,7 @@ from attsvm.platform.summary import Listed
 LONGEST_CALL, POLL = 1.0, 0.1
 # Share of the available memory that one step may take.
 MEMORY_SHARE = 0.5
-# Bytes of a step up to which the available memory is not looked up, which costs the time of a step of a small problem.
+# Bytes of a step up to which the available memory is not looked up; looking it up takes the time of a small step.
 UNCHECKED_BYTES = 1e6
 
 
@@ -87,7 +87,7 @@ class Control:
         self.time_limit = time_limit
         self.callback = callback
         self.verbose = verbose
-        # Norms in a method's coordinates over norms in the caller's coordinates.
+        # Ratio of norms in a method's coordinates to norms in the caller's coordinates.
         self.unit = 1.0
         self.iterations = 0
         self.method = ""

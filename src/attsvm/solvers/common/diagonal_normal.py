@@ -1,7 +1,7 @@
 r"""Newton systems of entrywise norms: a diagonal plus the normal matrix, on the space of equal tied scores.
 
-An entrywise norm contributes a diagonal h > 0 to the Hessian in W, the margins contribute
-:math:`A^\top\Theta A`, and tied tokens require :math:`BW = 0`, B an orthonormal basis of the ties' rows:
+An entrywise norm contributes a diagonal h > 0 to the Hessian in W, the margins contribute :math:`A^\top\Theta A`, and
+tied tokens require :math:`BW = 0`, B an orthonormal basis of the ties' rows:
 
 .. math:: (\mathrm{diag}(h) + A^\top \Theta A)\, x - B^\top \nu = r, \qquad B x = 0 .
 
@@ -138,7 +138,7 @@ class DiagonalNormal(Ties):
 
 
 def _less_rank_one(inverse: Step, vector: np.ndarray) -> Step:
-    """Solve with the matrix of another solver less vector vector^T, vector (p, r)."""
+    """Solve with another solver's matrix minus vector vector^T, for a vector (p, r)."""
     along = inverse(vector)
     pivot = 1.0 - float((vector * along[0]).sum())
     if not pivot > 0.0:

@@ -17,6 +17,7 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.relative_change import relative_change
 from attsvm.solvers.schedule import BLAS_RATE, DENSE_ENTRIES
 
+# Multiplier, over the largest, up to which it counts as zero, and largest number of corrections.
 FARKAS_CUT = 1e-9
 FARKAS_CORRECTIONS = 8
 CHANGE_TOL = 1e-6  # relative change after which the residual is at rounding level
@@ -25,7 +26,7 @@ CHANGE_TOL = 1e-6  # relative change after which the residual is at rounding lev
 def correct(reduced: Reduced, dual: np.ndarray, control: Control) -> np.ndarray | None:
     """Correct nearly exact multipliers (n, T); None if they are not near a certificate.
 
-    Alternates between multipliers with A^T lam = 0 (the nearest, relatively) and nonnegative ones.
+    Corrections alternate between the smallest relative change to A^T lam = 0 and a cut at zero.
     """
     negatives_before = np.inf
     for _ in range(FARKAS_CORRECTIONS):

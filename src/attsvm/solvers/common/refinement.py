@@ -1,18 +1,19 @@
 r"""Corrected W and multipliers if rounding, not the solver, keeps the gap open.
 
-First the same pair is certified in twice the working precision. If W itself is off by rounding, iterative refinement
+First the same pair is certified in twice the working precision. If W is not accurate enough, iterative refinement
 corrects it (Wilkinson; Higham, *Accuracy and Stability of Numerical Algorithms*, chapter 12). Let B be the active
 constraints scaled to length one. The shortest correction :math:`E = B^\top y` with :math:`B(W + E) = b` solves
 :math:`BB^\top y = b - BW`, with residuals in twice the precision and a factorisation in floats. In the Frobenius norm
-the multipliers move too, so that :math:`W = A^\top\lambda` still holds. With a prior only W moves: if W were scaled up
-for the rounding of its margins, it would be farther from the prior.
+the multipliers move too, so that :math:`W = A^\top\lambda` still holds. If there is a prior, only W moves: scaling W up
+for the rounding of its margins would move it away from the prior.
 
 Multipliers of hinges need a third correction. Rounding of multipliers near a large C takes A^T dual out of the unit
 ball of the dual norm; the least relative change of the multipliers below their bound brings it back.
 
 W is stored in floats, whose rounding moves a margin by up to :math:`u|\delta||W||z|`. The target b of each margin is
-one plus this amount, so that rounding cannot take the margin below one. Near duplicates, whose :math:`|\delta|` is
-short, hold nearly all of the multipliers and lose almost nothing; if long constraints hold them, the amount is smaller.
+one plus this amount, so that rounding cannot take the margin below one. Near duplicates have a short :math:`|\delta|`
+and nearly all of the multipliers, so they lose almost nothing. If long constraints have large multipliers, the amount
+is smaller.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from attsvm.solvers.schedule import REFINED_ENTRIES
 SUPPORT_CUT = 1e-12
 # Relative distance of a multiplier from its upper bound up to which it counts as equal to it.
 AT_BOUND = 1e-6
-# Smallest and largest amount added to a margin, in units of |delta||W||z|: roundings of either sign leave the smallest
-# on average, and never more than the largest. In between, the total loss stays below this share of tol.
+# Smallest and largest amount added to a margin, in units of u|delta||W||z|: rounding moves a margin by the smallest
+# amount on average, and never by more than the largest. The third number is the share of tol that the total loss takes.
 LEAST_UNITS, MARGIN_UNITS, LOSS = 0.25, 4.0, 0.25
 MULTIPLIER_CORRECTIONS = 4
 
@@ -75,7 +76,7 @@ def refine(program: Program, W: np.ndarray, dual: np.ndarray, tol: float) -> Cer
 def _into_ball(problem: SelectionProblem, terms: Terms, dual: np.ndarray) -> np.ndarray | None:
     """Move multipliers below their bound until A^T dual is in the unit ball of the dual norm.
 
-    Scaled down to it as a whole, they would give up that part of the losses.
+    Scaling all multipliers down would give up a part of the losses.
     """
     norm, scale = terms.norm, terms.largest_scale(dual)
     if not 1.0 < scale < 1.0 / (1.0 - AT_BOUND):
@@ -88,8 +89,8 @@ def _into_ball(problem: SelectionProblem, terms: Terms, dual: np.ndarray) -> np.
     adjoint, size = exact[0].high, np.abs(dual[rows, columns])
     rounding = UNIT * float(np.linalg.norm(dual * problem.lengths)) * growth(norm, adjoint.shape, True)
     excess = max(norm.dual(adjoint) - 1.0, 0.0) + MARGIN_UNITS * rounding
-    faces = Rows.of(problem, rows, columns)
-    matrix = constraint_rows(faces.delta.high * size[:, None], faces.queries)
+    active = Rows.of(problem, rows, columns)
+    matrix = constraint_rows(active.delta.high * size[:, None], active.queries)
     change = np.linalg.lstsq(matrix.T, -excess * adjoint.ravel(), rcond=None)[0]
     new = dual.copy()
     new[rows, columns] += size * change
@@ -106,9 +107,9 @@ def _correct(
     rows, columns = np.nonzero(problem.tied | (terms.rejected & ~loss & (weight > SUPPORT_CUT * weight.max())))
     if not 0 < len(rows) * W.size <= REFINED_ENTRIES:
         return None
-    faces = Rows.of(problem, rows, columns)
+    active = Rows.of(problem, rows, columns)
     lengths = problem.lengths[rows, columns]
-    delta, queries = faces.delta.high / faces.lengths[:, None], faces.queries
+    delta, queries = active.delta.high / active.lengths[:, None], active.queries
     try:
         factor = cho_factor(constraint_gram(delta, queries), lower=True, check_finite=False)
     except (LinAlgError, ValueError):
@@ -119,11 +120,11 @@ def _correct(
     target = np.where(problem.rejected[rows, columns], demand, 0.0)
     if along:
         weights = Pair(dual[rows, columns], np.zeros(len(rows)))
-        current = faces.adjoint(weights)[0]
+        current = active.adjoint(weights)[0]
     else:
         weights, current = None, Pair(W, np.zeros(W.shape))
     for _ in range(MULTIPLIER_CORRECTIONS):
-        margins = faces.margins(current)[0]
+        margins = active.margins(current)[0]
         high, low = two_sum(target, -margins.high)
         missing = (high + (low - margins.low)) / lengths
         step = cho_solve(factor, missing, check_finite=False) / lengths
@@ -132,9 +133,9 @@ def _correct(
         zero = np.zeros(len(step))
         if weights is not None:
             weights = weights + Pair(step, zero)
-            current = faces.adjoint(weights)[0]
+            current = active.adjoint(weights)[0]
         else:
-            current = current + faces.adjoint(Pair(step, zero))[0]
+            current = current + active.adjoint(Pair(step, zero))[0]
     new = dual
     if weights is not None:
         new = np.zeros_like(dual)

@@ -26,7 +26,7 @@ def read_regularisation(
     Raises
     ------
     ValueError
-        One sentence that names the argument and what was expected.
+        If an argument does not fit; one sentence names it and what was expected.
     """
     if loss not in LOSSES:
         raise ValueError(f"loss is {loss!r}; one of {', '.join(map(repr, LOSSES))} was expected.")
@@ -58,7 +58,7 @@ def _read_price(C: Any, n: int) -> float | np.ndarray:
     prices = to_numpy("C", C)
     if prices.shape != (n,) or prices.dtype.kind not in "iuf":
         raise ValueError(
-            f"C has {prices.dtype} of shape {prices.shape}; one number, or {n}, one a query, were expected."
+            f"C has {prices.dtype} of shape {prices.shape}; one number, or {n}, one per query, were expected."
         )
     prices = prices.astype(np.float64)
     if not ((prices > 0) & (prices < math.inf)).all():

@@ -14,8 +14,7 @@ from attsvm.proofs.objective import HARD_MARGIN, SEPARATION_TOL, Terms
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.ties import Ties
 
-# Number of roundings by which the smallest of many margins may fall short: Newton on the face of the nuclear norm ends
-# at 1 to 20 of them, and later methods gain half of that.
+# Number of roundings by which the smallest of many margins may fall short.
 SMALLEST_MARGIN = 8.0
 
 
@@ -32,8 +31,8 @@ class Setting:
     loose : float
         Loss of the omitted tokens, which no W changes.
     weights : ndarray, shape (n, 1), or float
-        Factors of the queries and of their margins if C differs between queries: C max(0, u)^p equals the loss with the
-        smallest C at u times the p-th root of the ratio of the two. The multipliers are divided by it.
+        Factors of the queries and of their margins if C differs between queries: the p-th root of C over the smallest
+        C, since the loss is C max(0, u)^p. The multipliers are divided by the same factors.
     """
 
     reduced: Reduced
@@ -104,8 +103,8 @@ class Setting:
     def ends_in_rounding(self, control: Control) -> bool:
         """Tell whether the best pair of a hard margin is as good as floats permit; refinement may still improve it.
 
-        Rounding of W leaves a gap in which the multipliers weigh the rounding of its margins. In other norms than the
-        Frobenius norm the smallest of all margins counts, not their weighted mean.
+        Rounding of W leaves a gap equal to the mean rounding of its margins, weighted by the multipliers. In norms
+        other than the Frobenius norm the smallest margin counts instead of the mean.
         """
         if not self.terms.hard or control.W is None or control.dual is None:
             return False
@@ -166,8 +165,8 @@ class Setting:
         """Evaluate V (p, r) and multipliers (n, T) and report them to the control; True when it is time to stop.
 
         The control receives the primal and dual values, with V as its W. A method that already has the margins (n, T)
-        of V passes ``margins``. One that has A^T dual (p, r), with multipliers of the right signs and sizes, passes
-        ``adjoint``. ``size`` is as for :meth:`Terms.bound`.
+        of V passes ``margins``. A method that has A^T dual (p, r), with multipliers of the right signs and sizes,
+        passes ``adjoint``. ``size`` is as for :meth:`Terms.bound`.
         """
         self.offer(V, control, margins=margins)
         terms = self.terms

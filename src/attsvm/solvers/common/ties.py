@@ -18,11 +18,11 @@ from attsvm.core.reduction import Reduced
 
 # Maps a right-hand side (p, r) to x (p, r) and the ties' nu (k,).
 Solver = Callable[[np.ndarray], tuple[np.ndarray, ...]]
-# Maps a right-hand side (N,) and what the ties' rows are to be, (k,) or a number, to x (N,) and nu (k,).
+# Maps a right-hand side (N,) and the target of the ties' rows, (k,) or a number, to x (N,) and nu (k,).
 Bordered = Callable[[np.ndarray, np.ndarray | float], tuple[np.ndarray, np.ndarray]]
-# Singular values of the unit rows below this part of the largest are rounding.
+# Singular value of the unit rows, over the largest, below which it is rounding.
 RANK = 1e-12
-# Residual of a tie, relative to its length and that of W and to the root of the sizes, that counts as rounding.
+# Residual of a tie, over its length times the norm of W and the root of the sizes, up to which it is rounding.
 TIE_ROUNDING = 4.0 * EPS
 # Largest number of projections by the Gram matrix; each leaves the rounding of one solution.
 PROJECTIONS = 4
@@ -56,7 +56,7 @@ class Ties:
 
     @cached_property
     def _solve(self) -> Callable[[np.ndarray], np.ndarray] | None:
-        """Solves with the Gram matrix of the ties' rows; None if rounding makes that indefinite."""
+        """Function that solves with the Gram matrix of the ties' rows; None if rounding makes the matrix indefinite."""
         rows, columns = self._where
         blocks = self._reduced.block_gram(rows, columns, np.zeros(len(rows)))
         if blocks is not None:
@@ -125,7 +125,7 @@ class Ties:
 def bordered_solver(
     inverse: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, compliance: np.ndarray | float = 0.0
 ) -> Bordered:
-    """Solve K x - R^T nu = r with Rx + compliance nu = target, from what solves with K for (N,) and columns (N, k).
+    """Solve K x - R^T nu = r with Rx + compliance nu = target; ``inverse`` solves with K for (N,) and (N, k).
 
     Raises
     ------

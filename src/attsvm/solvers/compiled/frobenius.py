@@ -2,9 +2,8 @@ r"""Many small Frobenius problems in one compiled call.
 
 Each instance is solved by itself, from start to certificate: the Gram matrix, a few passes of coordinate descent that
 guess the support, the active-set method (:mod:`attsvm.solvers.frobenius.active_set`), and the gap from W and the
-multipliers. If the Gram matrix would be large, passes and active set do without it. An instance that ends without its
-certificate is left to the general solver. Kernels are written with loops, since array expressions take seconds to
-compile.
+multipliers. A large Gram matrix is not formed. An instance that ends without its certificate is left to the general
+solver. Kernels are written with loops, since array expressions take seconds to compile.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ def _gram(delta, queries, of):
 
 @kernel(inner=True, fastmath=FAST)
 def constraints_of(tokens, queries, selected, mask):
-    """List the constraints of one instance; returns them, and the token of each constraint, (m,)."""
+    """List the constraints of one instance, with the token of each constraint, (m,)."""
     n, T, d = tokens.shape
     m = 0
     for i in range(n):
@@ -120,10 +119,10 @@ def constraints_of(tokens, queries, selected, mask):
     of, column, first = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.int64), np.empty(n + 1, dtype=np.int64)
     rejected, tied = np.empty(m, dtype=np.bool_), np.empty(m, dtype=np.bool_)
     k = 0
-    own = np.empty(queries.shape)  # a problem's arrays are frozen, which is another type
+    writable = np.empty(queries.shape)  # a problem's arrays are read-only, which is another type
     for i in range(n):
         for c in range(queries.shape[1]):
-            own[i, c] = queries[i, c]
+            writable[i, c] = queries[i, c]
         first[i], reference = k, 0
         while not selected[i, reference]:
             reference += 1
@@ -134,14 +133,14 @@ def constraints_of(tokens, queries, selected, mask):
                     delta[k, a] = tokens[i, reference, a] - tokens[i, t, a]
                 k += 1
     first[n] = m
-    return Constraints(delta, own, of, first, rejected, tied, np.empty((0, 0))), column
+    return Constraints(delta, writable, of, first, rejected, tied, np.empty((0, 0))), column
 
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def scale(constraints):
-    """Divide the constraints by a power of two near the longest; returns that power.
+    """Divide the constraints by a power of two near their largest length, and return it.
 
-    Returns zero and divides nothing if a constraint has length zero or its square leaves the range of floats.
+    Return zero and divide nothing if a constraint has length zero or its square leaves the range of floats.
     """
     delta, queries = constraints.delta, constraints.queries
     largest, smallest = 0.0, np.inf
@@ -165,10 +164,10 @@ def scale(constraints):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def finish(constraints, column, values, is_refined, unit, tol, rescale, W, adjoint, dual, margins):
-    """Compute W, margins and gap from multipliers (m,) of constraints divided by ``unit``; returns (state, norm, gap).
+    """Compute W, margins and gap from multipliers (m,) of constraints divided by ``unit``; return (state, norm, gap).
 
-    W is as given if ``is_refined``, otherwise A^T dual, which ``adjoint`` receives. ``rescale`` scales W to smallest
-    margin one, and the multipliers accordingly.
+    W stays if ``is_refined`` and otherwise becomes A^T dual, which ``adjoint`` receives. ``rescale`` scales W to
+    smallest margin one, and the multipliers accordingly.
     """
     of, rejected, (d, dz) = constraints.of, constraints.rejected, W.shape
     total, constraint_margins = 0.0, np.empty(len(of))
@@ -224,9 +223,9 @@ def scatter(values, of, column, tied, dual):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def solve_one(tokens, queries, selected, mask, tol, rescale, W, adjoint, dual, margins):
-    """Solve one instance, through the Gram matrix of its constraints if that pays.
+    """Solve one instance, through the Gram matrix of its constraints if this is small.
 
-    Returns (state, norm, gap). Arguments as in :func:`solve_each`.
+    Return (state, norm, gap). Arguments are as for :func:`solve_each`.
     """
     constraints, column = constraints_of(tokens, queries, selected, mask)
     clear(dual, margins)
@@ -307,7 +306,7 @@ def interior_work(n: int, T: int, d: int, dz: int) -> float:
 
 
 def avoids_compiling(problem: SelectionProblem) -> bool:
-    """Tell whether methods that need no compiling should solve the problem; the answer is counted."""
+    """Tell whether methods that need no compiling should solve the problem; see :func:`spares`, which counts it."""
     shape = problem.shape
     return not at_hand(solve_each) and spares(solve_each, work(*shape), interior_work(*shape))
 
@@ -315,7 +314,7 @@ def avoids_compiling(problem: SelectionProblem) -> bool:
 def solve_compiled(
     problem: SelectionProblem, tol: float
 ) -> tuple[bool, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Solve one small problem by the same compiled call.
+    """Solve one small problem by :func:`solve_each`.
 
     Returns
     -------

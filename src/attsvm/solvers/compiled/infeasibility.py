@@ -21,7 +21,7 @@ def contradicts(values, constraints):
 
     This is the test of :class:`attsvm.proofs.certificate.FarkasCertificate` if the support spans all entries of W. The
     rows of M are the constraints times their multipliers. A Cholesky factor of :math:`M^\top M` minus a floor bounds
-    the smallest singular value; the sum of the rows, rounding included, must be shorter than that.
+    the smallest singular value. The sum of the rows, rounding included, must be shorter than this bound.
     """
     delta, queries, of, _, _, free, _ = constraints
     m, d = delta.shape

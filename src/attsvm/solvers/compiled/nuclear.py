@@ -1,9 +1,9 @@
 r"""Many small nuclear problems in one compiled call.
 
-Each instance is solved by itself, from start to certificate, in the order of :mod:`attsvm.solvers.nuclear.portfolio`:
-the Frobenius solution from the Gram matrix, first-order steps from there, and Newton steps on the face at falling gaps
-until one run converges. An instance that ends without its certificate is left to the general solver, which has more
-methods (interior point, degenerate faces, proofs of infeasibility).
+Each instance is solved by itself, from start to certificate, in the order of :mod:`attsvm.solvers.nuclear.portfolio`.
+First-order steps start from the Frobenius solution, which the Gram matrix gives. Newton on the face is tried at falling
+gaps until one run converges. An instance that ends without its certificate is left to the general solver, which has
+more methods (interior point, degenerate faces, proofs of infeasibility).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from attsvm.solvers.schedule import PATIENCE, STEPS_TO_FACE
 
 # Gaps at which Newton is tried.
 NEWTON_GAPS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7)
-# Largest number of first-order steps; longer instances are ill-conditioned, and the interior point is faster.
+# Largest number of first-order steps; instances that need more are ill-conditioned, and the interior point is faster.
 FIRST_ORDER_STEPS = 1000
-# Gap down to which Newton goes on below the requested gap: one more step, since convergence is quadratic.
+# Gap at which Newton ends once it has reached the requested gap; convergence is quadratic, so this takes one more step.
 FINAL_GAP = 1e-13
 # Scale of the data below which, or above whose inverse, an instance is left open; entries are scaled to largest one.
 SMALLEST_SCALE = 1e-100
@@ -64,9 +64,9 @@ def _same(one, other):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def _merge(delta, queries, row, column, free):
-    """Move constraints that differ from all before them to the front; how many they are.
+    """Move the constraints that differ from all before them to the front, and return their number.
 
-    The others equal one of those, so that multipliers would not be unique.
+    Multipliers of repeated constraints would not be unique.
     """
     count = np.int64(0)
     for k in range(len(row)):
@@ -91,9 +91,9 @@ def _divide(vector, divisor):
 
 @kernel(inner=True, fastmath=FAST)
 def _unit_margin(constraints, W, margins, precision):
-    """Scale W to smallest margin one and write its margins (m,); returns that margin.
+    """Scale W to smallest margin one, write its margins (m,), and return the smallest margin before.
 
-    Zero, with nothing scaled, when W is not feasible: equalities hold to a part ``precision`` of it.
+    Return zero and scale nothing if W is not feasible. Equalities hold up to ``precision`` times the smallest margin.
     """
     margins_of(constraints, W, margins)
     smallest, off = np.inf, 0.0
@@ -111,7 +111,7 @@ def _unit_margin(constraints, W, margins, precision):
 
 @kernel(inner=True, fastmath=FAST)
 def _unit_adjoint(constraints, dual, size):
-    """Scale multipliers to |A^T dual| = 1; returns its old size, computed if ``size`` is zero."""
+    """Scale multipliers to |A^T dual| = 1, and return its size before, which is computed if ``size`` is zero."""
     if size == 0.0:
         M = np.empty((constraints.delta.shape[1], constraints.queries.shape[1]))
         apply_adjoint(constraints, dual, M)
@@ -122,7 +122,7 @@ def _unit_adjoint(constraints, dual, size):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def _evaluate(constraints, face, size, dual, on_face, signed):
-    """Scale the pair on a face to smallest margin one and |A^T signed| = 1; returns its gap, infinite if it is none."""
+    """Scale the pair on a face to smallest margin one and |A^T signed| = 1; return its gap, infinite if infeasible."""
     amount, nuclear, margins = 0.0, 0.0, np.empty(len(dual))
     for k in range(len(dual)):
         signed[k] = dual[k]
@@ -146,7 +146,7 @@ def _evaluate(constraints, face, size, dual, on_face, signed):
     seconds=20.0, fastmath=FAST,
 )  # fmt: skip
 def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
-    """Solve one instance into W, dual and margins; returns (state, norm, gap). Arguments as in :func:`solve_stack`."""
+    """Solve one instance into W, dual and margins; return (state, norm, gap). Arguments as for :func:`solve_stack`."""
     n, dz = queries.shape
     d = tokens.shape[2]
     table, column = constraints_of(tokens, queries, selected, mask)

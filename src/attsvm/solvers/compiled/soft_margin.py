@@ -1,8 +1,8 @@
 r"""Small soft margins in the Frobenius norm: the interior point in one compiled call.
 
-At a few hundred constraints the steps of :mod:`attsvm.solvers.interior_point.engine` cost the interpreter more than the
-processor, and so do tests of coordinate passes. The steps here are the same, in loops: each factors
-:math:`I + A^\top \Theta A`, takes a predictor and a corrector, and moves V and the multipliers by one length.
+For a few hundred constraints, the steps of :mod:`attsvm.solvers.interior_point.engine` and the gap tests of coordinate
+descent spend most of their time in the interpreter. The steps here are the same, in loops: each factors :math:`I +
+A^\top \Theta A`, takes a predictor and a corrector, and moves V and the multipliers by one length.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from attsvm.solvers.interior_point.euclidean import work_of_a_step
 from attsvm.solvers.nuclear.steps import apply_adjoint, margins_of
 from attsvm.solvers.schedule import CENTRAL_OPERATIONS, INTERIOR_STEPS
 
-# Largest number of steps. Sum of products over the objective at which the path ends: rounding is all that is left.
+# Largest number of steps, and sum of products over the objective at which only rounding remains and the path ends.
 MOST_PATH_STEPS, PATH_END = 60, 1e-13
 # Share of the way to the boundary.
 STEP_SHARE = 0.99
@@ -68,7 +68,7 @@ def _solve(L, x):
 
 @kernel(inner=True, fastmath=FAST)
 def _direction(constraints, L, theta, point, residual, lack, shift, mu, move, step, image):
-    """Write the direction from ``point`` towards products ``mu``: the rows of ``move``, and V's part to ``step``.
+    """Write the direction from ``point`` towards products ``mu`` to ``move``, and its change of V to ``step``.
 
     ``point`` and ``move`` (4, m) have slacks, multipliers, losses and their multipliers. The products of an earlier
     ``move`` correct the direction. Returns the longest step within the bounds.

@@ -1,1 +1,1 @@
-"""Methods of the Frobenius norm alone."""
+"""Methods for the Frobenius norm only."""

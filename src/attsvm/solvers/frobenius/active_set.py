@@ -1,27 +1,27 @@
 r"""The active-set method for hard margins in the Frobenius norm, which also decides feasibility.
 
-The least-distance problem min ||W|| s.t. a_k . W >= 1 is equivalent to nonnegative least squares (Lawson and
-Hanson, *Solving Least Squares Problems*, ch. 23): with :math:`c_k = 1` on inequalities and 0 on equalities, minimise
+The least-distance problem min ||W|| s.t. a_k . W >= 1 is equivalent to nonnegative least squares (Lawson and Hanson,
+*Solving Least Squares Problems*, ch. 23): with :math:`c_k = 1` on inequalities and 0 on equalities, minimise
 
 .. math:: \tfrac{w}{2}\|A^\top\lambda\|^2 + \tfrac12(1 - c^\top\lambda)^2, \quad
    \lambda_k \ge 0 \text{ on inequalities.}
 
-A minimiser always exists. Let :math:`\rho = 1 - c^\top\lambda`. The optimality conditions read
-:math:`w\, a_k\cdot A^\top\lambda \ge \rho`, so :math:`W = w A^\top\lambda/\rho` solves the problem if
-:math:`\rho > 0`, and :math:`\rho = 0` makes :math:`\lambda` a Farkas certificate. A weight w near :math:`\|W\|^2`
-keeps :math:`\rho` near 1/2, away from rounding, however large W is. Constraints enter and leave the passive set, whose
-constraints count as equalities (:mod:`attsvm.solvers.frobenius.passive_set`).
+A minimiser always exists. Let :math:`\rho = 1 - c^\top\lambda`. The optimality conditions read :math:`w\, a_k\cdot
+A^\top\lambda \ge \rho`, so :math:`W = w A^\top\lambda/\rho` solves the problem if :math:`\rho > 0`, and :math:`\rho =
+0` makes :math:`\lambda` a Farkas certificate. A weight w near :math:`\|W\|^2` keeps :math:`\rho` near 1/2, away from
+rounding, however large W is. Constraints enter and leave the passive set, whose constraints count as equalities
+(:mod:`attsvm.solvers.frobenius.passive_set`).
 
-In exact arithmetic every step lowers :math:`\rho`, since the minimum over the passive set is :math:`\rho/2`; so no set
+In exact arithmetic every step lowers :math:`\rho`, since the minimum over the passive set is :math:`\rho/2`, so no set
 recurs. Rounding may raise :math:`\rho`: a constraint leaves for another one on which it then depends, and the same two
-sets would alternate without end. Steps are therefore counted against the record, the smallest :math:`\rho` computed so
-far. A step sets a record if it lowers it by the part ``PROGRESS``. Records fall and lie between ``RESIDUE`` and 1, so
-there are at most :math:`\log(1/\mathrm{RESIDUE})/\mathrm{PROGRESS}` of them, with at most ``STALLED_UPDATES`` steps
-after each. This holds for all results of the arithmetic, NaN included, which is never a record. A cycle sets no record
-twice and ends after ``STALLED_UPDATES`` steps.
+sets alternate without end. The run therefore counts steps since the last record. The record is the smallest
+:math:`\rho` so far, and a step sets a new one if it lowers the record by a relative ``PROGRESS``. Records lie between
+``RESIDUE`` and 1, so there are at most :math:`\log(1/\mathrm{RESIDUE})/\mathrm{PROGRESS}` of them, with at most
+``STALLED_UPDATES`` steps after each. This holds for all results of the arithmetic, NaN included, which is never a
+record. A cycle sets no record twice and ends after ``STALLED_UPDATES`` steps.
 
 Margins of the constraints outside the passive set come from W, as two products with n p r + m p operations; a general
-quadratic program spends m p r on constraints written out. Few constraints take their margins from a Gram matrix.
+quadratic program spends m p r on constraints written out. Margins of few constraints come from a Gram matrix.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from attsvm.solvers.schedule import DEAR
 # State of an instance after a compiled call.
 OPEN, SOLVED, CONTRADICTION = 0, 1, 2
 
-# Part of a constraint in a dependent one, over the largest part, below which it is rounding.
+# Coefficient of a constraint in a dependent one, over the largest coefficient, below which it is rounding.
 SMALLEST_PART = 1e-10
 # Shortfall, over the requested margin, below which a constraint counts as satisfied.
 PRICE_TOL = 1e-12
-# rho below which no W is near, and relative fall of rho below which a step is rounding.
+# rho below which no W is found, and relative fall of rho below which a step is rounding.
 RESIDUE, PROGRESS = 1e-12, 1e-14
 # Number of steps without a new record after which a run ends.
 STALLED_UPDATES = 3
-# Largest number of operations of a call from tokens to answer, which no clock interrupts: a tenth of a second.
+# Largest number of operations of a call that no clock interrupts, a tenth of a second.
 MOST_OPERATIONS = 3e8
 # Squared norm above which W is refined, and number of refinements: rounding of the multipliers moves margins by 1e-16
 # of the squared norm.
 REFINED_NORM, W_REFINEMENTS = 1e3, 2
-# Size of the passive set per additional query that may add a violated constraint in the same step.
+# Number of constraints of the passive set per additional constraint that may enter in one step.
 SHARE = 8
-# Excess of a query's smallest margin over rho, relative to rho, below which it is evaluated again before all queries.
+# Excess of a query's smallest margin over rho, relative to rho, below which the query is evaluated before all others.
 RECHECK_SHARE = 0.5
 
 
-# Kernels below take lists: a call per constraint or query would count references to all of their arrays.
+# Kernels below take lists of constraints or queries, since each call counts references to all of its arrays.
 
 
 @kernel(inner=True, fastmath=FAST)
 def _enter(constraints, passive, size, weight, entering):
-    """Let constraints enter the passive set with multiplier zero while its capacity allows; returns its new size.
+    """Let constraints enter the passive set with multiplier zero while its capacity allows; return its new size.
 
     Constraints that depend on the set stay outside.
     """
@@ -90,10 +90,10 @@ def _enter(constraints, passive, size, weight, entering):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def _replace(constraints, passive, size, weight, entering):
-    r"""Let a constraint that was just refused as dependent replace another one (Goldfarb and Idnani).
+    r"""Let a constraint that depends on the passive set replace another one (Goldfarb and Idnani).
 
     If :math:`a_k = \sum_j r_j a_j`, the multipliers :math:`\lambda_k + t` and :math:`\lambda_j - t r_j` do not change
-    W. The constraint whose multiplier reaches zero first leaves. Returns the new size, and whether one has left.
+    W. The constraint whose multiplier reaches zero first leaves. Return the new size, and whether one has left.
     """
     L, part, free, values = passive.factor, passive.work[0], passive.free, passive.values
     for a in range(size):
@@ -106,7 +106,7 @@ def _replace(constraints, passive, size, weight, entering):
         largest = max(largest, abs(part[a]))
     length, place = np.inf, np.int64(-1)
     for a in range(size):
-        # A smaller part is rounding: without its constraint the set would depend on the new one all the same.
+        # A smaller coefficient is rounding: the new constraint depends on the set without this one too.
         if not free[a] and part[a] > SMALLEST_PART * largest and values[a] < length * part[a]:
             length, place = values[a] / part[a], a
     if place < 0:
@@ -122,7 +122,7 @@ def _replace(constraints, passive, size, weight, entering):
 
 @kernel((CONSTRAINTS, PASSIVE_SET, float64[::1], float64), fastmath=FAST)
 def hold(constraints, passive, start, weight):
-    """Let equalities and the support of guessed multipliers (m,) enter an empty passive set; returns its size."""
+    """Let equalities and the support of guessed multipliers (m,) enter an empty passive set; return its size."""
     order, count = np.empty(len(start), dtype=np.int64), 0
     for k in range(len(start)):
         if constraints.tied[k]:
@@ -238,10 +238,10 @@ def exchange(constraints, passive, size, weight, record, patience):
     passive : PassiveSet
         Holds the result of the last step afterwards.
     size : int
-        Number of constraints in it.
+        Number of constraints in the passive set.
     weight : float
     record : float
-        The record of the steps before; infinite at first.
+        Smallest rho of earlier steps; infinite at first.
     patience : int
         Number of evaluations of margins, at least one per step, after which the call returns.
 
@@ -321,7 +321,7 @@ def exchange(constraints, passive, size, weight, record, patience):
 
 @kernel((float64[:, ::1], boolean[::1]), fastmath=FAST)
 def by_gram(gram, tied):
-    """Constraints known by their Gram matrix (m, m) alone, each with its own query."""
+    """Return constraints that are known only by their Gram matrix (m, m), each with a query."""
     m = len(gram)
     rejected, first = np.empty(m, dtype=np.bool_), np.empty(m + 1, dtype=np.int64)
     first[0] = 0
@@ -332,7 +332,7 @@ def by_gram(gram, tied):
 
 @kernel((CONSTRAINTS, float64[::1], int64, float64[:, ::1]), seconds=4.0, fastmath=FAST)
 def least_multipliers(constraints, start, capacity, W):
-    """Multipliers of the smallest W, at most ``capacity`` of them positive or free, from a guess (m,).
+    """Find the multipliers of the smallest W from a guess (m,); at most ``capacity`` of them are positive or free.
 
     ``W`` (p, r) is overwritten with A^T dual, refined to the accuracy of the entries of W.
 

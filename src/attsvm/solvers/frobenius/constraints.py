@@ -24,7 +24,7 @@ class Constraints(NamedTuple):
     rejected, tied : ndarray of bool, shape (m,)
         Inequalities and equalities; other entries are ignored.
     gram : ndarray, shape (m, m) or (0, 0)
-        Inner products of the constraints, if they replace them; p is zero then.
+        Inner products of the constraints, which replace their vectors; p is then zero.
     """
 
     delta: np.ndarray

@@ -2,10 +2,10 @@ r"""Dual coordinate descent, one block per query.
 
 The dual of the Frobenius problem, :math:`\max_\lambda c^\top\lambda - \tfrac12\|A^\top\lambda\|_F^2`, is solved one
 multiplier at a time in closed form, :math:`\lambda_{it} \leftarrow [\lambda_{it} + (1 - \delta_{it}\cdot
-u)/(|\delta_{it}|^2|z_i|^2)]_+` with :math:`u = W z_i` (Hsieh et al., ICML 2008, for the linear SVM). All multipliers
-of a query share z_i, so u is computed once per block and updated, and W receives one rank-one update per block.
-Equalities have target 0 and no sign. Soft margins bound the multipliers or add to the diagonal, and priors change the
-targets; the update stays in closed form.
+u)/(|\delta_{it}|^2|z_i|^2)]_+` with :math:`u = W z_i` (Hsieh et al., ICML 2008, for the linear SVM). All multipliers of
+a query share z_i, so u is computed once per block and updated, and W receives one rank-one update per block. Equalities
+have target 0 and no sign. Soft margins bound the multipliers or add to the diagonal, and priors change the targets; the
+update stays in closed form.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.constraints import CONSTRAINTS, Constraints
 from attsvm.solvers.schedule import LOOK_OPERATIONS, LOOP_RATE, STREAM_RATE, UPDATE_RATE
 
+# Number of inner passes over the multipliers of one query.
 INNER_SWEEPS = 2
 # Largest number of seconds of passes in one compiled call, during which Ctrl-C is not handled.
 UNHEARD = 0.25
@@ -125,7 +126,7 @@ def sweep(problem, dual, W, order, active, full, repeats):
 
 @kernel((DUAL, float64[::1], float64[:, ::1], int64[:, ::1], boolean[::1], int64), fastmath=FAST)
 def sweeps(problem, dual, W, orders, active, repeats):
-    """Make one full pass, then passes over the active constraints; a row of ``orders`` (passes, n) each."""
+    """Make one full pass, then passes over the active constraints; each pass takes a row of ``orders`` (passes, n)."""
     for k in range(len(orders)):
         sweep(problem, dual, W, orders[k], active, k == 0, repeats)
 

@@ -2,9 +2,9 @@ r"""Hard margins in the Frobenius norm by active-set updates (:mod:`attsvm.solve
 
 Coordinate descent, or the solution of a similar problem, supplies the first passive set; only a few constraints then
 enter one at a time. LAPACK factors the whole set once; each update changes the factor at the cost of the square of its
-size. The method therefore also ends problems with nearly one active constraint per entry of W, which Newton's
-method hardly does: second derivatives :math:`A_J A_J^\top` of the multipliers in doubt are nearly singular, so its
-steps are long, soon meet a bound, and remove only a few multipliers per factor.
+size. The method therefore also solves problems with nearly one active constraint per entry of W. Newton's method is
+slow on these: its matrix :math:`A_J A_J^\top` is nearly singular, so its steps are long, soon meet a bound, and remove
+only a few multipliers per factor.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from attsvm.solvers.frobenius.newton import newton, refine
 from attsvm.solvers.frobenius.passive_set import DEPENDENT_PIVOT, PassiveSet, empty_set
 from attsvm.solvers.schedule import BLAS_RATE, LOOP_RATE, PRICING_RATE, SMALL_SET, Steps
 
-CAPACITY = 2000  # largest passive set; otherwise memory would be the limit
-DOUBTFUL_RHO = 1e-3  # rho below which it may tend to zero
+# Largest size of a passive set, which limits the memory.
+CAPACITY = 2000
+# rho below which it may tend to zero.
+DOUBTFUL_RHO = 1e-3
+# Number of weights that are tried.
 ATTEMPTS = 3
-EXPECTED_STEPS = 6  # steps of most runs from a guess
-# Seconds of work after which other methods have a turn and the time limit is checked, and smallest number of steps
-# before that: more than the active set may take without progress. The interpreter takes no more.
+# Number of steps of most runs from a guess.
+EXPECTED_STEPS = 6
+# Seconds of work after which other methods run and the time limit is checked, and smallest number of steps before that,
+# larger than the number of steps without progress; in the interpreter it is the number of steps.
 SLICE_SECONDS, LEAST_STEPS = 0.02, 8
 
 
@@ -48,7 +52,7 @@ def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, sh
     pricing = 2.0 * n * (T * p + 2 * entries)
     weight = max(1.0, float(guess[constraints.rejected].sum()))
     for _ in range(ATTEMPTS):
-        passive, size = _opening(reduced, constraints, guess, weight, capacity, int(share * capacity))
+        passive, size = _first_set(reduced, constraints, guess, weight, capacity, int(share * capacity))
         yield size**3 / 3.0 / BLAS_RATE
         complete, rho, record = False, 1.0, np.inf
         while not complete:
@@ -81,7 +85,7 @@ def solve_by_exchanges(setting: Setting, control: Control, start: np.ndarray, sh
     return None
 
 
-def _opening(
+def _first_set(
     reduced: Reduced, constraints: Constraints, guess: np.ndarray, weight: float, capacity: int, most: int
 ) -> tuple[PassiveSet, int]:
     """Put ties and the largest multipliers of a guess (m,) into a passive set: ``most`` in all, or all ties if more.
@@ -95,9 +99,9 @@ def _opening(
     if len(members) > SMALL_SET and _factor(reduced, constraints, passive, members, weight):
         passive.values[: len(members)] = guess[members] / weight
         return passive, len(members)
-    opening = np.zeros_like(guess)
-    opening[members] = guess[members]
-    return passive, call(hold, len(members) ** 3 / 3.0, constraints, passive, opening, weight)
+    start = np.zeros_like(guess)
+    start[members] = guess[members]
+    return passive, call(hold, len(members) ** 3 / 3.0, constraints, passive, start, weight)
 
 
 def _factor(

@@ -4,11 +4,11 @@ A step of weight :math:`\sigma` minimises
 
 .. math:: \tfrac12 \|V\|^2 + \tfrac\sigma2 \sum_j \max(0, c_j + \mu_j / \sigma - \langle a_j, V\rangle)^2.
 
-The next multipliers :math:`\mu` are :math:`\sigma` times the shortfalls (Rockafellar, Math. Oper. Res. 1, 1976). From
-:math:`\mu = 0` the step is the squared hinge with C = :math:`\sigma/2`. The function is piecewise quadratic, so
-Newton's method with an exact line search ends on it (Mangasarian, Optim. Methods Softw. 17, 2002). Conjugate gradients
-solve its systems, :math:`I + \sigma A_J^\top A_J` over the constraints J that fall short. A product takes |J| (p + r)
-numbers and 4 |J| p r operations: nothing of size |J| by |J| or p r by p r is formed.
+The next multipliers :math:`\mu` are :math:`\sigma` times the shortfalls (Rockafellar, Math. Oper. Res. 1, 1976). A step
+from :math:`\mu = 0` is the squared hinge with C = :math:`\sigma/2`. The function is piecewise quadratic, so Newton's
+method with an exact line search ends after finitely many steps (Mangasarian, Optim. Methods Softw. 17, 2002). Conjugate
+gradients solve its systems, :math:`I + \sigma A_J^\top A_J` over the constraints J that fall short. A product takes |J|
+(p + r) numbers and 4 |J| p r operations, and no matrix of size |J| by |J| or p r by p r is formed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _conjugate_gradients(
     goal: float,
     is_over: Callable[[], bool],
 ) -> tuple[np.ndarray, int]:
-    """Solve (I + weight A^T A) X = rhs to a residual of ``goal``; returns X and the number of products."""
+    """Solve (I + weight A^T A) X = rhs to a residual of ``goal``; return X and the number of products."""
     # Types are written out because inferring them through the loop takes a type checker ten seconds.
     solution: np.ndarray = np.zeros_like(rhs)
     residual: np.ndarray = rhs

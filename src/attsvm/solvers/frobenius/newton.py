@@ -3,12 +3,12 @@ r"""Newton on the dual of the Frobenius problem, with multipliers in a box.
 The dual is :math:`\max c^\top\lambda - \tfrac12\lambda^\top(K + \epsilon I)\lambda` over :math:`0 \le \lambda \le C`,
 with C infinite for a hard margin. It is solved on a working set J: the multipliers strictly between their bounds, the
 tied ones, and the largest violations, whose slopes lead off a bound. :math:`K_{JJ} = (DD^\top)\circ(ZZ^\top)` is small
-enough to factor. All other multipliers enter through :math:`W = A^\top\lambda` alone, so the many multipliers at C of a
+enough to factor. All other multipliers enter only through :math:`W = A^\top\lambda`, so the many multipliers at C of a
 selection far from separable add no work. Each step is projected onto the box and shortened until the dual ascends
-(Bertsekas, SIAM J. Control Optim. 20, 1982). With a full step this is the primal-dual active-set method of
-Hintermueller, Ito and Kunisch (SIAM J. Optim. 13, 2002). Whole groups of multipliers leave and reach their bounds, and
-once the set is right one step solves the problem to rounding. A ridge at rounding level stands for the proximal term
-that keeps a dependent set solvable; repeated steps remove its effect.
+(Bertsekas, SIAM J. Control Optim. 20, 1982). A full step is a step of the primal-dual active-set method (Hintermueller,
+Ito and Kunisch, SIAM J. Optim. 13, 2002). Whole groups of multipliers leave and reach their bounds, and once the set is
+right one step solves the problem to rounding. A ridge at rounding level keeps a dependent set solvable; repeated steps,
+each a proximal step, remove its effect.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from attsvm.solvers.schedule import BLAS_RATE, BLOCK_FACTOR, OVERHEAD, REFINABLE
 
 Gram = np.ndarray | BlockGram
 
+# Largest number of Newton steps on one working set.
 INNER_STEPS = 12
+# Number of violations that may join a working set of any size.
 SMALLEST_GROWTH = 64
 # Slope, over the requested margins, below which it is rounding.
 SLOPE_LEVEL = 1e-13
-# Residuals of a factor in single precision, and of the step refined with it.
-SINGLE_RESIDUALS, SOLVED_RESIDUAL = (1e-9,), 1e-13
+# Ridges of a factor in single precision, and residual of the step that is refined with it, over the right-hand side.
+SINGLE_RIDGES, SOLVED_RESIDUAL = (1e-9,), 1e-13
 # Operations per system over the cube of its size: two factorisations, since single precision is tried first.
 FACTOR = 2 / 3
 # Lengths of a step that are tried if the whole step does not ascend or is cut off at a bound.
@@ -54,7 +56,7 @@ def newton(setting: Setting, dual: np.ndarray, control: Control, *, rounds: int)
     for _ in range(rounds):
         slope = terms.cost - reduced.apply(V) - terms.shift * np.where(terms.rejected, dual, 0.0)
         rows, columns = _choose(setting, dual, slope, level)
-        if not 0 < len(rows) <= WORKING_SET:  # none is left when the multipliers have overflowed
+        if not 0 < len(rows) <= WORKING_SET:  # empty if the multipliers have overflowed
             return None
         gram = gram_of(setting, rows, columns)
         yield OVERHEAD + len(rows) ** 2 * sum(reduced.shape) / BLAS_RATE
@@ -134,7 +136,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
 
 
 def _choose(setting: Setting, dual: np.ndarray, slope: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Choose inner multipliers, ties, and the largest slopes off a bound, at most the same number."""
+    """Choose inner multipliers and ties, and at most the same number of multipliers that leave a bound most steeply."""
     terms = setting.terms
     working = setting.inner(dual)
     leaving = terms.rejected & ~working & np.where(dual > 0, slope < -level, slope > level)
@@ -150,7 +152,7 @@ def _choose(setting: Setting, dual: np.ndarray, slope: np.ndarray, level: float)
 def ascend(
     gram: Gram, slope: np.ndarray, start: np.ndarray, free: np.ndarray, upper: float, level: float
 ) -> Generator[float, None, np.ndarray]:
-    """Maximise slope.e - e.gram.e/2 over steps e that keep start + e within 0 and ``upper``; returns start + e, (J,).
+    """Maximise slope.e - e.gram.e/2 over steps e that keep start + e within 0 and ``upper``; return start + e, (J,).
 
     Multipliers marked ``free`` have no bounds. A slope below ``level`` is rounding. Yields the work of every
     factorisation.
@@ -189,9 +191,9 @@ def _part(gram: Gram, chosen: np.ndarray) -> Gram:
 def _longest_ascent(
     gram: Gram, slope: np.ndarray, value: np.ndarray, target: np.ndarray, free: np.ndarray, upper: float
 ) -> tuple[np.ndarray | None, np.ndarray]:
-    """Project parts of the step to ``target`` onto the box; returns the first that ascends, and its image under gram.
+    """Project parts of the step to ``target`` onto the box; return the first that ascends, and its image under gram.
 
-    If the whole step ascends although bounds cut it off, shorter steps may do better: the best of the first few is
+    If the whole step ascends although bounds cut it off, shorter steps may be better, and the best of the first few is
     returned.
     """
     step = target - value
@@ -218,14 +220,14 @@ def proximal_solve(gram: np.ndarray, slope: np.ndarray) -> np.ndarray:
     if len(gram) >= SINGLE_ROWS:
         enough = SOLVED_RESIDUAL * float(np.abs(slope).max())
         with suppress(LinAlgError):
-            single = factor(gram.astype(np.float32), SINGLE_RESIDUALS)
+            single = factor(gram.astype(np.float32), SINGLE_RIDGES)
             (step,) = refined(
                 lambda rest: (single(rest.astype(np.float32)).astype(float),),
                 lambda step: (slope - gram @ step,),
                 (slope,),
                 enough,
             )
-            # A factor in double precision would leave the rounding of K e too.
+            # A factor in double precision also leaves the rounding of K e.
             rounding = np.finfo(float).eps * float(gram.diagonal().max() * np.abs(step).sum())
             if float(np.abs(slope - gram @ step).max()) <= max(enough, rounding):
                 return step

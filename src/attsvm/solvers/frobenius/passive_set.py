@@ -13,7 +13,7 @@ from numba import boolean, float64, int64, types
 
 from attsvm.platform.kernels import FAST, kernel
 
-# Written with loops, not slices: those take seconds to compile and are no faster.
+# Written with loops, since slices take seconds to compile and are no faster.
 
 # Cholesky pivot, over the diagonal entry, below which a constraint depends on the passive set.
 DEPENDENT_PIVOT = 1e-13
@@ -31,7 +31,7 @@ class PassiveSet(NamedTuple):
     members : ndarray of int, shape (capacity,)
         Index of each constraint.
     free : ndarray of bool, shape (capacity,)
-        Marks of the equalities.
+        Whether each constraint is an equality.
     values : ndarray, shape (capacity,)
         Multipliers.
     work : ndarray, shape (3, capacity)

@@ -47,11 +47,13 @@ from attsvm.solvers.schedule import (
     take_turns,
 )
 
-OPENING = 10  # passes after which the support is known well enough
-PASSES_PER_TEST = 10  # passes between tests of the gap, one of them over all constraints
+# Number of passes after which the support is known well enough.
+OPENING = 10
+# Number of passes between tests of the gap, one of them over all constraints.
+PASSES_PER_TEST = 10
 MAX_PASSES = 3000
-# Smallest first mu from a V near the solution, over the objective per token. Each tenth of mu saves a tenth of the
-# steps; with a smaller mu a hinge whose C has grown tenfold takes more steps than from the zero matrix.
+# Smallest first mu from a V near the solution, over the objective per token; from a smaller mu, a hinge whose C has
+# grown tenfold takes more steps than from the zero matrix.
 NEAR_CENTRE = 0.1
 # Share of the capacity that a guess fills: fewer constraints enter later than would have to leave a full set.
 OPENING_SHARE = 1 / 3
@@ -64,8 +66,8 @@ Method = Callable[[Setting, Control, np.ndarray], Steps]
 def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, *, method: str | None = None) -> Steps:
     """Solve any problem in this norm, leaving V and multipliers with ``control``.
 
-    Starts from the multipliers ``start`` (n, T), if given. With ``method``, a key of :data:`FROBENIUS_METHODS`, no
-    other method runs. Returns multipliers (n, T) that prove infeasibility, if they do.
+    ``start`` (n, T) are multipliers from which methods start. ``method``, a key of :data:`FROBENIUS_METHODS`, excludes
+    all other methods. Returns multipliers (n, T) that prove infeasibility, if they do.
     """
     dual = np.zeros(setting.terms.cost.shape)
     if start is not None:
@@ -92,7 +94,7 @@ def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, 
     order = ["coordinate_newton", "interior_point"]
     is_uncompiled = start is None and spares(sweeps, operations(setting.reduced, OPENING), work)
     if is_uncompiled or (start is not None and not setting.terms.hard):
-        order.reverse()  # with a start Newton from there, and so passes, have just been tried
+        order.reverse()  # Newton has just been tried from the start, and passes only lead to Newton
     if is_uncompiled:
         if setting.plain:
             order.append("active_set")
@@ -101,7 +103,7 @@ def solve_setting(setting: Setting, control: Control, start: np.ndarray | None, 
         if setting.plain:
             order.insert(0 if _suits_exchanges(setting, dual) else 1, "active_set")
     turns = []
-    # The second turn of the first method comes after the turns of the others.
+    # In later rounds the first method comes after the others.
     for key in [*order[1:], order[0]]:
         name, run = FROBENIUS_METHODS[key]
         first = ACTIVE_SET_TURN if key == "active_set" else FIRST_TURN
@@ -137,7 +139,7 @@ def _suits_exchanges(setting: Setting, dual: np.ndarray) -> bool:
 
 
 def _nearly_square(setting: Setting, dual: np.ndarray) -> bool:
-    """Tell whether the active constraints almost equal the entries of W in number, where only updates end."""
+    """Tell whether the number of active constraints is so near the number of entries of W that only updates finish."""
     entries = int(np.prod(setting.reduced.shape))
     return setting.plain and int(setting.inner(dual).sum()) >= NEARLY_SQUARE * entries
 
@@ -159,7 +161,7 @@ def active_set(setting: Setting, control: Control, dual: np.ndarray) -> Steps:
 
 
 def coordinate_newton(setting: Setting, control: Control, dual: np.ndarray) -> Steps:
-    """Coordinate passes down to a small gap, then Newton; the infeasibility test when the dual diverges."""
+    """Run coordinate descent down to a small gap, then Newton; test infeasibility when the dual diverges."""
     terms = setting.terms
     descent = DualCoordinateDescent(setting, dual)
     suspicious, target, before = SUSPICIOUS_NORM, EARLY_GAP, np.inf
@@ -206,7 +208,7 @@ def interior_point(setting: Setting, control: Control, dual: np.ndarray) -> Step
         if method.report(control):
             return None
         yield work
-        # The gap shows a small margin late; the residuals of margins and products show it earlier.
+        # The gap shows progress late if a margin is small; the residuals of margins and products show it earlier.
         progress = np.array([method.distance(), control.state.gap])
         stall = 0 if (progress < 0.9 * best).any() else stall + 1
         best = np.minimum(best, progress)

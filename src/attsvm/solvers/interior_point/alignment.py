@@ -1,13 +1,13 @@
 r"""Least-squares corrections of a nearly converged pair, if rounding ends the interior point early.
 
-Spectral norm: the corrected multipliers have an adjoint with the singular vectors and the rank that V permits.
-
+In the spectral norm, the corrected multipliers have an adjoint with the singular vectors and the rank that V permits.
 At the optimum the singular values of :math:`A^\top\lambda` vanish wherever the singular values of V are below the norm.
 The dual norm sums them, so their rounding affects the first digits of the bound. Two kinds of least-squares problems
-correct it: the smallest relative change of the multipliers of active constraints that aligns :math:`A^\top\lambda` with
-the singular vectors of V, and then Newton's method on the part outside its own leading singular vectors.
+correct it. The first is the smallest relative change of the multipliers of active constraints that aligns
+:math:`A^\top\lambda` with the singular vectors of V. The second is Newton's method on the part of :math:`A^\top\lambda`
+outside its leading singular vectors.
 
-The sum of absolute entries and the largest entry are linear programs. The active constraints, and the entries that are
+The sum of absolute entries and the largest entry give linear programs. The active constraints, and the entries that are
 not zero (or below the bound), determine a vertex. V and the multipliers each solve a linear system there.
 """
 
@@ -32,10 +32,10 @@ class Active:
     Parameters
     ----------
     dual, slack : ndarray, shape (n, T)
-        Of inequalities, which are active if the multiplier is larger than the slack.
+        Multipliers and slacks of the inequalities. An inequality is active if its multiplier exceeds its slack.
     tie : ndarray, shape (k,)
     constant : ndarray, shape (n, T), optional
-        Multipliers that do not change, of constraints that keep a loss; zero elsewhere.
+        Fixed multipliers of constraints that keep a loss; zero elsewhere.
 
     Attributes
     ----------
@@ -49,9 +49,9 @@ class Active:
         self._ties = ties
         self.constant = np.zeros(dual.shape) if constant is None else constant
         self.rows, self.columns = np.nonzero((dual > slack) & (self.constant == 0.0))
-        own = dual[self.rows, self.columns]
-        self.values = np.append(own, tie)
-        self.size = np.append(own, np.full(len(tie), float(dual.max(initial=0.0)) or 1.0))
+        values = dual[self.rows, self.columns]
+        self.values = np.append(values, tie)
+        self.size = np.append(values, np.full(len(tie), float(dual.max(initial=0.0)) or 1.0))
 
     @classmethod
     def of(cls, setting: Setting, method: InteriorPoint) -> Active:
@@ -69,7 +69,7 @@ class Active:
         self.constant[row, column] = 0.0
 
     def move(self, rows: np.ndarray, target: np.ndarray) -> None:
-        """Change the multipliers, relatively the least, so that their product with rows (J + k, N) is target (N,)."""
+        """Change the multipliers as little as possible, relatively, so that multipliers @ rows (J + k, N) = target."""
         self.values = self.values + self.size * relative_change(rows, self.values, self.size, target)
 
     def scatter(self) -> np.ndarray:
@@ -99,8 +99,8 @@ def aligned_multipliers(setting: Setting, method: InteriorPoint) -> np.ndarray:
     outside = np.ones(V.shape, dtype=bool)
     outside[:k, :k] = False
     for _ in range(ALIGNMENT_CORRECTIONS):
-        own = constraint_rows(delta @ U, queries @ Vt.T).reshape(-1, *V.shape)
-        rotations = np.concatenate([own, U.T @ basis @ Vt.T])
+        rows = constraint_rows(delta @ U, queries @ Vt.T).reshape(-1, *V.shape)
+        rotations = np.concatenate([rows, U.T @ basis @ Vt.T])
         fixed = U.T @ force @ Vt.T
         trace = np.trace(rotations[:, :k, :k], axis1=1, axis2=2)
         target = np.append(-fixed[outside], 1.0 - np.trace(fixed[:k, :k]))
@@ -123,7 +123,7 @@ def vertex(setting: Setting, method: InteriorPoint, shared: bool) -> tuple[np.nd
     method : InteriorPoint
         A method with the term of a linear program.
     shared : bool
-        The largest entry instead of the sum of absolute entries.
+        Whether the norm is the largest entry, not the sum of absolute entries.
     """
     term, active = method.term, Active.of(setting, method)
     if shared:

@@ -27,19 +27,24 @@ from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.common.ties import Ties
 
 MAX_STEPS = 120
+# Share of the way to the nearest bound that a step takes.
 STEP_BACK = 0.97
-FULL_STEP = 1.0 / STEP_BACK  # length above which a step is taken in full
+# Length of the longest step within the bounds above which a step is taken in full.
+FULL_STEP = 1.0 / STEP_BACK
 # Number of steps without progress after which a run ends: rounding keeps the gap open.
 STALLED_STEPS = 20
 # Sum of products and residuals, over the requested gap, below which only rounding keeps the gap open.
 NEGLIGIBLE = 1e-6
 # First mu, over the objective per token.
 CENTRE = 10.0
-HARD_CENTRE = 1.0  # from a feasible start with multipliers inside the dual ball
+# First mu from a feasible start with multipliers inside the dual ball.
+HARD_CENTRE = 1.0
+# Residual of a margin, over the size of its terms, up to which it is rounding.
 RESIDUAL_ROUNDING = 8.0 * float(np.finfo(float).eps)
-# Dual norm of A^T lam at the start, and of the multipliers that join.
+# Dual norm of A^T lam at the start, and dual norm for the multipliers that join.
 BALL, JOINING_BALL = 0.5, 0.1
-LEAST_SLACK = 0.1  # smallest slack of a hard margin's start, over the margin
+# Smallest slack at the start of a hard margin, over the margin.
+LEAST_SLACK = 0.1
 
 
 class Term(ABC):
@@ -99,7 +104,7 @@ class Term(ABC):
         """Take the step."""
 
     def finish(self, run: InteriorPointRun, last: bool) -> bool:
-        """Correct a nearly converged iterate, at the latest the ``last`` one; returns whether the run has ended."""
+        """Correct a nearly converged iterate, at the latest the ``last`` one; return whether the run has ended."""
         return False
 
 
@@ -199,12 +204,12 @@ class InteriorPoint:
         x, V = self.point, self.term.V
         loss = x.loss if self._hinge else self.terms.shift * x.dual
         residual = self.terms.cost - self.reduced.apply(V) - loss + x.slack
-        # Slacks follow the steps of V: a residual below the rounding of the margins must not grow with every step.
+        # Slacks follow the steps of V, and a residual below the rounding of the margins must not grow with every step.
         noise = RESIDUAL_ROUNDING * (self.reduced.lengths * float(np.linalg.norm(V)) + np.abs(self.terms.cost))
         return np.where(self._inner & (np.abs(residual) > noise), residual, 0.0)
 
     def _prepare(self) -> Direction:
-        """Factor the Newton system; returns a function from mu and the predictor to a direction."""
+        """Factor the Newton system; return a function from mu and the predictor to a direction."""
         x, inner, terms, term = self.point, self._inner, self.terms, self.term
         residual = self._lacking()
         dual_residual = np.where(inner, terms.upper - x.dual - x.other, 0.0) if self._hinge else np.zeros(inner.shape)
@@ -314,7 +319,7 @@ class InteriorPointRun:
 
     Attributes
     ----------
-    own : Setting
+    inner : Setting
         The method's setting.
     """
 
@@ -329,27 +334,27 @@ class InteriorPointRun:
         working: np.ndarray | None = None,
     ) -> None:
         self.setting, self.control, self.unit = setting, control, unit
-        self.own = setting.scaled(unit) if working is None else setting.scaled(unit).on(working)
-        self.method = InteriorPoint(self.own, term(self.own), V / unit, centre)
+        self.inner = setting.scaled(unit) if working is None else setting.scaled(unit).on(working)
+        self.method = InteriorPoint(self.inner, term(self.inner), V / unit, centre)
 
     @property
     def pair(self) -> tuple[np.ndarray, np.ndarray]:
         """V (p, r) and multipliers (n, T) of the iterate."""
-        return self.method.term.V * self.unit, self.method.scattered_dual(self.own)
+        return self.method.term.V * self.unit, self.method.scattered_dual(self.inner)
 
     @property
     def gap(self) -> float:
         """Gap relative to the norm; the control's gap hardly shows progress if losses dominate the objective."""
-        state, size = self.control.state, self.own.terms.size(self.method.term.V) * self.unit
+        state, size = self.control.state, self.inner.terms.size(self.method.term.V) * self.unit
         return state.gap * max(1.0, state.objective * self.control.unit / size) if size > 0 else np.inf
 
     def correct(self, last: bool, correction: Callable[[], tuple[np.ndarray, np.ndarray]]) -> bool:
-        """Report a corrected pair of an iterate that has reached the requested gap, or of the ``last`` one.
+        """Report a corrected pair of an iterate that has reached the requested gap, or of the ``last`` iterate.
 
-        Returns whether the run has ended.
+        Return whether the run has ended.
         """
-        tol = self.control.tol * self.own.terms.size(self.method.term.V)
-        if self.own.terms.shift > 0 or not (last or self.method.distance() < tol):
+        tol = self.control.tol * self.inner.terms.size(self.method.term.V)
+        if self.inner.terms.shift > 0 or not (last or self.method.distance() < tol):
             return False
         try:
             V, dual = correction()
@@ -376,14 +381,14 @@ class InteriorPointRun:
         term.finish(self, True)
 
     def _grow(self) -> bool:
-        """Add constraints that are violated more than any in the working set; returns whether there are any."""
-        reduced, working = self.setting.reduced, self.own.terms.rejected
+        """Add constraints that are violated more than any in the working set; return whether there are any."""
+        reduced, working = self.setting.reduced, self.inner.terms.rejected
         if working.sum() == reduced.rejected.sum():
             return False
         margins = reduced.apply(self.method.term.V)
         violations = reduced.rejected & ~working & (margins < np.min(margins, where=working, initial=np.inf))
         if not violations.any():
             return False
-        self.own = self.setting.scaled(self.unit).on(working | violations)
-        self.method.extend(self.own)
+        self.inner = self.setting.scaled(self.unit).on(working | violations)
+        self.method.extend(self.inner)
         return True

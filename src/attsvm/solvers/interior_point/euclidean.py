@@ -54,8 +54,9 @@ class EuclideanTerm(Term):
 class FrobeniusInteriorPoint(InteriorPoint):
     """Steps of the engine, with another start for hard margins.
 
-    Slacks of the size of the margin, and multipliers that meet each constraint by itself, save a third of the steps of
-    a start on the central path. A soft margin starts from V (p, r), ``centre`` away from the bounds.
+    A hard margin starts with slacks of the size of the margin and multipliers that meet each constraint by itself,
+    which takes fewer steps than a start on the central path. A soft margin starts from V (p, r), ``centre`` away from
+    the bounds.
     """
 
     def __init__(self, setting: Setting, V: np.ndarray | None = None, centre: float = CENTRE) -> None:
@@ -92,7 +93,7 @@ def work_of_a_step(reduced: Reduced) -> float:
 
 
 def work_at(shape: tuple[int, int, int, int], rejected: int, tied: int) -> float:
-    """Estimate the work of one step of shape (n, T, p, r), from the numbers of rejected and tied tokens."""
+    """Estimate the work of one step for sizes (n, T, p, r) and numbers of rejected and tied tokens."""
     n, T, p, r = shape
     passes = (STEP_OPERATIONS + COORDINATE_OPERATIONS * p) * n * T / STREAM_RATE
     if rejected < p * r:

@@ -4,7 +4,7 @@ The Frobenius solution decides feasibility, which does not depend on the norm, a
 If rounding ends the interior point early, it runs again, farther from all bounds and with its Newton systems over
 constraints instead of entries or the reverse. The path of smoothed norms, whose Newton systems are different equations,
 follows. A hard margin in l_p, 1 < p < inf, is first tried by a barrier on the smooth side of the duality
-(:mod:`attsvm.solvers.interior_point.power`), which is twice as fast as the path
+(:mod:`attsvm.solvers.interior_point.power`), which is faster than the path
 (:mod:`attsvm.solvers.interior_point.smoothing_path`) if it converges. The path solves soft margins in l_p and norms
 without an interior point; a second run follows it closely. Newton on the face of the nuclear norm
 (:mod:`attsvm.solvers.nuclear.face_newton`) finishes runs of the interior point.
@@ -32,7 +32,8 @@ from attsvm.solvers.schedule import FORMED_ENTRIES, Steps
 
 # Factor of the first mu in a second run.
 RESTART_CENTRE = 10.0
-START_DEPTH = 0.5  # slack of a hard margin's start, over the margin
+# Slack at the start of a hard margin, over the margin.
+START_DEPTH = 0.5
 
 
 def solve_general(setting: Setting, control: Control, start: np.ndarray | None) -> Steps:
@@ -47,10 +48,10 @@ def solve_general(setting: Setting, control: Control, start: np.ndarray | None) 
         control.method = "warm"
         V, dual = control.W, control.dual
     else:
-        opening = yield from open_with_frobenius(setting, control)
-        if opening.V is None or opening.dual is None:
-            return opening.certificate
-        V, dual = opening.V, opening.dual
+        first = yield from open_with_frobenius(setting, control)
+        if first.V is None or first.dual is None:
+            return first.certificate
+        V, dual = first.V, first.dual
     if setting.plain and norm.power is not None and norm.smooth:
         control.method += ", barrier"
         yield from solve_power(setting, V, dual, control)
@@ -98,7 +99,7 @@ def _inside(setting: Setting, V: np.ndarray) -> np.ndarray:
 
 
 def _without_loss(setting: Setting, control: Control) -> Iterator[float]:
-    """Try the hard margin: it is the answer if its multipliers are far below C, however large C is."""
+    """Try the hard margin, which is the answer if its multipliers are far below C."""
     hard = replace(setting, terms=replace(setting.terms, upper=np.inf, shift=0.0))
     inner = control.inner(control.tol)
     yield from solve_general(hard, inner, None)

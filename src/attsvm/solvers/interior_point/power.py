@@ -2,16 +2,16 @@ r"""Entrywise l_p norms, 1 < p < inf, hard margins: the engine's steps on the sm
 
 Minimise :math:`\tfrac{1}{p}\sum|V_k|^p` subject to :math:`A(V) \ge 1`. At the optimum :math:`V = \varphi_q(M)` with
 :math:`M = A^\top\lambda + B^\top\nu`, :math:`\varphi_q(M) = \mathrm{sign}(M)|M|^{q-1}` and 1/p + 1/q = 1. One of the
-two potentials is twice differentiable. For p > 2 it is the primal one, whose Newton step has :math:`h =
-(p-1)|V|^{p-2}` in
+two potentials is twice differentiable. For p > 2 it is the primal one, whose Newton step has :math:`h = (p-1)|V|^{p-2}`
+in
 
 .. math:: h\,dV - A^\top d\lambda - B^\top d\nu = \mathrm{rhs}.
 
 For p < 2 it is the dual one, whose step is the same with :math:`h = 1/((q-1)|M|^{q-2})` once V is the unknown. By
 Young's inequality :math:`\tfrac1p\sum|V_k|^p + \tfrac1q\sum|M_k|^q - \langle V, M\rangle \ge 0`. This difference is a
 part of the duality gap, like the products of slacks and multipliers, and is counted with them: the barrier falls only
-as fast as Newton's method converges. Exponents far from 2 are reached through intermediate ones, each started from its
-neighbour's answer.
+as fast as Newton's method converges. Exponents far from 2 are reached through intermediate exponents, each started from
+its neighbour's answer.
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ from attsvm.solvers.interior_point.terms import TermMove
 CURVATURE_FLOOR = 1e-13
 # Largest factor between neighbours of the larger of p and q.
 EXPONENT_GROWTH = 4.0
+# Gap of the solutions with intermediate exponents.
 NEIGHBOUR_GAP = 1e-2
 # First mu, over the objective per token, and smallest mu, over the requested gap.
 FIRST_POWER_MU, LAST_POWER_MU = 0.05, 0.01
-POWER_DEPTH = 0.1  # slack of the start times p: strictly feasible, and p-th powers still of size one
-SHORTEST = 1e-6  # smallest step that is tried
+# Slack of the start, times p: V is strictly feasible, and p-th powers are still of size one.
+POWER_DEPTH = 0.1
+# Smallest step that is tried.
+SHORTEST = 1e-6
 
 
 @dataclass
@@ -77,7 +80,7 @@ class PowerTerm(Term):
         return self._separation(self.V + primal * move.V, self._adjoint + dual * move.adjoint)
 
     def lengths(self, move: PowerMove) -> tuple[float, float]:
-        """Largest steps after which powers have the size that they have at a solution, or are smaller than now."""
+        """Largest tried steps after which the distance from a solution is at most one, or at most its present value."""
         length, most = FULL_STEP, max(1.0, self.complementarity())
         while length > SHORTEST and not self.after(move, length, length) <= most:
             length *= 0.5
@@ -138,7 +141,7 @@ def solve_power(setting: Setting, W: np.ndarray, dual: np.ndarray, control: Cont
 
 
 def exponents(p: float) -> list[float]:
-    """Exponents from the neighbourhood of 2 to p."""
+    """List exponents from near 2 to p."""
     distance = max(p, p / (p - 1.0)) / 2.0
     steps = max(1, int(np.ceil(np.log(distance) / np.log(EXPONENT_GROWTH))))
     exponents = [2.0 * distance ** (k / steps) for k in range(1, steps)]

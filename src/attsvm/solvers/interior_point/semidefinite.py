@@ -89,9 +89,10 @@ class NuclearTerm(_Semidefinite):
     r"""The nuclear norm, half the trace of X = [[P, V], [V^T, Q]]; Z = [[I, -N], [-N^T, I]]/2, where N must equal M.
 
     Let G be the scaling (G Z G = X) and F the residual of complementarity. A step satisfies :math:`dV = F_{12} +
-    \mathcal{K}\,dN` with :math:`\mathcal{K}\,dN = \tfrac12(G_{11}\,dN\,G_{22} + G_{12}\,dN^\top G_{12})`. Few
-    constraints are solved for their multipliers, with the matrix :math:`A\mathcal{K}A^\top + \Theta^{-1}`; many for
-    :math:`dV = F_{12} + Lw`, :math:`\mathcal{K} = LL^\top`, with the matrix :math:`I + L^\top A^\top\Theta A L`.
+    \mathcal{K}\,dN` with :math:`\mathcal{K}\,dN = \tfrac12(G_{11}\,dN\,G_{22} + G_{12}\,dN^\top G_{12})`. If
+    constraints are few, the unknowns are their multipliers and the matrix is :math:`A\mathcal{K}A^\top + \Theta^{-1}`.
+    If they are many, the unknown is w in :math:`dV = F_{12} + Lw`, where :math:`\mathcal{K} = LL^\top`, and the matrix
+    is :math:`I + L^\top A^\top\Theta A L`.
 
     If constraints outnumber the entries of V, the first matrix costs more than the second and ends closer to the
     solution.
@@ -242,7 +243,7 @@ class NuclearTerm(_Semidefinite):
 class SpectralTerm(_Semidefinite):
     """The spectral norm t, X = [[tI, V], [V^T, tI]]; Z has trace one, and -2 Z_12 must equal M.
 
-    A second run solves for the change of the multipliers; Theta (g - A(dV)) loses its digits if C is large.
+    A second run solves for the change of the multipliers, since Theta (g - A(dV)) loses its digits if C is large.
     """
 
     def __init__(self, setting: Setting, is_second: bool = False) -> None:
@@ -319,7 +320,7 @@ class SpectralTerm(_Semidefinite):
 
     def finish(self, run: InteriorPointRun, last: bool) -> bool:
         """Align the multipliers with V."""
-        return run.correct(last, lambda: (self.V, aligned_multipliers(run.own, run.method)))
+        return run.correct(last, lambda: (self.V, aligned_multipliers(run.inner, run.method)))
 
 
 def _block_matrix(W: np.ndarray, t: float) -> np.ndarray:

@@ -9,14 +9,14 @@ Its multipliers :math:`\lambda = \ell_\mu'` lie between 0 and C by construction.
 f_\mu(V) = A^\top\lambda + B^\top\nu`, and the gradient lies in the unit ball of the dual norm: a minimiser certifies
 itself to a gap of order :math:`\mu`. A basis of the null space of B eliminates the ties. A Newton step dV also improves
 the multipliers, to :math:`\lambda - \Theta A(dV)` with :math:`\Theta = \ell_\mu''`. The improved multipliers satisfy
-stationarity to the accuracy of the linear solution; slacks, as differences of near equals, are less accurate.
+stationarity to the accuracy of the linear solution. Slacks are differences of nearly equal numbers and less accurate.
 
 :math:`\nabla f_\mu(V)` depends on :math:`V/\mu` only, so the tangent of the path is :math:`\mu\,\tfrac{dV}{d\mu} =
 K^{-1}\bigl(\nabla^2 f_\mu V + A^\top\mu\,\partial_\mu\lambda\bigr)`, with K the Hessian: one more solution with the
 matrix of the last Newton step. Predictor steps along the tangent alternate with Newton steps back to the path (Nesterov
 and Nemirovskii, *Interior-Point Polynomial Algorithms in Convex Programming*, 1994). Newton systems are dense in the
-entries of V. For l_p norms the Hessian is a diagonal less a rank-one matrix: if constraints are fewer than entries, the
-system is solved over the constraints (:mod:`attsvm.solvers.common.diagonal_normal`).
+entries of V. For l_p norms the Hessian is a diagonal minus a rank-one matrix. If constraints are fewer than entries,
+the system is then solved over the constraints (:mod:`attsvm.solvers.common.diagonal_normal`).
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ from attsvm.solvers.schedule import SMOOTH_ENTRIES
 
 # First mu, over the objective per token.
 FIRST_MU = 1.0
+# Largest number of values of mu, of Newton steps per value, and of halvings of a step.
 MOST_STAGES, STAGE_NEWTON_STEPS, STEP_HALVINGS = 80, 40, 40
 # Newton decrement, over mu, at which V counts as on the path; the second value is for a run that follows it closely,
-# which takes 1.8 times the steps and arrives where rounding ends a loose run.
+# which takes more steps and is less sensitive to rounding.
 ON_PATH, CLOSELY_ON_PATH = 4.0, 1e-3
 # Factors by which a predictor step lowers mu, tried in turn.
 MU_FALLS = (0.05, 0.2, 0.5, 0.8)
@@ -55,8 +56,8 @@ SLACK_SHARE = 0.1
 DECREMENT, SMALL_DECREMENT = 300.0, 10.0
 # Number of Newton steps after which the next predictor step starts with a larger factor.
 CAREFUL_STEPS = 8
-# Number of stages without a smaller gap, or without reaching the path, after which rounding is taken to end the run;
-# stages count if the gap exceeds STALLED_GAP times the gap that the path promises.
+# Number of stages without a smaller gap, or without reaching the path, after which the run ends; stages count if the
+# gap exceeds STALLED_GAP times the gap expected on the path.
 STALLED_STAGES, STALLED_GAP = 4, 10.0
 # Smallest mu, over the first.
 SMALLEST_MU = 1e-17
@@ -87,8 +88,8 @@ class PathPoint:
     V : ndarray, shape (p, r)
     norm : Smooth
     shortfall, dual, theta, drift : ndarray, shape (n, T)
-        u = c - A(V), the first and second derivatives of its loss, and mu times the first derivative's derivative in
-        mu.
+        u = c - A(V), the first and second derivatives of its loss, and mu times the derivative of the first derivative
+        in mu.
     gradient : ndarray, shape (p, r)
         Gradient of the objective.
     """
@@ -163,7 +164,7 @@ class SmoothingPath:
         return (V + setting.prior) * ((1.0 + PATH_DEPTH) / margin) - setting.prior if 0 < margin < np.inf else V
 
     def _first_mu(self, V: np.ndarray) -> float:
-        """Choose mu from the norm of V (p, r) and the part of its losses that the lower bound leaves to save."""
+        """Choose mu from the norm of V (p, r) and the part of its losses above the lower bound."""
         terms, control = self._terms, self.control
         size, loss = terms.norm.value(V), terms.loss(terms.cost - self._reduced.apply(V))
         excess = size + loss + self.setting.loose - control.state.lower_bound * control.unit
@@ -207,7 +208,7 @@ class SmoothingPath:
         return lambda rhs: (free @ solve(free.T @ rhs.ravel())).reshape(shape)
 
     def _newton(self, point: PathPoint, mu: float) -> tuple[PathPoint, Callable[[np.ndarray], np.ndarray] | None, int]:
-        """Run Newton's method for one mu; returns the point, its factor (None ends the run) and the number of steps."""
+        """Run Newton's method for one mu; return the point, its factor (None ends the run) and the number of steps."""
         for step in range(STAGE_NEWTON_STEPS):
             try:
                 solve = self._factor(point)
@@ -264,7 +265,7 @@ class SmoothingPath:
         setting.report(point.V + move, dual, self.control, adjoint=adjoint, size=size)
 
     def _stiff_step(self, point: PathPoint) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Newton step (p, r) if theta A(move) has lost its digits, with new multipliers (n, T) and the ties' (k,)."""
+        """Compute a Newton step (p, r) whose theta A(move) keeps its digits, and multipliers (n, T) and (k,)."""
         reduced, ties = self._reduced, self.setting.ties
         weight = (point.theta * reduced.lengths**2).ravel()
         first = np.argsort(weight)[max(0, weight.size - point.V.size) :]

@@ -44,9 +44,9 @@ class BoundMove(TermMove):
 
 
 class LinearTerm(Term):
-    """The largest entry (one bound t, ``shared``) or the sum of absolute entries (one bound each): -t <= V <= t.
+    """The largest entry (one ``shared`` bound t) or the sum of absolute entries (one bound per entry): -t <= V <= t.
 
-    A second run uses the Newton system that the first did not: over the constraints or over the entries.
+    A second run uses the Newton system that the first run did not use, over the constraints or over the entries.
     """
 
     def __init__(self, setting: Setting, is_second: bool = False) -> None:
@@ -92,7 +92,7 @@ class LinearTerm(Term):
         if self._shared:
             V, tie, dual = self._solve(rhs, g)
             along, along_tie, along_dual = self._follow
-            # Cost of the common bound with V optimal for it: positive, but a difference of near equals.
+            # Schur complement of the shared bound, which is positive but a difference of nearly equal numbers.
             pivot = max(float((total - border * along).sum()), 1e-300)
             t = (float((pushes + sides).sum()) - 1.0 + float((border * V).sum())) / pivot
             V, tie, dual = V + t * along, tie + t * along_tie, dual + t * along_dual
@@ -121,4 +121,4 @@ class LinearTerm(Term):
 
     def finish(self, run: InteriorPointRun, last: bool) -> bool:
         """Solve for the vertex."""
-        return run.correct(last, lambda: vertex(run.own, run.method, self._shared))
+        return run.correct(last, lambda: vertex(run.inner, run.method, self._shared))

@@ -1,1 +1,1 @@
-"""Methods of the nuclear norm alone."""
+"""Methods for the nuclear norm only."""

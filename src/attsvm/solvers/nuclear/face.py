@@ -1,16 +1,16 @@
 r"""Newton on the face of the nuclear-norm ball that holds the solution.
 
-At the optimum the k singular values of :math:`M = A^\top\lambda` that equal one carry W: with singular vectors U, V,
-:math:`W = U S V^\top`, S positive definite, and a set J of constraints is active. Writing :math:`W = KQ^\top`, the
+At the optimum k singular values of :math:`M = A^\top\lambda` equal one. Let U and V be their singular vectors. Then
+:math:`W = U S V^\top` with S positive definite, and a set J of constraints is active. For :math:`W = KQ^\top` the
 conditions
 
 .. math:: MQ = K, \quad M^\top K = Q, \quad a_j(KQ^\top) = c_j \; (j \in J)
 
 are smooth, and Newton on them converges quadratically once k and J are right. The Hessian :math:`Z = [[I, -M],
 [-M^\top, I]]` is diagonal in the singular vectors of M. Its positive part is eliminated, which leaves a symmetric
-system in the |J| multipliers and the k(k+1)/2 entries of S; the common rotations of K and Q are a gauge and never
-enter. The blocks of the system are entrywise products of Gram matrices, so its cost does not depend on the p r entries
-of W. Only the right singular vectors V are formed, together with MV. Left vectors outside the leading k enter through
+system in the |J| multipliers and the k(k+1)/2 entries of S; common rotations of K and Q do not change W and are left
+out. The blocks of the system are entrywise products of Gram matrices, so its cost does not depend on the p r entries of
+W. Only the right singular vectors V are formed, together with MV. Left vectors outside the leading k enter through
 :math:`u\sigma = Mv` and through the token Gram matrix: no basis is completed, and nothing is divided by a small
 singular value.
 """
@@ -38,10 +38,10 @@ from attsvm.solvers.nuclear.matrices import (
 )
 from attsvm.solvers.schedule import MOST_UNKNOWNS
 
+# Smallest unit of a multiplier's change in a least-squares solution, over the largest multiplier.
 MEASURE_FLOOR = 1e-3
-# Reciprocal condition numbers below which a system counts as singular (well-posed ones seen are above 1e-9). The second
-# is for constraints that depend on each other only at the solution: before it their systems are merely ill-conditioned,
-# and Newton is tried on the well-conditioned part.
+# Reciprocal condition numbers below which a system counts as singular; the second is for constraints that depend on
+# each other only at the solution, whose systems are ill-conditioned near it.
 CUTOFFS = (1e-12, 1e-5)
 # Smallest diagonal entry of S, over the largest, and smallest distance from one of a singular value off the face.
 SINGULAR_FLOOR, TAIL_FLOOR = 1e-12, 1e-14
@@ -108,7 +108,7 @@ def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: flo
     else:
         measure = np.ones(len(rhs))
         measure[: len(lam)] = np.maximum(np.abs(lam) / max(float(np.abs(lam).max()), 1e-300), MEASURE_FLOOR)
-        # Singular values would take more than twice the time of a factor with pivots: half of all time.
+        # A QR factor with column pivots takes less than half the time of a singular value decomposition.
         measured = measure[:, None] * system * measure
         least: Any = lstsq(measured, measure * rhs, cond=cutoff, lapack_driver="gelsy", check_finite=False)
         solution, lack = measure * least[0], measure * rhs - measured @ least[0]
@@ -121,7 +121,7 @@ def _by_lapack(system: np.ndarray, rhs: np.ndarray, lam: np.ndarray, cutoff: flo
 def _leave(ray: np.ndarray, lam: np.ndarray, change: np.ndarray) -> None:
     """Move along the residual of the equations, in place, until the first multiplier is zero.
 
-    The system is symmetric, so its residual is in its kernel: M stays, and the sum of the multipliers rises.
+    The system is symmetric, so its residual is in its kernel: M does not change, and the sum of the multipliers rises.
     """
     along, after = ray[: len(lam)], np.maximum(lam + change[: len(lam)], 0.0)
     falling = (along < 0.0) & (lam >= 0.0)
@@ -243,14 +243,14 @@ def _solve(system, rhs, lam, cutoff):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def newton_step(delta, of, queries, cost, lam, shift, face, cutoff):
-    """One Newton step: whether it could be made, the new W (p, r), and the change of the multipliers (J,).
+    """Take one Newton step; return whether it is possible, the new W (p, r), and the change of the multipliers (J,).
 
     Parameters
     ----------
     delta : ndarray, shape (J, p)
         Active constraints.
     of : ndarray of int, shape (J,)
-        The query of each.
+        Query of each constraint.
     queries : ndarray, shape (n, r)
     cost, lam : ndarray, shape (J,)
         Right-hand sides and current multipliers.

@@ -29,9 +29,10 @@ from attsvm.solvers.nuclear.matrices import right_singular, rows_at, singular_va
 from attsvm.solvers.nuclear.steps import NUCLEAR_CONSTRAINTS, Constraints, apply_adjoint, copy, margins_of
 from attsvm.solvers.schedule import COMPILED_CONSTRAINTS, FACE_GAP, ROTATION_ROWS, nuclear_interior_work
 
+# Largest number of Newton steps from one pair.
 FACE_STEPS = 9
 # Change of the multipliers in a first step, over the largest multiplier, and change of a face, over its constraints,
-# above which a step was taken too early: later steps diverged in nearly all runs.
+# above which later steps are likely to diverge.
 LARGEST_CHANGE = 0.2
 # Change of the multipliers, over the largest, below which it is rounding.
 CHANGE_LEVEL = 1e-15
@@ -101,7 +102,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
 
 
 def fits(constraints: int, rows: int) -> bool:
-    """Tell whether loops are the faster way for this number of constraints and of rows or columns of W."""
+    """Tell whether loops are faster than NumPy for this number of constraints, and of rows or columns of W."""
     return constraints <= COMPILED_CONSTRAINTS and rows <= ROTATION_ROWS
 
 
@@ -131,7 +132,7 @@ def _shift_plain(dual, index, change):
 def _activate(constraints, demand, margins, dual, active):
     """Mark the constraints of the face, and set other multipliers to their bound.
 
-    Returns the indices (J,) of the face, the number of marks before, and the number of changed marks.
+    Return the indices (J,) of the face, the number of marks before, and the number of changed marks.
     """
     count, before, changes = 0, 0, 0
     index = np.empty(len(dual), dtype=np.int64)
@@ -168,7 +169,7 @@ def _on_face(constraints, index):
 
 @kernel(inner=True, inline="always", fastmath=FAST, plain=_shift_plain)
 def _shift(dual, index, change):
-    """Add a change (J,) to the multipliers at these indices; returns its size over the largest of them."""
+    """Add a change (J,) to the multipliers at these indices; return its size over the largest of them."""
     largest, size = 1e-300, 0.0
     for j in range(len(index)):
         largest, size = max(largest, abs(dual[index[j]])), max(size, abs(change[j]))
@@ -188,14 +189,14 @@ def read(constraints, demand, V, dual, active):
     dual : ndarray, shape (m,)
         Updated: multipliers off the face are at their bounds.
     active : ndarray of bool, shape (m,)
-        The face of the last step, none at first; updated.
+        Marks of the last step's face, all False at first; updated.
 
     Returns
     -------
     sound : bool
-        Whether the result is a face, and near the last one.
+        Whether the result is a face, and near the last face.
     index : ndarray of int, shape (J,)
-        Its constraints.
+        Constraints of the face.
     face : Face
     size : float
         Largest singular value of A^T dual.
@@ -218,7 +219,7 @@ def read(constraints, demand, V, dual, active):
     (NUCLEAR_CONSTRAINTS, DEMAND, float64[:, ::1], float64[::1], int64[::1], FACE, float64), seconds=4.0, fastmath=FAST
 )
 def move(constraints, demand, V, dual, index, face, cutoff):
-    """Take a Newton step from a face that :func:`read` identified, in place; returns whether another may follow."""
+    """Take a Newton step from a face that :func:`read` identified, in place; return whether another may follow."""
     delta, of, queries = _on_face(constraints, index)
     active = len(index)
     cost, lam, shift = np.empty(active), np.empty(active), np.empty(active)

@@ -10,7 +10,7 @@ from attsvm.platform.kernels import call, compiles
 from attsvm.solvers.nuclear.steps import BEST, STEPS_PER_TEST, Constraints, advance, begin
 from attsvm.solvers.schedule import STEPS_TO_FACE
 
-# Factor by which the primal weight exceeds the Frobenius solution's estimate (1.5 to 5 on the benchmark instances).
+# Ratio of the primal weight to the Frobenius solution's estimate.
 WEIGHT_FACTOR = 2.5
 # Number of steps at a time while they run in the interpreter.
 PORTION = 3 * STEPS_PER_TEST
@@ -71,7 +71,7 @@ class FirstOrder:
         return self._W.reshape(self.reduced.shape)
 
     def scattered_dual(self) -> np.ndarray:
-        """Its multipliers on all constraints, (n, T)."""
+        """Multipliers that belong to :attr:`W`, on all constraints, (n, T)."""
         dual = np.zeros(self.working.shape)
         dual[self._place] = self._dual
         return dual
@@ -81,7 +81,7 @@ class FirstOrder:
         self._begin(self.working | entering, self.W, self.scattered_dual(), float(self._state[1]))
 
     def advance(self, target: float, limit: int) -> int:
-        """Make steps until the gap on the working set falls below the target, ``limit`` at most; how many."""
+        """Make at most ``limit`` steps, until the gap on the working set is below the target; return their number."""
         count = 0
         while count < limit and (count == 0 or self.gap >= target):
             rest = limit - count

@@ -1,9 +1,9 @@
-r"""Products, singular vectors and linear systems of small matrices, as loops; NumPy and LAPACK do the same elsewhere.
+r"""Products, singular vectors and linear systems of small matrices, as loops that numba compiles.
 
-Every kernel here has a plain counterpart of a line or two. A method written with these kernels is its own compiled
-version: it is compiled if instances are small and many, and if one is large the interpreter runs the same lines on BLAS
-and LAPACK. Loops compile in a fraction of the time of array expressions. At these sizes LAPACK takes several times
-longer, and its calls wait for each other inside threads.
+Every kernel here has a NumPy counterpart of a line or two. A method is therefore written once: it is compiled for many
+small instances, and the interpreter runs the same lines on BLAS and LAPACK for a large instance. Loops compile in a
+fraction of the time of array expressions. For small matrices LAPACK takes several times longer, and its calls wait for
+each other inside threads.
 
 Singular values come from rotations. The rows of a matrix are rotated in pairs until they are orthogonal (Hestenes, J.
 SIAM 6, 1958). Their lengths are the singular values, small ones to high relative accuracy (Demmel and Veselic, SIAM J.
@@ -17,6 +17,7 @@ import numpy as np
 
 from attsvm.platform.kernels import FAST, kernel
 
+# Largest number of sweeps over all pairs of rows.
 SWEEPS = 30
 # Squared length of a row, over the largest, below which it is rounding.
 NOISE = 1e-31
@@ -33,7 +34,7 @@ def _add_products(out, rows, vectors, factor):
 def _by_svd(matrix):
     lengths = np.zeros(matrix.shape[1])
     if not np.isfinite(matrix).all():
-        # As the rotations leave it; LAPACK would raise.
+        # The rotations return NaN, where LAPACK would raise an error.
         return np.eye(len(lengths)), np.full(matrix.shape[::-1], np.nan), np.full(len(lengths), np.nan)
     _, sigma, vectors = np.linalg.svd(matrix)
     lengths[: len(sigma)] = sigma
@@ -136,7 +137,7 @@ def rows_at(rows, of):
 
 @kernel(fastmath=FAST, plain=_by_svd)
 def right_singular(matrix):
-    """Singular vectors of the right side, all of them: V^T (r, r), (matrix V)^T (r, p) and lengths (r,), descending."""
+    """Compute all right singular vectors: V^T (r, r), (matrix V)^T (r, p) and lengths (r,), descending."""
     p, r = matrix.shape
     basis, rows = np.zeros((r, r)), np.empty((r, p))
     for c in range(r):
@@ -222,9 +223,9 @@ def in_basis(basis, matrix):
 
 @kernel(fastmath=FAST)
 def rotate(rows, basis, tol):
-    """Turn pairs of ``rows`` (s, q), and of ``basis`` (s, s) with them, until their cosines are below ``tol``.
+    """Rotate pairs of ``rows`` (s, q), and of ``basis`` (s, s) with them, until their cosines are below ``tol``.
 
-    Returns the lengths of the rows, (s,), in no order.
+    Return the lengths of the rows, (s,), in no order.
     """
     s, q = rows.shape
     squares = np.empty(s)

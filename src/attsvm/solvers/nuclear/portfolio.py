@@ -35,17 +35,17 @@ from attsvm.solvers.schedule import (
 )
 
 FIRST_ORDER, INTERIOR_POINT = "first order + face Newton", "interior point + face Newton"
-# Size of a working set over the number of supports: constraints that join late cost first-order steps, additional ones
-# cost the interior point.
+# Size of a working set over the number of supports: late constraints take more first-order steps, and additional
+# constraints take time in the interior point.
 FIRST_ORDER_ROOM, INTERIOR_ROOM = 3, 2
 # Number of first-order steps between tests of all constraints, and in all.
 CHUNK, MAX_FIRST_ORDER = 50, 20_000
 
 
 def solve_nuclear(setting: Setting, control: Control, start: np.ndarray | None, *, method: str | None = None) -> Steps:
-    """Solve, leaving W and multipliers with ``control``; returns a certificate of infeasibility (n, T) if there is one.
+    """Solve, leaving W and multipliers with ``control``; return a certificate of infeasibility (n, T) if there is one.
 
-    ``start`` (n, T) are multipliers of the solution of a similar problem. With ``method``, "first_order" or
+    ``start`` (n, T) are multipliers of the solution of a similar problem. If ``method`` is "first_order" or
     "interior_point", no other method runs, and ``start`` is not used.
     """
     if not setting.plain:
@@ -55,28 +55,28 @@ def solve_nuclear(setting: Setting, control: Control, start: np.ndarray | None, 
         control.method = "warm face Newton"
         if refine(setting, control.W, start, control):
             return None
-    opening = yield from open_with_frobenius(setting, control)
-    if opening.V is None or opening.dual is None:
-        return opening.certificate
-    margins = reduced.apply(opening.V)
-    working = _first_working_set(reduced, margins, opening.dual, INTERIOR_ROOM)
-    interior = interior_point(setting, control, opening.V, working)
+    first = yield from open_with_frobenius(setting, control)
+    if first.V is None or first.dual is None:
+        return first.certificate
+    margins = reduced.apply(first.V)
+    working = _first_working_set(reduced, margins, first.dual, INTERIOR_ROOM)
+    interior = interior_point(setting, control, first.V, working)
     if method == "interior_point":
         return (yield from take_turns([Turn(INTERIOR_POINT, interior, np.inf)], control))
-    roomy = _first_working_set(reduced, margins, opening.dual, FIRST_ORDER_ROOM)
-    descent = FirstOrder(reduced, roomy, opening.V, opening.dual)
+    descent_set = _first_working_set(reduced, margins, first.dual, FIRST_ORDER_ROOM)
+    descent = FirstOrder(reduced, descent_set, first.V, first.dual)
     first_order = _first_order(setting, descent, control)
     if method == "first_order":
         return (yield from take_turns([Turn(FIRST_ORDER, first_order, np.inf)], control))
     work = NUCLEAR_INTERIOR_STEPS * nuclear_interior_work(reduced.shape, int(working.sum()))
-    early = descent.expected_steps * nuclear_first_order_work(reduced.shape, int(roomy.sum())) < work
+    early = descent.expected_steps * nuclear_first_order_work(reduced.shape, int(descent_set.sum())) < work
     turns = [
         Turn(INTERIOR_POINT, interior, NUCLEAR_INTERIOR * work, delay=int(early)),
         Turn(FIRST_ORDER, first_order, NUCLEAR_FIRST * work, int(not early)),
     ]
     certificate = yield from take_turns(turns, control, lambda: setting.ends_in_rounding(control))
     if certificate is None and not setting.ends_in_rounding(control):
-        yield from resume(setting, control, opening.V)
+        yield from resume(setting, control, first.V)
     return certificate
 
 

@@ -4,18 +4,14 @@ The saddle point of :math:`\|W\|_* + \lambda^\top(c - A(W))` over W and multipli
 approached by the steps of Chambolle and Pock (J. Math. Imaging Vis. 40, 2011),
 
 .. math:: \bar W = \mathrm{SVT}_\tau(W + \tau A^\top\lambda), \qquad
-   \bar\lambda = [\lambda + \sigma(c - A(2\bar W - W))]_+,
+   \bar\lambda = [\lambda + \sigma(c - A(2\bar W - W))]_+.
 
-They are over-relaxed: :math:`W \leftarrow W + \rho(\bar W - W)`, and the same for the multipliers (Condat, J. Optim.
-Theory Appl. 158, 2013). :math:`\mathrm{SVT}_\tau` shortens the singular values by :math:`\tau`, with :math:`\tau =
-1/(\omega\|A\|)` and :math:`\sigma = \omega/\|A\|`. Steps restart from their average if it is nearer to the solution.
+Both are over-relaxed: :math:`W \leftarrow W + \rho(\bar W - W)`, with the same formula for the multipliers (Condat, J.
+Optim. Theory Appl. 158, 2013). :math:`\mathrm{SVT}_\tau` shortens the singular values by :math:`\tau`, with :math:`\tau
+= 1/(\omega\|A\|)` and :math:`\sigma = \omega/\|A\|`. Steps restart from their average if it is nearer to the solution.
 The primal weight :math:`\omega` is then set to the ratio of the distances that multipliers and W have moved (Applegate
 et al., NeurIPS 2021, for linear programs). Only constraints of a working set take part. Fewer constraints make
-:math:`\|A\|` smaller, hence the number of steps, and each step cheaper.
-
-Alternatives were tried on the benchmark instances. Steps without over-relaxation need 1.6 to 1.8 times more;
-restarted Halpern steps (Lu and Yang, arXiv 2407.16144) one to two times; all constraints instead of a working set
-mostly 1.5 to 2 times.
+:math:`\|A\|` smaller, so that fewer steps are needed, and each step is cheaper.
 """
 
 from __future__ import annotations
@@ -32,12 +28,13 @@ from attsvm.solvers.nuclear.matrices import in_basis, outer, products, rotate, s
 from attsvm.solvers.schedule import FEW_PRODUCTS, ROTATION_ROWS
 
 RELAXATION = 1.9
-STEPS_PER_TEST = 10  # steps between tests of the gap
+# Number of steps between tests of the gap.
+STEPS_PER_TEST = 10
 # Fall of the error, and share of all steps since the last restart, at which steps restart.
 RESTART_FALL, RESTART_SHARE = 0.2, 0.36
 # Largest number of power steps for the norm of A, relative gain below which they end, and factor of the result.
 POWER_STEPS, GAIN, SAFETY = 30, 3e-4, 1.02
-# Cosine that rotations leave between singular vectors. The error of a step is of this size, far below the target gaps.
+# Cosine that rotations leave between singular vectors; the error of a step is of this size, far below the target gaps.
 TURN = 1e-9
 # Rows and entries of the result of :func:`begin`.
 CURRENT, SUM, RESTART, BEST = range(4)
@@ -53,10 +50,10 @@ class Constraints(NamedTuple):
     ----------
     delta : ndarray, shape (m, p)
     of : ndarray of int, shape (m,)
-        The query z of each.
+        Query z of each constraint.
     queries : ndarray, shape (n, r)
     free : ndarray of bool, shape (m,)
-        Equalities, c = 0; c = 1 of the others.
+        Whether the constraint is an equality with c = 0; otherwise c = 1.
     lengths : ndarray, shape (m,)
         |delta_k||z|.
     """
@@ -85,7 +82,7 @@ class Memory(NamedTuple):
     basis : ndarray, shape (s, s)
         Singular vectors, in rows, of the shorter side of W.
     state : ndarray, shape (6,)
-        Norm of A, weight, error at the last restart, steps since, steps in all, last gap.
+        Norm of A, primal weight, error at the last restart, steps since then, number of all steps, and last gap.
     """
 
     pairs: np.ndarray
@@ -109,7 +106,7 @@ def _adjoint_of(constraints, dual, out):
 
 def _shorten(Y, tau, basis, out):
     if not np.isfinite(Y).all():
-        out[:] = np.nan  # as the compiled rotations leave it; LAPACK would raise
+        out[:] = np.nan  # the compiled rotations return NaN, where LAPACK would raise an error
         return
     U, lengths, Vt = np.linalg.svd(Y, full_matrices=False)
     out[:] = (U * np.maximum(lengths - tau, 0.0)) @ Vt
@@ -168,7 +165,7 @@ def _distance(one, other):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def _norm_of(constraints, start):
-    """Power iteration on A^T A from W (p, r): the norm of A, from below."""
+    """Bound the norm of A from below by power iteration on A^T A from W (p, r)."""
     W = start.copy()
     flat = W.reshape(W.size)
     zero = np.zeros(W.size)
@@ -188,7 +185,7 @@ def _norm_of(constraints, start):
 
 @kernel(inner=True, inline="always", fastmath=FAST, plain=_shorten)
 def _shorten_few(Y, tau, basis, out):
-    """Shorten the singular values of Y by tau, and turn ``basis``, of a nearby matrix, into the basis of Y."""
+    """Shorten the singular values of Y by tau, and rotate ``basis``, of a nearby matrix, into the basis of Y."""
     p, r = Y.shape
     rows = in_basis(basis, Y)
     lengths = rotate(rows, basis, TURN)
@@ -230,7 +227,7 @@ def _shorten_many(Y, tau, out):
 
 @kernel(inner=True, fastmath=FAST, plain=lambda matrix, basis: interpreted(singular_values)(matrix))
 def _spectrum(matrix, basis):
-    """Singular values, unordered; of large matrices only to the root of rounding, which suffices for target gaps."""
+    """Compute singular values, unordered; of large matrices to the root of rounding, which suffices for target gaps."""
     if len(basis) > ROTATION_ROWS:
         wide = matrix.shape[0] < matrix.shape[1]
         gram = np.dot(matrix, matrix.T) if wide else np.dot(matrix.T, matrix)
@@ -289,9 +286,9 @@ def begin(constraints, W, dual, weight):
 
 @kernel((NUCLEAR_CONSTRAINTS, NUCLEAR_MEMORY, float64, int64), seconds=4.0, fastmath=FAST)
 def advance(constraints, memory, target, limit):
-    """Make steps until the gap on the working set falls below the target, or ``limit`` steps.
+    """Make at most ``limit`` steps, until the gap on the working set is below the target.
 
-    Updates the memory. Returns the steps made.
+    Update the memory, and return the number of steps.
     """
     pairs, basis, state = memory
     m, p, r = len(constraints.of), constraints.delta.shape[1], constraints.queries.shape[1]

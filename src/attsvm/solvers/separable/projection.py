@@ -3,10 +3,11 @@ r"""The nearest scores that meet the constraints of every column, all columns at
 The constraints of a column are :math:`s_k \ge t + h_k` for preferred scores (:math:`s_k = t + h_k` if tied) and
 :math:`s_o \le t` for others, with some threshold t. At :math:`v` with :math:`v' = v - h`, the nearest point has
 :math:`s_k = h_k + \max(v'_k, t)` and :math:`s_o = \min(v'_o, t)`. The threshold is the mean of :math:`v'` over the
-scores that move: the root of a monotone piecewise linear function. With losses another score moves by
-:math:`\mathrm{clip}(w(v'_o - t), 0, u)` with :math:`w = 1/(1 + \rho\epsilon)` and :math:`u = C_{max}/\rho`; rho is
-the weight of half the squared distance (:mod:`attsvm.proofs.objective` has :math:`\epsilon` and :math:`C_{max}`).
-Newton's method from the last threshold is exact once the set of moving scores no longer changes; a bracket guards it.
+scores that move, which is the root of a monotone piecewise linear function. If there are losses, the score of another
+token moves by :math:`\mathrm{clip}(w(v'_o - t), 0, u)` with :math:`w = 1/(1 + \rho\epsilon)` and :math:`u =
+C_{max}/\rho`; :math:`\rho` is the weight of half the squared distance (:mod:`attsvm.proofs.objective` has
+:math:`\epsilon` and :math:`C_{max}`). Newton's method from the last threshold is exact once the set of moving scores no
+longer changes, and a bracket safeguards it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PROJECTION_STEPS = 100
 
 
 class Projection:
-    """Moves scores (T, G) to the nearest ones that satisfy the constraints, or that balance distance and losses.
+    """Moves scores (T, G) to the nearest scores that satisfy the constraints, or that minimise distance plus losses.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class Projection:
     def __call__(self, V: np.ndarray, weight: float = 1.0) -> np.ndarray:
         """Return the change of V (T, G); times the weight it is the adjoint of multipliers."""
         value, slope = V - self._demand, 1.0 / (1.0 + weight * self._shift)
-        # Large arrays: no factors where all are one.
+        # Factors that are all one are left out, since arrays may be large.
         share = 1.0 if (slope == 1.0).all() else np.where(self._others, slope, 1.0)
         low = np.min(value, axis=0, where=self._involved, initial=np.inf)
         high = np.max(value, axis=0, where=self._involved, initial=-np.inf)
@@ -69,7 +70,7 @@ class Projection:
         return change if self._upper is None else np.where(before == 2, -self._upper / weight, change)
 
     def _state(self, excess: np.ndarray, slope: np.ndarray, weight: float) -> np.ndarray:
-        """Mark scores that stay (0), move towards the threshold (1), or move as far as losses make them (2)."""
+        """Mark scores that stay (0), move towards the threshold (1), or move by the upper bound of the losses (2)."""
         falls = self._others & (excess > 0)
         state = (self._equal | (self._above & (excess < 0)) | falls).astype(np.int8)
         if self._upper is not None:

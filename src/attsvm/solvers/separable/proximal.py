@@ -1,10 +1,10 @@
 r"""The proximal maps of norms of singular values.
 
 The map of a norm subtracts from a vector its projection on a multiple of the unit ball of the dual norm (Moreau 1962).
-The dual ball of the sum of the k largest is :math:`\{|x_i| \le 1, \sum|x_i| \le k\}`: sizes minus a common amount, cut
-at one. The nuclear norm has k infinite, the spectral norm one. Schatten-p norms, 1 < p < inf, are minimised through
-:math:`\tfrac1p\sum\sigma_i^p`, whose map takes every singular value by itself: the root of :math:`x + sx^{p-1} =
-\sigma`.
+The dual ball of the sum of the k largest is :math:`\{|x_i| \le 1, \sum|x_i| \le k\}`; its projection subtracts a common
+amount from the sizes and cuts them at one. The nuclear norm has k infinite, the spectral norm one. Schatten-p norms, 1
+< p < inf, are minimised through :math:`\tfrac1p\sum\sigma_i^p`, whose map takes every singular value by itself to the
+root of :math:`x + sx^{p-1} = \sigma`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def largest_sum(norm: Norm) -> float | None:
 
 
 def shrink(sigma: np.ndarray, weight: float, k: float) -> np.ndarray:
-    """Proximal map of 1/weight times the sum of the k largest at sigma (m,), which is nonnegative and descends."""
+    """Proximal map of 1/weight times the sum of the k largest at sigma (m,), nonnegative and descending."""
     cut = sigma * weight
     if np.minimum(cut, 1.0).sum() <= k:
         return sigma - np.minimum(cut, 1.0) / weight

@@ -45,7 +45,7 @@ def _method_of(program: Program) -> Method | None:
 
 
 def _separates(columns: Columns, program: Program) -> bool:
-    """Whether norm and losses separate too: norms of the entries in these axes, losses with one preferred score."""
+    """Whether norm and losses separate too: entrywise norms need one-hot vectors, losses need one query per column."""
     if not program.norm.invariant and not columns.is_one_hot:
         return False
     if program.regularisation.hard:

@@ -69,7 +69,7 @@ def split(columns: Columns, terms: Terms, origin: np.ndarray, control: Control) 
             balance *= 2
             factor = _balance(Y, Z, before, change)
             if factor != 1.0:
-                # The multiplier, weight times -change, stays.
+                # The multiplier, weight times -change, does not change.
                 weight, V = weight * factor, V + change * (1.0 - 1.0 / factor)
                 extrapolation = Extrapolation()
 
@@ -77,8 +77,8 @@ def split(columns: Columns, terms: Terms, origin: np.ndarray, control: Control) 
 class Extrapolation:
     """Anderson's acceleration (Walker and Ni, SIAM J. Numer. Anal. 49, 2011) of V + residual(V), guarded.
 
-    Every other step the last differences of V and of its residual extrapolate to a V of least residual. If the residual
-    there is larger than before, the plain step is taken instead and the differences are forgotten.
+    Every other step extrapolates from the last differences of V and of its residual to a V of least residual. If the
+    residual there is larger than before, the plain step is taken instead and the differences are discarded.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Extrapolation:
 def _shrink(M: np.ndarray, shrinkage: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Map the singular values of M (T, G), through its smaller Gram matrix.
 
-    Singular values below the root of the rounding are off by this root, which no bound depends on.
+    Singular values below the root of the rounding have an error of this size, on which no bound depends.
     """
     wide = M.shape[0] < M.shape[1]
     gram = M @ M.T if wide else M.T @ M

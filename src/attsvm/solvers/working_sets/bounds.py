@@ -1,4 +1,4 @@
-"""Bounds from a W on all shards and from multipliers of a working set, rounding counted.
+"""Bounds from a W on all shards and from multipliers of a working set, with every rounding counted.
 
 :mod:`attsvm.proofs.bounds` computes the bounds. Multipliers that are not listed are zero or enter as a sum.
 """
@@ -91,7 +91,7 @@ class PrimalBound:
         *,
         sharp: bool = False,
     ) -> PrimalBound:
-        """Bound the objective at W (d, dz) by the answer of all shards, allowance counted; ``sharp`` as for it."""
+        """Bound the objective at W (d, dz) from the answer of all shards; ``sharp`` sums norms exactly."""
         unit, nothing = 1.0, answer.smallest == math.inf
         if terms.hard and not nothing:
             if not answer.smallest > 0:
@@ -129,7 +129,7 @@ class DualBound:
     bound : float
         Lower bound on the smallest objective, as computed.
     lower_bound : float
-        The same, every rounding counted.
+        The lower bound with every rounding counted.
     """
 
     table: ConstraintTable
@@ -185,6 +185,6 @@ class DualBound:
         if empty and not terms.hard:
             loss = terms.charge(np.ones(1)) * empty
             plain, low = plain + loss, low + loss * (1 - 1e-15)
-        # The sum is counted at its bound. The listed multipliers alone, if scaled, would prove less.
+        # The sum counts at its bound, so scaling only the listed multipliers would prove less.
         table_dual = dual if bulk is None else terms.clip(restriction.scatter(values))
         return cls(restriction.table, table_dual[restriction.row, restriction.column], bound_sum, anchor, plain, low)

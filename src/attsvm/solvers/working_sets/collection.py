@@ -40,8 +40,8 @@ class Collection:
 
     def bring(self, places: np.ndarray) -> ConstraintTable:
         """Read constraints by shard, query and token, (J, 3), in the given order."""
-        own = [part for part in self._by_shard(places) if len(part[1])]
-        table = self.pool.collect(fetch, ConstraintTable.concatenate, (), own)
+        parts = [part for part in self._by_shard(places) if len(part[1])]
+        table = self.pool.collect(fetch, ConstraintTable.concatenate, (), parts)
         shard = places[:, 0]
         if (shard[1:] >= shard[:-1]).all():
             return table
@@ -68,13 +68,13 @@ class Collection:
         return [(k, rows[bounds[k] : bounds[k + 1], 1:]) for k in range(self.count)]
 
     def sum_of(self, anchor: Anchor, table: ConstraintTable, *, sharp: bool = False) -> BoundSum | None:
-        """Sum the constraints at their bound at an anchor, except a table's; ``sharp``: in twice the precision."""
+        """Sum the constraints at their bound at an anchor, except a table's; ``sharp`` takes twice the precision."""
         return self.ask(anchor.W, table, anchor=anchor, sums=True, sharp=sharp).bound_sum
 
     def judge(
         self, W: np.ndarray, restriction: Restriction, *, sharp: bool = False, **options: Any
     ) -> tuple[PrimalBound, Answer]:
-        """Bound the objective at W (d, dz) from above in one pass, rounding counted; the restriction has all ties."""
+        """Bound the objective at W (d, dz) from above in one pass, counting roundings; the restriction has all ties."""
         allowance = Allowance.of(W, restriction)
         answer = self.ask(W, restriction.table, allowance=allowance.whole, move=allowance.move, sharp=sharp, **options)
         return PrimalBound.of(W, self.prior, restriction.terms, allowance, answer, sharp=sharp), answer

@@ -27,7 +27,7 @@ class ConstraintTable:
     z : ndarray, shape (J, dz)
     tied : ndarray of bool, shape (J,)
     at_bound : ndarray of bool, shape (J,)
-        Marks of constraints that were part of a sum.
+        Whether each constraint was part of a sum.
     key : ndarray, shape (J,)
         Constraints join in the order of their keys, the smallest first.
     """
@@ -70,7 +70,7 @@ class ConstraintTable:
 
 @dataclass(frozen=True, eq=False)
 class Anchor:
-    """A W, the point of linearisation, at which constraints of a hinge count as at their bound.
+    """A linearisation point W, at which constraints of a hinge count as at their bound.
 
     Attributes
     ----------

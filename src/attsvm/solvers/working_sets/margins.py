@@ -2,8 +2,9 @@ r"""Margins of a shard, block by block, in one read of the tokens and without ar
 
 If every query has its own tokens, differences are computed entry by entry as the tokens stream through. If all queries
 read the same V tokens (next-token prediction), the scores of a block of queries are one matrix product and margins are
-their differences: n V d multiplications without n V d numbers. A difference of scores has a larger error than a score
-of differences; its length is taken to be :math:`(|x_\alpha| + |x_t|)|z|`, which covers the error.
+their differences. This takes n V d multiplications but does not store n V d numbers. A difference of scores has a
+larger error than a score of differences; its length is taken to be :math:`(|x_\alpha| + |x_t|)|z|`, which covers the
+error.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ FAN_IN = 8
 
 Task = Callable[..., Any]
 Join = Callable[..., Any]
-# The number of a shard, and its own arguments.
-Own = Sequence[tuple[Any, ...]]
+# For each call: the number of a shard, and the arguments for this shard only.
+Calls = Sequence[tuple[Any, ...]]
 
 
 class Pool:
@@ -49,8 +49,8 @@ class Pool:
         self.records: dict[int, ShardRecord] = {}
         self.sent = self.received = 0
 
-    def collect(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
-        """Call ``task(source, *parts, *common)`` for all parts of ``own``, and join the answers by ``join(answers)``.
+    def collect(self, task: Task, join: Join, common: tuple[Any, ...], calls: Calls) -> Any:
+        """Call ``task(source, *parts, *common)`` for all parts of ``calls``, and join the answers by ``join(answers)``.
 
         Answers are joined as they arrive, so that few are held at a time.
 
@@ -60,7 +60,7 @@ class Pool:
             If a shard is damaged or not as expected; the message is a sentence.
         """
         answers: list[Any] = []
-        for parts in own:
+        for parts in calls:
             answers.append(_evaluate(task, self._source(parts[0]), self._is_new(parts[0]), *parts, *common))
             if len(answers) == FAN_IN:
                 answers = [_join(join, answers)]
@@ -74,7 +74,7 @@ class Pool:
         return source
 
     def inspect(self) -> tuple[str, ...]:
-        """Compute missing checksums; returns the digest of every shard."""
+        """Compute missing checksums, and return the digest of every shard."""
         missing = [(number,) for number in range(len(self._sources)) if self._is_new(number)]
         if missing:
             self.collect(_read_only, _read_only, (), missing)
@@ -122,13 +122,13 @@ class OnCluster(Pool):
         bare: Any = replace(source, tokens=None)  # type: ignore[arg-type]
         return self._client.submit(_with_tokens, tokens, task, bare, is_new, number, *arguments, pure=False)
 
-    def collect(self, task: Task, join: Join, common: tuple[Any, ...], own: Own) -> Any:
-        """Join the answers on the workers, so that one arrives here."""
+    def collect(self, task: Task, join: Join, common: tuple[Any, ...], calls: Calls) -> Any:
+        """Join the answers on the workers, so that one answer arrives here."""
         with losses_told():
             # Common arguments are sent once; workers pass them on, and recompute lost ones.
             shared = [self._client.submit(_same, value, pure=False) for value in common]
-            self.sent += sum(map(_size, common)) + sum(_size(parts) for parts in own)
-            level = [self._submit(task, *parts, *shared) for parts in own]
+            self.sent += sum(map(_size, common)) + sum(_size(parts) for parts in calls)
+            level = [self._submit(task, *parts, *shared) for parts in calls]
             tasks = [*shared, *level]
             while len(level) > 1:
                 level = [
@@ -151,7 +151,7 @@ def pool_of(problem: ShardedProblem, scheduler: str | None, workers: int | None)
     scheduler : str, optional
         Address of a running scheduler.
     workers : int, optional
-        Number of local processes to start instead. If neither is given, this process evaluates.
+        Number of local processes to start instead. If neither is given, this process evaluates the shards.
     """
     if scheduler is not None:
         if workers is not None:

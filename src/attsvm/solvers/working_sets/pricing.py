@@ -41,7 +41,7 @@ class Request:
     allowance : float
         Amount counted against every margin, over the length of the constraint.
     room : int
-        Largest number of constraints that return; all ties do.
+        Largest number of constraints that return, in addition to all ties.
     each : int or None
         Largest number of constraints per query among them.
     below : float
@@ -54,7 +54,7 @@ class Request:
     move : float
         Part of the allowance that makes ties exact.
     sharp : bool
-        Compute margins that fall short, the allowance counted, in pairs of doubles.
+        Compute margins that fall short, with the allowance counted, in pairs of doubles.
     bare : bool
         Return the indices of constraints without their tokens and queries.
     """

@@ -1,4 +1,4 @@
-r"""The working set of a problem in pieces: the constraints listed so far, as a selection problem of their own.
+r"""The working set of a problem in pieces: the constraints listed so far, as a selection problem.
 
 Constraints of a hinge at their bound enter as their sum M, whose loss is linear while all of them fall short. A matrix
 is not the constraint of one query, but its singular vectors :math:`M = \sum_k s_k u_k v_k^\top` are constraints, each
@@ -114,8 +114,8 @@ class Restriction:
         subtracted from multipliers between their bounds, in proportion to their distance from the bounds (least
         squares). ``whole_dual`` (m + k, T) are the multipliers of ``whole``, the problem with the rows of the sum.
         """
-        own, upper, table = len(self.problem.mask), self.terms.upper, self.table
-        sums = constraint_sum(whole.tokens[own:, 0], whole.queries[own:], whole_dual[own:, 1])
+        count, upper, table = len(self.problem.mask), self.terms.upper, self.table
+        sums = constraint_sum(whole.tokens[count:, 0], whole.queries[count:], whole_dual[count:, 1])
         missing = upper * bound_sum.adjoint - sums
         room = np.where(table.tied, 0.0, np.maximum(np.minimum(values, upper - values), 0.0))
         delta = room[:, None] * (table.reference - table.x)
@@ -135,8 +135,8 @@ class Restriction:
 def _width(count: np.ndarray, token_bytes: int) -> int:
     """Choose the number of constraints per row of a problem from the number per query, (m,).
 
-    All rows are as wide as the widest. If that takes many bytes, queries are cut into rows of the width that takes the
-    fewest.
+    All rows have the width of the widest query. If that takes many bytes, queries are cut into rows of the width that
+    takes the fewest bytes.
     """
     most = int(count.max())
     sizes = {width: int((-(-count // width)).sum()) * (width + 1) for width in (*(1 << np.arange(10)).tolist(), most)}
@@ -147,7 +147,7 @@ def _width(count: np.ndarray, token_bytes: int) -> int:
 def _with_rows(
     problem: SelectionProblem, adjoint: np.ndarray, centre: np.ndarray, reach: float
 ) -> tuple[SelectionProblem, np.ndarray]:
-    """Add a query for each singular vector of a sum; returns the problem, and the demand on V of each, (k,)."""
+    """Add a query for each singular vector of a sum; return the problem, and the demand on V of each, (k,)."""
     U, sigma, Vt = np.linalg.svd(adjoint, full_matrices=False)
     keep = sigma > SINGULAR_RESOLUTION * frobenius(adjoint)
     rows, queries = (U[:, keep] * sigma[keep]).T, Vt[keep]

@@ -4,16 +4,16 @@ About d dz of the n T constraints have a multiplier strictly between its bounds.
 files; a problem in memory, or in a memory map, is one shard. The loop holds no array with n T or n entries: its state
 is the table of the working set, its multipliers and one W. Each round solves the restriction to the working set with
 the norm's own method and sends W to the shards. They return sums over the margins and the most violated constraints,
-which join. A lower bound of a restriction bounds the whole problem, and multipliers that prove a restriction
-infeasible prove the whole problem infeasible. Only the last rounds solve to the requested accuracy.
+which join. A lower bound of a restriction bounds the whole problem, and multipliers that prove a restriction infeasible
+prove the whole problem infeasible. Only the last rounds solve to the requested accuracy.
 
 A hinge has a multiplier at C for every constraint that falls short. Constraints that fall short by more than a band at
 the *anchor*, the point of linearisation, enter as their sum, with a linear loss
 (:mod:`attsvm.solvers.working_sets.restriction`). Constraints above the band are left out. If the band holds more
-constraints than the capacity, a random sample represents them, each with the weight of its share: K constraints
-determine p entries of W to a relative error of sqrt(p/K), so a band of a third is enough around the new W. Once the
-whole band is listed, the restriction is one of the dual and bounds the problem. Constraints that are then on the wrong
-side join one by one; if there are many, the anchor moves and the capacity grows. The squared hinge does not bound its
+constraints than the capacity, a random sample represents them, with equal weights. K constraints determine p entries of
+W to a relative error of sqrt(p/K), so a third of the band is enough around the new W. Once the whole band is listed,
+the restriction restricts the dual problem and bounds the whole problem. Constraints that are then on the wrong side
+join one by one; if there are many, the anchor moves and the capacity grows. The squared hinge does not bound its
 multipliers, so its working set ends with all constraints that fall short.
 """
 
@@ -54,7 +54,7 @@ from attsvm.solvers.working_sets.pricing import Answer, direction
 from attsvm.solvers.working_sets.restriction import Restriction
 from attsvm.solvers.working_sets.state import Round, State
 
-# Largest number of constraints per entry of W that join at the start and in a round; more are not active.
+# Largest number of constraints per entry of W that join at the start and in a round.
 SET_RATIO = 8
 # Largest number of bytes of the constraints that join at the start, and in each round of a hard margin.
 SET_BYTES, ROUND_BYTES = 1 << 26, 1 << 25
@@ -66,17 +66,18 @@ FIRST_BYTES = 1 << 23
 COPIES = 4
 # Number of matrices over the active constraints that are held at a time.
 FACTORS = 2
+# Largest number of rounds.
 ROUNDS = 100
 # Factor by which the capacity of a squared hinge grows per round.
 SET_GROWTH = 4
-# Gap of the first restriction, and gap of a later one over the gap of the whole problem. The gap measures how far W is
-# from the solution, so a smaller gap of the restriction does not choose better which constraints join.
+# Gap of the first restriction, and gap of a later restriction over the gap of the whole problem: a smaller gap does not
+# choose better which constraints join.
 FIRST_GAP, NEXT_GAP = 1e-2, 0.03
 # Margin above which a constraint leaves if its multiplier tends to zero.
 LEAVING_MARGIN = 1.2
-# Number of rounds after which constraints only join: a working set that also shrinks need not come to an end.
+# Number of rounds after which constraints only join, since a working set that also shrinks may cycle.
 SHRINKING = 15
-# Radius around W in which the loss of a sum is taken to be linear: times the distance from the anchor, times the length
+# Radius around W in which the loss of a sum is taken to be linear: over the distance from the anchor, over the length
 # of W once the band is listed, and the smallest radius.
 TRUST, NEAR_TRUST, LEAST_TRUST = 2.0, 0.05, 1e-3
 # Share of a band that the next one holds, and gap of a sample's solution over the square of its share of constraints.
@@ -177,7 +178,7 @@ class Rounds(Collection):
         return max(room, least)
 
     def _round(self, state: State) -> Generator[float, None, bool]:
-        """Solve the restriction, evaluate the shards, let constraints join; False when the run has ended."""
+        """Solve the restriction, evaluate the shards and let constraints join; False when the run has ended."""
         control, start, sent, received = self.control, self.control.seconds, self.pool.sent, self.pool.received
         if COPIES * len(state.table) * self.constraint_bytes > available_bytes():
             control.stopped = Status.MEMORY_LIMIT
@@ -271,7 +272,7 @@ class Rounds(Collection):
                 if is_doubtful:  # multipliers of contradictory constraints diverge
                     state.dual = np.zeros(len(state.dual))
         elif not has_grown:
-            # A restriction that nothing joins is the whole problem, unless a sum depends on W.
+            # A restriction that no constraint joins is the whole problem, unless a sum depends on W.
             whole = state.anchor is None and inner_gap <= finest
             if whole or (state.target <= finest and not gap < 0.9 * before):
                 return False
@@ -330,7 +331,7 @@ class Rounds(Collection):
         # Constraints that left a hard margin's working set before a W is feasible would return.
         shrinking = not kind.hinge and state.rounds <= SHRINKING
         if state.penalty or (shrinking and not (kind.hard and np.isinf(self.control.state.gap))):
-            # Interior points leave every multiplier positive: a constraint leaves if its own slack would make it zero.
+            # Interior points leave every multiplier positive, so a constraint leaves if its slack would make it zero.
             length = 1.0 if self.norm.euclidean else self.norm.value(state.W - self.prior)
             squares = restriction.problem.lengths[restriction.row, restriction.column] ** 2 * length
             margins = table.margins(state.W)
@@ -341,7 +342,7 @@ class Rounds(Collection):
         state.table = ConstraintTable.concatenate([table, fresh])
         state.dual = np.concatenate([dual, np.where(fresh.at_bound, restriction.terms.upper, 0.0)])
         if not (kind.hard or kind.hinge):
-            state.room *= SET_GROWTH  # all that fall short end up here
+            state.room *= SET_GROWTH  # all constraints that fall short join in the end
 
     def _factor_fits(self, state: State) -> bool:
         """Tell whether memory holds the factors with which the norm's own method ends."""
@@ -365,13 +366,13 @@ class Rounds(Collection):
         anchor = Anchor(self.primal.W, band)
         share = self._anchor(state, anchor)
         if is_sample and better and state.count > 0.5 * count:
-            # Many margins are equal: no band is narrow enough, so all of it has to be listed.
+            # Many margins are equal: no band is narrow enough, so the whole band must be listed.
             state.room = state.count
             self._anchor(state, anchor)
         state.target = max(0.5 * self.control.tol, min(FIRST_GAP, SAMPLED_GAP * share * share))
 
     def _anchor(self, state: State, anchor: Anchor) -> float:
-        """Draw a sample of the band around an anchor and sum constraints at their bound; returns the band's share."""
+        """Draw a sample of the band around an anchor and sum constraints at their bound; return the band's share."""
         sums = bool(np.isfinite(anchor.band))
         answer = self.ask(anchor.W, many=True, room=state.room, anchor=anchor, sums=sums, sample=state.rounds)
         state.anchor, state.bound_sum = anchor if sums else None, answer.bound_sum

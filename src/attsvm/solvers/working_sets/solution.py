@@ -27,7 +27,7 @@ from attsvm.solvers.working_sets.pool import Pool, pool_of
 from attsvm.solvers.working_sets.restriction import Restriction
 from attsvm.solvers.working_sets.state import Round
 
-# Number of shards, or of omitted things, that are named before the rest is counted.
+# Number of shards, or of omitted parts, that are named; the others are counted.
 MOST_NAMES = 5
 
 
@@ -75,8 +75,8 @@ class ShardedSolution(Summarised):
     primal : float
         Objective including the losses; equal to the norm for a hard margin.
     lower_bound, upper_bound : float
-        Bounds on the smallest ``primal``, every rounding counted: the lower one from the multipliers of the working
-        set, the upper one from a pass over all shards.
+        Bounds on the smallest ``primal``, with every rounding counted. The lower bound is from the multipliers of the
+        working set, the upper bound from a pass over all shards.
     tie_residual : float
         Largest difference of tied scores, over the margin.
     supports : Supports
@@ -89,7 +89,7 @@ class ShardedSolution(Summarised):
     digests : tuple of str
         CRC-32 of every shard's arrays, which identify the data of the answer.
     certificate : FarkasCertificate or None
-        Multipliers on the working set, as a problem of its own, that prove that no W exists.
+        Multipliers of the working set's problem that prove that no W exists.
 
     Examples
     --------
@@ -140,7 +140,7 @@ class ShardedSolution(Summarised):
         scheduler : str, optional
             Address of a running dask scheduler whose workers evaluate the shards.
         workers : int, optional
-            Number of local processes to start for this instead.
+            Number of local processes to start instead.
 
         Returns
         -------

@@ -23,8 +23,8 @@ from attsvm.solvers.working_sets.rounds import Rounds
 from attsvm.solvers.working_sets.solution import ShardedSolution, Supports
 from attsvm.solvers.working_sets.state import check_outside, mark_of, read_checkpoint, write_checkpoint
 
-# Bytes of the matrices over active constraints that shards may take. Up to 4096 active constraints or W (64, 64) runs
-# end by factors, larger ones by products, which need no more memory than the working set.
+# Bytes of the matrices over active constraints that a run on shards may take; larger runs end by products, which need
+# no more memory than the working set.
 FACTOR_BYTES = 300e6
 
 # Multipliers (n, T) that may prove infeasibility, W (d, dz) and multipliers (n, T); each may be None.
@@ -52,7 +52,7 @@ class WorkingSets:
         self._rounds = Rounds(pool, 1, problem.shape[2:], program.norm, program.regularisation, control, method)
 
     def run(self) -> Iterator[float]:
-        """Run all rounds; yields the work of each step."""
+        """Run all rounds; yield the work of each step."""
         guess, dual = (None, None) if self._start is None or not self._start[0].any() else self._start
         state = self._rounds.begin(guess)
         if dual is not None:

@@ -113,7 +113,7 @@ def write_checkpoint(path: str | os.PathLike[str], state: State, mark: np.ndarra
     arrays |= {"mark": mark, "place": state.table.place, "data": _digest(state.table)}
     if state.anchor is not None:
         arrays |= {"anchor": state.anchor.W, "band": state.anchor.band}
-    with replacing_file(path) as beside, beside.open("wb") as stream:
+    with replacing_file(path) as temporary, temporary.open("wb") as stream:
         np.savez_compressed(stream, allow_pickle=False, **arrays)
 
 
@@ -123,7 +123,7 @@ def read_checkpoint(path: str | os.PathLike[str], shards: Collection, mark: np.n
     Raises
     ------
     ValueError
-        If the file is not a checkpoint, or belongs to another problem. The sentence advises to remove checkpoints only.
+        If the file is not a checkpoint, or belongs to another problem. The message advises removal of checkpoints only.
     """
     place = Path(path)
     if not place.exists():
