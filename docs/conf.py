@@ -31,7 +31,8 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]
-exclude_patterns = ["_templates", "tables", "_build", "**sg_execution_times.rst"]
+# releasing.md is for those who publish the package: it is read in the repository.
+exclude_patterns = ["releasing.md", "_templates", "tables", "_build", "**sg_execution_times.rst"]
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 

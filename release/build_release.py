@@ -164,7 +164,7 @@ def main() -> None:
     files = sorted(path for path in RELEASE.rglob("*") if path.is_file())
     sums = "".join(f"{checksum(file)}  {file.relative_to(RELEASE).as_posix()}\n" for file in files)
     (RELEASE / "SHA256SUMS").write_text(sums, encoding="utf-8")
-    print(f"{RELEASE}: {len(files) + 1} files; CONTRIBUTING.md, section Releasing, says what remains")
+    print(f"{RELEASE}: {len(files) + 1} files; docs/releasing.md says what remains")
 
 
 if __name__ == "__main__":

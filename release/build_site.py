@@ -107,7 +107,7 @@ def main() -> None:
     address = options.address and options.address.rstrip("/")
     build(options.folder.resolve(), address, options.reports, short=options.short)
     if not options.address:
-        print("without an address: no sitemap, no link previews (CONTRIBUTING.md, section Releasing)")
+        print("without an address: no sitemap, no link previews (docs/releasing.md)")
     print(options.folder / "index.html")
 
 
