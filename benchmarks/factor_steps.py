@@ -60,7 +60,7 @@ def shares(optimizer: Optimizer, scale: float) -> dict[str, np.ndarray]:
     first = train(data.data, data.head, parameterization="KQ", steps=0, seed=starts)
     trace = train(
         data.data, data.head, loss=data.loss, optimizer=optimizer, parameterization="KQ", steps=MARKS[-1],
-        record_every=list(MARKS), init=(scale * first.K[:, 0], scale * first.Q[:, 0]),
+        record_every=list(MARKS), init=tuple(scale * np.asarray(factor)[:, 0] for factor in (first.K, first.Q)),
     )  # fmt: skip
     selected = trace.attention.argmax(-1)  # (B, records, n)
     found = {name: np.zeros((INSTANCES, len(MARKS))) for name in NORMS}
