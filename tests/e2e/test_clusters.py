@@ -142,7 +142,7 @@ def test_what_a_lost_cluster_leaves_goes_on(
         by_hand.scheduler.wait()
         return False
 
-    with pytest.raises(ClusterLost, match=r"^the dask cluster is gone; what is done is kept"):
+    with pytest.raises(ClusterLost, match=r"^the dask cluster is gone; finished work is kept"):
         solve(pieces, scheduler=by_hand.address, checkpoint=file, callback=lose_the_scheduler)
     solution = solve(pieces, checkpoint=file)
     assert len(solution.rounds) < len(answer.rounds)

@@ -264,7 +264,7 @@ def test_distances_name_what_does_not_fit():
     path = regularization_path(DATA[:1], V[:1], [1.0])
     with pytest.raises(ValueError, match="is in the norm 'nuclear'; 'frobenius'"):
         path.distance(svm(0, SCORES[0].argmax(-1), "nuclear"))
-    with pytest.raises(ValueError, match="holds 2 solutions for 1 trials"):
+    with pytest.raises(ValueError, match="has 2 solutions for 1 trials"):
         path.distance([svm(0, SCORES[0].argmax(-1))] * 2)
     with pytest.raises(ValueError, match="W has shape"):
         distance_to_solutions(np.zeros((D, D)), svm(0, SCORES[0].argmax(-1)))
