@@ -36,9 +36,9 @@ from attsvm.training.optimisers.steepest import (
 
 NORMS = ("nuclear", "frobenius", "spectral", 1.0, 3.0, "max", "rows:2:inf", "columns:2:inf")
 # Optimiser and the norm whose margin it maximises: theorems of the atlas (atlas_cells.py), and its predictions for
-# coordinate, row and column descent and for mirror descent. Steps of sign, row and column descent decay,
-# since constant ones were too long on random Gaussian classes that are none of the sets below. The step of mirror descent
-# was 0.1 before, and was changed after the verdicts with it were known.
+# coordinate, row and column descent and for mirror descent. Steps of sign, row and column descent decay, since constant
+# ones were too long on random Gaussian classes that are none of the sets below. The step of mirror descent was 0.1
+# before, and was changed after the verdicts with it were known.
 OPTIMISERS: dict[str, tuple[Optimizer, str | float]] = {
     "gradient": (GradientDescent(1.0), "frobenius"),
     "normalised": (NormalizedGD(0.1), "frobenius"),
