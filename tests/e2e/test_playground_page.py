@@ -240,6 +240,27 @@ def test_the_painted_starts_end_where_their_colour_says(visit) -> None:
     assert kinds == [[0, 1], [0, 0]]  # tests/unit/theory holds Python to the same two starts
     here.wait("document.querySelectorAll('.basin').length > 13")  # painted finely after the coarse square
     assert "the global optimum" in here.page.inner_text(".legend")
+    # The square that is painted while something moves ends trainings early, and none of these starts changes its end.
+    hasty, whole = here.page.evaluate(
+        """() => [true, false].map((hasty) => {
+            const basins = basinsOf(PRESETS.counterexample.state, 7, hasty);
+            while (!basins.finished) basins.advance();
+            return Array.from(basins.cells, (kind) => basins.directions[kind]?.selected ?? null);
+        })"""
+    )
+    assert hasty == whole
+
+
+def test_classes_have_a_rough_gap_while_a_point_moves_and_a_small_one_at_rest(visit) -> None:
+    moving, rest = visit("preset=classes").page.evaluate(
+        "() => [true, false].map((moving) => pictureOf(PRESETS.classes.state, trainings(), moving))"
+    )
+    assert (moving["verdict"]["word"], moving["verdict"]["tone"]) == (rest["verdict"]["word"], "good")
+    for rough, fine in zip(moving["races"], rest["races"], strict=True):
+        assert fine["gap"] <= 1e-9
+        assert rough["gap"] <= 1e-4
+        assert fine["objective"] * (1 - 1e-9) <= rough["objective"] <= fine["objective"] / (1 - rough["gap"])
+    assert moving["races"][1]["gap"] > 1e-9 < moving["races"][2]["gap"]
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ function render({ model, el }) {
     frame = null;
     if (playing) advance(Math.max(stepOf(state) + 1, Math.ceil(stepOf(state) * PACE)));
     const start = performance.now();
-    picture = pictureOf(state, remember);
+    picture = pictureOf(state, remember, Boolean(resting));
     paint();
     draw();
     const now = performance.now();
@@ -106,7 +106,7 @@ function render({ model, el }) {
     const key = state.basins ? JSON.stringify([tokens, queries, labels, v, head, optimizer]) : "";
     if (key !== painted) {
       painted = key;
-      basins = key ? basinsOf(state, COARSE) : null;
+      basins = key ? basinsOf(state, COARSE, true) : null;
       while (basins && !basins.finished) basins.advance();
     } else if (basins?.side === COARSE && !resting) {
       basins = Object.assign(basinsOf(state, FINE), { coarse: basins });

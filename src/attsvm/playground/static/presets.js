@@ -39,7 +39,7 @@ const PRESETS = {
     "title": "Three classes, three optimisers",
     "about": "One data set, three directions: each optimiser finds the largest margin of its own norm.",
     "state": { "scene": "classes", "points": [[2.06, -0.07], [2.38, 0.1], [1.73, 0.18], [2.65, 0.47], [1.65, -0.63], [-2.36, 1.69], [-1.82, 1.43], [-1.47, 1.64], [-0.99, 2.32], [-1.32, 2.5], [-1.53, 1.98], [-0.62, -1.9], [-1.57, -2.26], [-1.5, -1.85], [-1.9, -1.75], [-1.28, -1.5], [-1.0, -1.7]], "classes": [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2],
-      "steps": 1000, "step": null }
+      "steps": 300, "step": null }
   },
   "float32": {
     "title": "Plain float32 loses the direction",

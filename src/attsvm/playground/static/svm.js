@@ -6,10 +6,11 @@
 
 const OPTIMAL_GAP = 1e-9;
 const REQUESTED_GAP = 5e-11; // ends the barrier's path; rounding ends it before where the data are badly scaled
+const FAR = 1.2; // margin under the Frobenius SVM from which on a row joins a barrier only if it is violated without it
 const MOST_ROUNDS = 24;
-const CENTRED = 1e-3; // Newton decrement at which a point is central
-const SHRINK = 8; // of the barrier's weight
-const FAST_SHRINK = 32; // where the central path is nearly straight: after a weight of few Newton steps
+const CENTRED = 0.1; // Newton decrement at which a point is central
+const SHRINK = 16; // of the barrier's weight
+const FAST_SHRINK = 64; // where the central path is nearly straight: after a weight of few Newton steps
 const FEW_STEPS = 4;
 const STALLED = 1e-6; // gap below which one that does not fall is rounding
 
@@ -23,6 +24,12 @@ const stepped = (y, length, step) => {
   const next = new Float64Array(y.length);
   for (let r = 0; r < next.length; r++) next[r] = y[r] + length * step[r];
   return next;
+};
+
+const spread = (places, values, size) => {
+  const all = new Float64Array(size);
+  places.forEach((r, k) => { all[r] += values[k]; });
+  return all;
 };
 
 // Solves the symmetric positive definite M y = b; a pivot that is only rounding counts as infinite.
@@ -79,11 +86,6 @@ function activeSet(rows, size) {
   let dual = [];
   let W = new Float64Array(size);
   const lengths = rows.map((row) => Math.sqrt(dot(row, row)));
-  const spread = (indices, values) => {
-    const all = new Float64Array(rows.length);
-    indices.forEach((r, k) => { all[r] += values[k]; });
-    return all;
-  };
   for (let pivot = 0; pivot < 50 * (rows.length + 1); pivot++) {
     let worst = -1;
     let lowest = 0;
@@ -98,7 +100,7 @@ function activeSet(rows, size) {
     if (worst < 0) {
       dual = Array.from(solveGram(active.map((r) => rows[r]), active.map(() => 1), size));
       W = combine(active.map((r) => rows[r]), dual, size);
-      return { W, dual: spread(active, dual), proof: null };
+      return { W, dual: spread(active, dual, rows.length), proof: null };
     }
     let price = 0;
     for (;;) {
@@ -113,7 +115,7 @@ function activeSet(rows, size) {
         if (share > 1e-12 && dual[k] / share < length) [blocking, length] = [k, dual[k] / share];
       });
       const free = square > 1e-20 * lengths[worst] ** 2;
-      if (!free && blocking < 0) return { W: null, dual: null, proof: spread([...active, worst], [...Array.from(shares, (share) => Math.max(0, -share)), 1]) };
+      if (!free && blocking < 0) return { W: null, dual: null, proof: spread([...active, worst], [...Array.from(shares, (share) => Math.max(0, -share)), 1], rows.length) };
       const full = free ? (1 - dot(rows[worst], W)) / square : Infinity;
       const taken = Math.min(full, length);
       dual = dual.map((value, k) => value - taken * shares[k]);
@@ -282,12 +284,12 @@ function solveRows(rows, b) {
   return solution;
 }
 
-// Maximises <cost, y> + mu (sum of log slacks - barrier of sum_r y_r M_r) for a falling mu. `slacks` are the rows S of
+// Maximises <cost, y> + mu (sum of log slacks - barrier of sum_r y_r M_r) for a falling mu, from a y and the first mu. `slacks` are the rows S of
 // slacks S y; `read` takes y, the barrier's gradient times mu and the multipliers, and returns the gap that they prove.
-function followBarrier(cost, matrices, slacks, ball, d, start, read) {
+function followBarrier(cost, matrices, slacks, ball, d, [start, weight], requested, read) {
   const size = matrices[0].length;
   let y = Float64Array.from(start);
-  let mu = 1;
+  let mu = weight;
   let ratio = 1; // of this weight to the last one
   let gap = Infinity;
   const at = (point) => {
@@ -340,10 +342,10 @@ function followBarrier(cost, matrices, slacks, ball, d, start, read) {
     const gradient = combine([here.barrier.gradient, ...direction.roots], [mu, ...direction.roots.map((root) => mu * dot(root, moved))], size);
     const multipliers = here.rooms.map((room, s) => Math.max(0, (mu / room) * (1 - dot(slacks[s], direction.step) / room)));
     const now = read(y, gradient, multipliers);
-    if (now < REQUESTED_GAP || (gap < STALLED && now >= gap)) return;
+    if (now < requested || (gap < STALLED && now >= gap)) return;
     gap = now;
     // The gap is in proportion to the weight, and a smaller one than asked for costs digits.
-    ratio = Math.max(1 / (steps > FEW_STEPS ? SHRINK : FAST_SHRINK), Math.min(1 / 2, REQUESTED_GAP / gap / 2));
+    ratio = Math.max(1 / (steps > FEW_STEPS ? SHRINK : FAST_SHRINK), Math.min(1 / 2, requested / gap / 2));
     here.value -= dot(cost, y) / mu;
     mu *= ratio;
     here.value += dot(cost, y) / mu;
@@ -351,47 +353,62 @@ function followBarrier(cost, matrices, slacks, ball, d, start, read) {
 }
 
 // Solves the SVM of a norm. Margins include one for every row; `gap` is what the multipliers prove, to rounding.
-function solveSVM(rows, ties, d, norm) {
+function solveSVM(rows, ties, d, norm, requested = REQUESTED_GAP) {
   const size = (rows[0] ?? ties[0] ?? []).length;
   if (!rows.length) return { status: "OPTIMAL", W: new Float64Array(size), objective: 0, gap: 0, dual: [] };
-  const { value, dual, ball, inDual } = NORMS[norm];
+  const { value, dual } = NORMS[norm];
   const free = untied(rows, ties, size);
   const base = activeSet(free, size);
   if (base.proof) return { status: "INFEASIBLE", W: null, objective: null, gap: null, dual: base.proof };
   if (!base.W) return { status: "UNDECIDED", W: null, objective: null, gap: null, dual: null };
-  const best = { objective: Infinity, gap: Infinity };
+  const none = { objective: Infinity, gap: Infinity };
+  let chosen = rows.map((_, r) => r);
+  let best = none;
   // Every W with margin one has norm at least sum(dual) / dual norm of sum_r dual_r A_r, whatever the ties' multipliers.
   const offer = (W, multipliers, matrix) => {
-    const least = Math.min(...rows.map((row) => dot(row, W)));
+    const least = Math.min(...chosen.map((r) => dot(rows[r], W)));
     if (!(least > 0)) return Infinity;
     const scaled = Float64Array.from(W, (entry) => entry / least);
     const objective = value(scaled, d);
     const gap = Math.max(0, 1 - sum(multipliers) / dual(matrix, d) / objective);
-    if (gap < best.gap) Object.assign(best, { W: scaled, objective, gap, dual: multipliers });
+    if (gap < best.gap) best = { W: scaled, objective, gap, dual: spread(chosen, multipliers, rows.length) };
     return gap;
   };
   if (norm === "frobenius") {
     const multipliers = base.dual.map((entry) => Math.max(entry, 0));
     offer(base.W, multipliers, combine(free, multipliers, size));
   } else {
-    const unit = Math.sqrt(dot(base.W, base.W));
-    const scaled = rows.map((row) => row.map((entry) => entry * unit)); // whose Frobenius SVM has norm one
-    const axes = Array.from({ length: size }, (_, k) => along(size, k, 1));
-    if (ball) {
-      const slacks = scaled.map((row) => Float64Array.of(...row, -1));
-      const start = [...base.W.map((entry) => (0.3 * entry) / unit / Math.max(1, value(base.W, d) / unit)), -0.1];
-      followBarrier([...axes.map(() => 0), 1], [...axes, new Float64Array(size)], slacks, ball, d, start, (y, _, multipliers) =>
-        offer(y.subarray(0, size), multipliers, combine(rows, multipliers, size)));
-    } else {
-      const matrices = [...scaled, ...ties];
-      const cost = matrices.map((_, r) => (r < rows.length ? 1 : 0));
-      const slacks = scaled.map((_, r) => along(cost.length, r, 1));
-      const small = 0.5 / Math.max(...scaled.map((row) => dual(row, d))) / rows.length;
-      followBarrier(cost, matrices, slacks, inDual, d, cost.map((one) => small * one), (y, W) =>
-        offer(onTies(W, ties, size), Array.from(y.subarray(0, rows.length)), combine([...rows, ...ties], [...y.subarray(0, rows.length), ...y.subarray(rows.length).map((entry) => entry / unit)], size)));
+    chosen = chosen.filter((r) => dot(free[r], base.W) < FAR);
+    for (let missed = chosen; missed.length; chosen = [...chosen, ...missed]) {
+      best = none;
+      solveInBall(chosen.map((r) => rows[r]), ties, d, norm, base.W, requested, offer);
+      missed = best.W ? rows.flatMap((row, r) => (chosen.includes(r) || dot(row, best.W) >= 1 ? [] : [r])) : [];
     }
   }
   return { status: best.gap <= OPTIMAL_GAP ? "OPTIMAL" : "UNDECIDED", ...best };
+}
+
+// Follows the barrier of a norm from the Frobenius SVM; `offer` takes W, multipliers of rows, and their matrix.
+function solveInBall(rows, ties, d, norm, base, requested, offer) {
+  const { value, dual, ball, inDual } = NORMS[norm];
+  const size = base.length;
+  const unit = Math.sqrt(dot(base, base));
+  const scaled = rows.map((row) => row.map((entry) => entry * unit)); // whose Frobenius SVM has norm one
+  const axes = Array.from({ length: size }, (_, k) => along(size, k, 1));
+  if (ball) {
+    const slacks = scaled.map((row) => Float64Array.of(...row, -1));
+    const length = Math.max(unit, value(base, d));
+    const start = [...base.map((entry) => (0.7 * entry) / length), (0.3 * unit) / length];
+    followBarrier([...axes.map(() => 0), 1], [...axes, new Float64Array(size)], slacks, ball, d, [start, 0.01], requested, (y, _, multipliers) =>
+      offer(y.subarray(0, size), multipliers, combine(rows, multipliers, size)));
+  } else {
+    const matrices = [...scaled, ...ties];
+    const cost = matrices.map((_, r) => (r < rows.length ? 1 : 0));
+    const slacks = scaled.map((_, r) => along(cost.length, r, 1));
+    const small = 0.5 / Math.max(...scaled.map((row) => dual(row, d))) / rows.length;
+    followBarrier(cost, matrices, slacks, inDual, d, [cost.map((one) => small * one), 1], requested, (y, W) =>
+      offer(onTies(W, ties, size), Array.from(y.subarray(0, rows.length)), combine([...rows, ...ties], [...y.subarray(0, rows.length), ...y.subarray(rows.length).map((entry) => entry / unit)], size)));
+  }
 }
 
 // W less its part along the ties, which is rounding.
@@ -407,7 +424,7 @@ function finitePart(ties, target, d, norm) {
   const unit = Math.sqrt(dot(start, start));
   let best = start;
   let gap = Infinity;
-  followBarrier(target.map((entry) => entry / unit), ties, [], spectralBall, d, ties.map(() => 0), (y, W) => {
+  followBarrier(target.map((entry) => entry / unit), ties, [], spectralBall, d, [ties.map(() => 0), 1], REQUESTED_GAP, (y, W) => {
     const shift = combine(ties, solveGram(ties, ties.map((tie, r) => target[r] / unit - dot(tie, W)), size), size);
     const exact = W.map((entry, k) => (entry + shift[k]) * unit);
     const bound = dot(target, y) / Math.max(1, NORMS.nuclear.dual(combine(ties, y, size), d));

@@ -7,6 +7,7 @@
 const KEY_DRAWS = [0.1257302210933933, -0.1321048632913019, 0.6404226504432821, 0.10490011715303971];
 const ROUNDING = 2 ** -52;
 const LARGEST_ENTRY = 1e150; // beyond it squares overflow, and training ends
+const ASK_EVERY = 50; // steps
 const POLYAK_LONGEST = 10;
 const MIRROR_POWER = 3;
 const GAUSS_NODES = [-0.906179845938664, -0.5384693101056831, 0, 0.5384693101056831, 0.906179845938664];
@@ -299,7 +300,12 @@ function singular(G, d, m) {
     }
     if (!rotated) break;
   }
-  const lengths = Array.from({ length: d }, (_, k) => Math.sqrt(squares(rows.subarray(k * m, (k + 1) * m))));
+  const lengths = new Array(d);
+  for (let k = 0; k < d; k++) {
+    let square = 0;
+    for (let c = k * m; c < (k + 1) * m; c++) square += rows[c] * rows[c];
+    lengths[k] = Math.sqrt(square);
+  }
   return { rotation, rows, lengths };
 }
 
@@ -432,7 +438,8 @@ function inRange(array) {
 }
 
 // Trains W and keeps every step: `path` (steps + 1, d m). `ended` is the step after which numbers overflowed, or null.
-function trainW(data, optimizer, steps, start, single) {
+// Training stops early where `arrived`, asked now and then, says so.
+function trainW(data, optimizer, steps, start, single, arrived = null) {
   const size = data.d * data.m;
   const path = new Float64Array((steps + 1) * size);
   const W = start ? Float64Array.from(start) : new Float64Array(size);
@@ -446,6 +453,7 @@ function trainW(data, optimizer, steps, start, single) {
     if (single) toSingle(W);
     if (!inRange(W)) return stayed({ path, size, steps, ended: k });
     for (let j = 0; j < size; j++) path[(k + 1) * size + j] = W[j];
+    if (arrived && (k + 1) % ASK_EVERY === 0 && arrived(W)) return { path, size, steps: k + 1, ended: null };
   }
   return { path, size, steps, ended: null };
 }
