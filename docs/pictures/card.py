@@ -33,13 +33,14 @@ path = path / length * (0.4 + 0.4 * np.log1p(length))  # the norm grows without 
 
 figure = plt.figure(figsize=(12, 6.3))  # 1200 by 630, the size that link previews ask for
 figure.text(0.05, 0.7, "attsvm", fontsize=64, weight="bold")
-figure.text(0.05, 0.36, "Attention as a\nsupport vector machine,\nwith a certificate", fontsize=29, linespacing=1.4)
-plane = figure.add_axes((0.52, 0.04, 0.46, 0.92))
+for row, line in enumerate(("Attention as a", "support vector machine,", "with a certificate")):
+    figure.text(0.05, 0.54 - 0.09 * row, line, fontsize=29)
+plane = figure.add_axes((0.5, 0, 0.5, 1))
 plane.plot(*np.outer([0, 4], ray).T, color=GREY, lw=22, alpha=0.3, solid_capstyle="round")
 plane.plot(*path.T, color="black", lw=3)
 for i, (colour, marker) in enumerate(((BLUE, "o"), (ORANGE, "s"))):
     plane.scatter(*tokens[i, 1:].T, s=300, marker=marker, facecolors="white", edgecolors=colour, linewidths=3, zorder=3)
     plane.scatter(*tokens[i, 0], s=500, marker=marker, color=colour, zorder=3)
-plane.set(xlim=(-1.4, 2.4), ylim=(-1.5, 2.3), aspect="equal")
+plane.set(xlim=(-1.4, 2.4), ylim=(-1.6, 2.4), aspect="equal")
 plane.axis("off")
 figure.savefig(Path(__file__).parents[1] / "_static" / "card.png", dpi=100, metadata={"Software": None})
