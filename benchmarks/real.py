@@ -47,9 +47,9 @@ PEERS = {
     "max": ("CLARABEL", "HIGHS"),
 }
 # Processor seconds of one run.
-LIMIT, QUICK_LIMIT = 10.0, 2.0
-# Limit of a peer: multiple of the time of attsvm, and least seconds. A slower peer is not the best.
-SLOWER, LEAST = 3.0, 0.5
+LIMIT, QUICK_LIMIT = 60.0, 2.0
+# Limit of a peer: multiple of the time of attsvm, least and most seconds. A slower peer is not the best.
+SLOWER, LEAST, MOST_OF_PEER = 3.0, 0.5, 10.0
 # Processor seconds for stating a problem, and for certifying an answer.
 ALLOWANCE = 60.0
 # Number of clock steps that must all be shorter than a tick, and the seconds to wait for them.
@@ -260,7 +260,8 @@ def compare(instance: RealInstance, problem: SelectionProblem, limit: float) -> 
     """Run every contestant on one instance."""
     ours = in_process(limit, with_attsvm, instance, problem, limit)
     row = Row(instance, problem.shape, int(problem.constrained.sum()), ours)
-    theirs = min(limit, max(LEAST, SLOWER * ours.seconds)) if ours.decides else limit
+    most = min(limit, MOST_OF_PEER)
+    theirs = min(most, max(LEAST, SLOWER * ours.seconds)) if ours.decides else most
     for name in contestants(instance, problem):
         bound = max(run.bound for run in (ours, *row.peers.values()))
         row.peers[name] = in_process(theirs, with_peer, instance, problem, name, theirs, bound)
@@ -282,8 +283,8 @@ Every run is a process of its own on one thread; a cell is processor seconds, th
 and in brackets the accuracy. attsvm is asked for a certified gap of {TOL:g}. Each peer has one vectorised sparse
 statement (`benchmarks/peers_sparse.py`), stated and compiled before its clock starts, whereas attsvm's time begins at
 the problem. A peer's tolerance falls by tens from 1e-5 until its own multipliers certify a gap of {TOL:g}; LIBLINEAR
-has no multipliers, and is held against the best bound that another contestant proved. attsvm and peers may take
-{LIMIT:g} s a run, and a peer no more than {SLOWER:g} times attsvm's time, at least {LEAST:g} s: "> 0.5" met such a
+has no multipliers, and is held against the best bound that another contestant proved. attsvm may take
+{LIMIT:g} s a run, and a peer no more than {SLOWER:g} times attsvm's time, from {LEAST:g} to {MOST_OF_PEER:g} s: "> 0.5" met such a
 limit. **ratio** is attsvm's time over that of the fastest peer that is accurate enough; below one attsvm is ahead. "<"
 bounds it where no peer arrived. An instance that attsvm leaves open and a peer decides counts as an infinite ratio.
 What a peer calls infeasible is its word, whereas attsvm's certificate was checked. Semidefinite cones are left out

@@ -263,6 +263,12 @@ def test_classes_have_a_rough_gap_while_a_point_moves_and_a_small_one_at_rest(vi
     assert moving["races"][1]["gap"] > 1e-9 < moving["races"][2]["gap"]
 
 
+@pytest.mark.parametrize("address", ["preset=classes", "preset=turn&steps=777"])
+def test_every_number_of_steps_can_be_read_and_chosen(visit, address: str) -> None:
+    here = visit(address)
+    assert here.page.locator("select[name=steps]").input_value() == str(here.state["steps"])
+
+
 @pytest.mark.parametrize(
     ("state", "start"),
     [

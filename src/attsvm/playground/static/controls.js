@@ -25,6 +25,8 @@ const HEAD_TITLES = { linear: "linear, v·x", relu: "ReLU, v·ReLU(x)" };
 const NUMERICS_TITLES = { exact: "exact gradients", float32: "plain float32" };
 const KEEP_TITLES = { trained: "as trained", best: "best scores", hand: "by hand" };
 const STEPS = [50, 100, 200, 500, 1000, 2000, 5000];
+// A preset or a link may have another number.
+const stepChoices = (steps) => [...new Set([...STEPS, steps])].sort((a, b) => a - b).map((k) => [k, k.toLocaleString("en")]);
 const MOST_SEQUENCES = 3;
 // What a new sequence or token is made of, by place.
 const SPARE_QUERIES = [[1, 0], [0, 1], [0.6, -0.8]];
@@ -136,7 +138,7 @@ function planeControls(parent, state, change) {
   });
   const optimizers = titles(OPTIMIZER_TITLES).filter(([name]) => name !== "polyak" || state.head === "linear");
   chooser(parent, "optimizer", "Optimiser of W", optimizers, state.optimizer, set("optimizer"));
-  chooser(parent, "steps", "Steps", STEPS.map((k) => [k, k.toLocaleString("en")]), state.steps, set("steps"));
+  chooser(parent, "steps", "Steps", stepChoices(state.steps), state.steps, set("steps"));
   chooser(parent, "numerics", "Numerics", titles(NUMERICS_TITLES), state.numerics, set("numerics"));
   if (state.head === "relu") return; // its tokens are those that keep attention, its norms those of W and of K, Q
   chooser(parent, "norm", "Norm of the SVM", titles(NORM_TITLES), state.norm, set("norm"));
@@ -146,5 +148,5 @@ function planeControls(parent, state, change) {
 }
 
 function classesControls(parent, state, change) {
-  chooser(parent, "steps", "Steps", STEPS.map((k) => [k, k.toLocaleString("en")]), state.steps, (steps) => change((now) => ({ ...now, steps })));
+  chooser(parent, "steps", "Steps", stepChoices(state.steps), state.steps, (steps) => change((now) => ({ ...now, steps })));
 }
