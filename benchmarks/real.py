@@ -283,10 +283,11 @@ Every run is a process of its own on one thread; a cell is processor seconds, th
 and in brackets the accuracy. attsvm is asked for a certified gap of {TOL:g}. Each peer has one vectorised sparse
 statement (`benchmarks/peers_sparse.py`), stated and compiled before its clock starts, whereas attsvm's time begins at
 the problem. A peer's tolerance falls by tens from 1e-5 until its own multipliers certify a gap of {TOL:g}; LIBLINEAR
-has no multipliers, and is held against the best bound that another contestant proved. attsvm may take
-{LIMIT:g} s a run, and a peer no more than {SLOWER:g} times attsvm's time, from {LEAST:g} to {MOST_OF_PEER:g} s: "> 0.5" met such a
-limit. **ratio** is attsvm's time over that of the fastest peer that is accurate enough; below one attsvm is ahead. "<"
-bounds it where no peer arrived. An instance that attsvm leaves open and a peer decides counts as an infinite ratio.
+has no multipliers, and is held against the best bound that another contestant proved. attsvm may take {LIMIT:g} s a
+run. A peer may take {SLOWER:g} times attsvm's time, at least {LEAST:g} s and at most {MOST_OF_PEER:g} s: "> 0.5" met
+such a limit. **ratio** is attsvm's time over that of the fastest peer that is accurate enough; below one attsvm is
+ahead. "<" bounds it where no peer arrived. An instance that attsvm leaves open and a peer decides counts as an infinite
+ratio.
 What a peer calls infeasible is its word, whereas attsvm's certificate was checked. Semidefinite cones are left out
 beyond sides d + dz of {LARGEST_CONES["CLARABEL"]} (Clarabel) and {LARGEST_CONES["SCS"]} (SCS), where they take minutes.
 """
