@@ -65,7 +65,8 @@ def upper_bound(
     # A norm scales with W, so margins count from zero. Losses depend on 1 - margin, and the margin itself would lose
     # digits of this difference.
     origin = 0.0 if program.plain else 1.0
-    least = (margins - origin) - allowance * lengths
+    least = margins - origin
+    least -= allowance * lengths
     move = tie_move(problem, W, size) if problem.has_ties else 0.0
     longer = move * growth(norm, W.shape) * (1 + FUNCTION_ROUNDING) if move > 0 else 0.0
     shift = move * lengths if 0.0 < longer <= above else 0.0
@@ -75,7 +76,8 @@ def upper_bound(
     if problem.has_ties:
         after_move = least - shift
         if longer <= above and (not terms.hard or float(after_move.min(where=rejected, initial=np.inf)) + origin > 0):
-            least = after_move - FUNCTION_ROUNDING * np.abs(after_move)
+            least = after_move
+            least -= FUNCTION_ROUNDING * np.abs(least)
         else:
             longer, residual = 0.0, float((np.abs(margins) + allowance * lengths).max(where=problem.tied, initial=0.0))
     floor = float(least.min(where=rejected, initial=np.inf))

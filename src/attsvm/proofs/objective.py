@@ -44,7 +44,9 @@ def admissible(
 
     ``upper`` is a number or an array (n, 1).
     """
-    return np.where(rejected, np.minimum(np.maximum(dual, 0.0), upper), np.where(tied, dual, 0.0))
+    admitted, clipped = np.where(tied, dual, 0.0), np.maximum(dual, 0.0)
+    np.copyto(admitted, np.minimum(clipped, upper, out=clipped), where=rejected)
+    return admitted
 
 
 @dataclass(eq=False, slots=True)

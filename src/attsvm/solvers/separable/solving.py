@@ -27,11 +27,12 @@ def solve_separable(program: Program, control: Control) -> Pair | None:
     if method is None or columns is None or not _separates(columns, program):
         return None
     method(columns, program.terms, columns.lower(program.origin), control)
-    if control.W is None:
+    scores, control.W = control.W, None  # as large as W
+    if scores is None:
         return None, control.dual
     if program.prior is None:
-        return columns.lift(columns.tie(control.W)), control.dual
-    return program.prior + columns.lift(control.W), control.dual
+        return columns.lift(columns.tie(scores)), control.dual
+    return program.prior + columns.lift(scores), control.dual
 
 
 def _method_of(program: Program) -> Method | None:
