@@ -94,6 +94,7 @@ def interpreters() -> dict[str, str]:
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     """Run a command and return what it printed; end with its output if it fails."""
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
+    clean["PYTHONDONTWRITEBYTECODE"] = ""  # what is imported keeps its byte code: pip makes none
     if "PIP_CONFIG_FILE" in environment:
         clean = {name: value for name, value in clean.items() if not name.startswith("PIP_")}
     process = subprocess.run(
