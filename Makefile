@@ -36,7 +36,7 @@ demo: $(VENV)/.core
 
 test: SELECTION := -m "not slow"
 slow: SELECTION := -m slow
-test slow test-all: $(VENV)/.kernels
+test slow test-all: $(VENV)/.dev $(VENV)/.kernels
 	$(ONE_THREAD) $(KEEP_BYTE_CODE) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(SELECTION) $(ARGS)
 
 # testmon keeps in .testmondata which lines a test runs in its own process; -m alone would switch its selection off.
@@ -72,16 +72,22 @@ clean:
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing attsvm into $(VENV) (a few minutes, once)"
 	@$(PIP) --editable '.[cli]'
-	@touch $@
+	@touch $(VENV)/.package $@
 
 $(VENV)/.dev: $(VENV)/.core paper/pyproject.toml
 	@echo "Installing the tools of the tests into $(VENV) (once)"
 	@$(PIP) --editable '.[test,lint]' $(PAPER)
 	@touch $@
 
-# Machine code of the kernels, made once by two processes; the workers of the suite would each make all of it.
-$(VENV)/.kernels: $(VENV)/.dev $(shell grep -rl --include='*.py' '^@kernel' src)
-	-@$(BIN)/python -m attsvm.compile
+# Machine code of the kernels, made once by two processes; the workers of the suite would each make all of it. The path is
+# named, since pip may be installing extras, and with them the link to the package, at the same time.
+$(VENV)/.kernels: $(VENV)/.package $(shell grep -rl --include='*.py' '^@kernel' src)
+	-@PYTHONPATH=$(CURDIR)/src $(BIN)/python -m attsvm.compile
+	@touch $@
+
+# The package without extras, which is all that the kernels need.
+$(VENV)/.package: pyproject.toml constraints.txt | $(BIN)/python
+	@$(PIP) --editable .
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.core

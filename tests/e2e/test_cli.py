@@ -720,19 +720,21 @@ def test_a_study_removes_and_replaces_no_picture_of_the_users(
 
 
 @pytest.mark.slow
-def test_two_studies_at_once_never_share_a_directory(tmp_path: Path) -> None:
-    source = write(tmp_path / "mine.npz", data_set())
-    study = [*QUICK_SCRIPT, "study", str(source), "--steps", "5", "--shuffles", "0"]
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path, "env": ENVIRONMENT}
-    outcomes = []
-    for out in ([], ["--out", "one"]):
-        with locked(tmp_path / "attsvm-study"), locked(tmp_path / "one"):  # as by a study that is at work there
-            outcomes.append(subprocess.run([*study, *out], **options, check=False, timeout=120))  # type: ignore[call-overload]
-    assert outcomes[0].returncode == 0, outcomes[0].stderr
-    assert "Report: attsvm-study-2/report.html" in outcomes[0].stdout
-    assert outcomes[1].returncode == 2
-    assert "one is in use by another run; wait for it, or choose another --out." in outcomes[1].stderr
-    both = [subprocess.Popen([*study, "--out", "both"], **options) for _ in range(2)]  # type: ignore[call-overload]
+def test_two_studies_at_once_never_share_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], few_pictures: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["study", str(write(tmp_path / "mine.npz", data_set())), "--steps", "5", "--shuffles", "0"]
+    with locked(tmp_path / "attsvm-study"), locked(tmp_path / "one"):  # as by a study that is at work there
+        assert main(arguments) == 0
+        assert "Report: attsvm-study-2/report.html" in capsys.readouterr().out
+        assert main([*arguments, "--out", "one"]) == 2
+    assert "one is in use by another run; wait for it, or choose another --out." in capsys.readouterr().err
+    command = [*QUICK_SCRIPT, *arguments, "--out", "both"]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        for _ in range(2)
+    ]
     results = [(one.communicate(timeout=120), one.returncode) for one in both]
     assert sorted(code for _, code in results) == [0, 2], results
     assert sum("Report: both/report.html" in text for (text, _), _ in results) == 1
