@@ -99,7 +99,6 @@ def tell(line: str, stream: TextIO | None = None) -> None:
 
     Parameters
     ----------
-    line : str
     stream : file, optional
         Default: stdout. After a failure, further output is discarded.
     """

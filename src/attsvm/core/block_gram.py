@@ -53,7 +53,6 @@ class BlockGram:
 
     Parameters
     ----------
-    vocabulary : SharedTokens
     queries : ndarray, shape (n, r)
     rows, tokens : ndarray of int, shape (J,)
         Query and token of each constraint.

@@ -82,7 +82,6 @@ def refined(
         Maps the parts of a right-hand side, arrays or numbers, to the parts of a solution.
     lack : callable
         Maps the parts of a solution to the parts of its residual.
-    rhs : tuple
     enough : float
         Size of the residual's largest entry below which no refinement is needed.
     """

@@ -17,7 +17,6 @@ class Dataset:
 
     Parameters
     ----------
-    name : str
     tokens : TokenData
         One trial of NumPy arrays: tokens (n, T, d), queries (n, dz), labels (n,), mask (n, T) or None.
     classes : tuple of str

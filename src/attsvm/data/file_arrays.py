@@ -126,9 +126,7 @@ class FileArray(ABC):
     ----------
     path : str
         File or folder that holds the array.
-    name : str
     shape : tuple of int
-    dtype : dtype
     stamp : Stamp
         Stamp of the described file.
     """

@@ -30,7 +30,6 @@ def read_arrays(
 
     Parameters
     ----------
-    path : path
     required, optional : names
         Other arrays in the file are not read.
     words : names
@@ -85,7 +84,6 @@ def npy_header(stream: Any, name: str, path: str | os.PathLike[str]) -> tuple[tu
     ----------
     stream : file object
         At the file's start; afterwards at its numbers.
-    name : str
     path : path
         For the error message.
 

@@ -21,10 +21,8 @@ class ShardEntry:
 
     Attributes
     ----------
-    path : Path
     words : Path or None
         File of the tokens that all queries read.
-    arrays : dict of str to FileArray
     sizes : tuple of int
         (n, T, d, dz).
     left_out : tuple of str

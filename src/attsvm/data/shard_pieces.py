@@ -124,9 +124,6 @@ class ShardFile:
 
     Attributes
     ----------
-    path : str
-    start, stop : int
-    arrays : mapping of str to FileArray
     words : str or None
         File of the tokens that all queries read.
     """

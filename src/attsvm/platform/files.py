@@ -84,7 +84,6 @@ def locked(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None
 
     Parameters
     ----------
-    path : path
     wait : bool
         Wait for another run instead of refusing.
 
@@ -185,7 +184,6 @@ def replacing_files_in(directory: str | os.PathLike[str], earlier: Iterable[Path
 
     Parameters
     ----------
-    directory : path
     earlier : iterable of Path
         Files of an earlier run, which are removed unless they are written again.
 

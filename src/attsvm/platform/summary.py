@@ -120,13 +120,8 @@ def one_line(title: str, parts: Sequence[str]) -> str:
 
     Parameters
     ----------
-    title : str
     parts : sequence of str
         Most important first.
-
-    Returns
-    -------
-    str
     """
     whole = f"{title}({', '.join(parts)})"
     if len(whole) <= LONGEST_LINE:
@@ -145,13 +140,8 @@ def counted(number: int, one: str, many: str = "") -> str:
 
     Parameters
     ----------
-    number : int
     one, many : str
         The noun; by default `many` is `one` with an s.
-
-    Returns
-    -------
-    str
     """
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
@@ -163,10 +153,6 @@ def series(words: Sequence[str]) -> str:
     ----------
     words : sequence of str
         At least one.
-
-    Returns
-    -------
-    str
     """
     return " and ".join([*([", ".join(words[:-1])] if len(words) > 1 else []), words[-1]])
 
@@ -253,7 +239,6 @@ def bars(labels: Sequence[str], shares: Sequence[float], highlight: int) -> str:
 
     Parameters
     ----------
-    labels : sequence of str
     shares : sequence of float
         NaN is drawn as an empty bar.
     highlight : int

@@ -122,10 +122,8 @@ def compared_figure(names: tuple[str, str], curves: tuple[dict[str, Any], dict[s
 
     Parameters
     ----------
-    names : pair of str
     curves : pair of dict
         For "W" and "KQ": the steps, and the correlations with the "frobenius" and the "nuclear" SVM, if they exist.
-    width : float
     """
     quantities = [name for name in TITLES if any(set(NORM_TITLES) & set(one.get(name, ())) for one in curves)]
     looks = (("-", FIRST), ("--", SECOND))

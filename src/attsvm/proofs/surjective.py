@@ -54,7 +54,6 @@ def right_inverse(M: np.ndarray, roundings: int) -> RightInverse | None:
     ----------
     M : ndarray, shape (N, J)
         No zero rows; entries within ``roundings`` units of the exact ones, relatively.
-    roundings : int
     """
     equations, count = M.shape
     if count < equations or equations == 0 or not np.isfinite(M).all():

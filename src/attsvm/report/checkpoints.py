@@ -72,7 +72,6 @@ def write_checkpoints(series: Checkpoints, directory: str | os.PathLike[str], na
 
     Parameters
     ----------
-    series : Checkpoints
     directory : path
         Created if it does not exist.
     name : str

@@ -61,7 +61,6 @@ def write_comparison(comparison: Comparison, directory: str | os.PathLike[str], 
 
     Parameters
     ----------
-    comparison : Comparison
     directory : path
         Created if it does not exist; other files in it stay.
     command : str

@@ -28,14 +28,12 @@ class Measure:
 
     Attributes
     ----------
-    key, title, note : str
     value : callable
         Returns None if a head has no such number.
     text : callable
         Formats the number.
     low, high : float
         The ends of the colour scale.
-    logarithmic : bool
     """
 
     key: str

@@ -109,7 +109,6 @@ def write_study(
 
     Parameters
     ----------
-    study : Study
     assertions : sequence of TheoryClaim
         Its claims, from :func:`attsvm.study.verdict.claims`.
     directory : path

@@ -37,7 +37,6 @@ def certificate_content(claim: Claim, run: dict[str, Any]) -> dict[str, Any]:
 
     Parameters
     ----------
-    claim : Claim
     run : dict
         Statistics of the run, which are not checked.
 

@@ -91,7 +91,6 @@ class Influence(Summarised):
 
     Attributes
     ----------
-    norm : str
     margin : float
         The largest margin 1/||W||.
     tokens : array, shape (b, T, d)
@@ -134,11 +133,6 @@ class Influence(Summarised):
         -------
         pandas.DataFrame
             With columns kind, sequence, position (None for a query), influence and multiplier.
-
-        Raises
-        ------
-        ImportError
-            Without pandas.
         """
         columns = {name: [getattr(row, name) for row in self.rows] for name in InfluenceRow._fields}
         return frame("Influence.to_frame", columns)

@@ -25,10 +25,8 @@ def solve_in_memory(
 
     Parameters
     ----------
-    program : Program
     control : Control
         Keeps the best iterates, in reduced coordinates.
-    method : callable
     start : tuple of ndarray, shapes (d, dz) and (n, T), or None
         W and multipliers of a similar problem. They are evaluated first, which ends a second fit of the same problem.
     skip_rounds : bool

@@ -27,7 +27,6 @@ class Piece:
 
     Attributes
     ----------
-    text : str
     attention : float or None
         Share of the attention on their token; None between tokens.
     marks : tuple of str
@@ -47,7 +46,6 @@ class Excerpt:
     ----------
     title : str
         Why the row is shown.
-    pieces : tuple of Piece
     notes : tuple of str
         The marks in sentences.
     """
@@ -67,7 +65,6 @@ def excerpts(study: Study, run: Run) -> list[Excerpt]:
     ----------
     study : Study
         A study of data with passages.
-    run : Run
     """
     words = nouns(study.setup.train)
     margins = trained_margins(study, run)

@@ -35,7 +35,6 @@ def run_state(run: Run, by_key: dict[str, TheoryClaim]) -> str:
 
     Parameters
     ----------
-    run : Run
     by_key : dict of str to TheoryClaim
         The study's claims by key.
     """

@@ -16,7 +16,6 @@ def share_interval(right: int, total: int, level: float = LEVEL) -> tuple[float,
     ----------
     right, total : int
         Number of successes and number of rows.
-    level : float
 
     Returns
     -------
@@ -39,7 +38,6 @@ def difference_interval(right: tuple[int, int], totals: tuple[int, int], level: 
     ----------
     right, totals : pair of int
         Number of successes and number of rows, for the first share and for the second.
-    level : float
 
     Returns
     -------
@@ -59,7 +57,6 @@ def paired_interval(gains: int, losses: int, total: int, level: float = LEVEL) -
     ----------
     gains, losses, total : int
         Number of rows that only the second predicts right, that only the first predicts right, and in all.
-    level : float
 
     Returns
     -------
@@ -90,7 +87,6 @@ def mean_difference_interval(
         Shares of the rows, one per draw.
     rows : pair of int
         Number of rows behind each share of the first and of the second.
-    level : float
 
     Returns
     -------

@@ -141,15 +141,9 @@ def study(data: Dataset, settings: Settings | None = None, progress: Progress | 
 
     Parameters
     ----------
-    data : Dataset
-    settings : Settings, optional
     progress : callable, optional
         Called with the sentence of the current stage and the fraction done; returning True stops the study, which then
         holds the completed stages.
-
-    Returns
-    -------
-    Study
 
     Raises
     ------

@@ -13,7 +13,6 @@ class Watch:
 
     Parameters
     ----------
-    progress : callable, optional
     stages : dict of str to float
         The sentence of each stage, in order, with its usual share of the time.
     """

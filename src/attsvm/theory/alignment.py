@@ -24,7 +24,6 @@ def singular_spaces(problem: SelectionProblem, seed: int = 0) -> tuple[np.ndarra
 
     Parameters
     ----------
-    problem : SelectionProblem
     seed : int
         Seed of the coefficients.
     """

@@ -32,10 +32,6 @@ _POSSIBLE = 0.5
 def contradictions(certificate: FarkasCertificate) -> list[np.ndarray]:
     """Find small sets of rows (queries) that contradict each other, one after another and without common rows.
 
-    Parameters
-    ----------
-    certificate : FarkasCertificate
-
     Returns
     -------
     list of int array
@@ -59,10 +55,6 @@ def contradictions(certificate: FarkasCertificate) -> list[np.ndarray]:
 
 def separable_part(problem: SelectionProblem) -> SelectionProblem | None:
     """Tie the tokens of all constraints that are part of a contradiction.
-
-    Parameters
-    ----------
-    problem : SelectionProblem
 
     Returns
     -------

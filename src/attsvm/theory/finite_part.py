@@ -92,7 +92,6 @@ def growing_part(problem: SelectionProblem, W: np.ndarray) -> np.ndarray:
 
     Parameters
     ----------
-    problem : SelectionProblem
     W : ndarray, shape (d, dz)
     """
     return W - finite_part(problem, problem.apply(W)).W

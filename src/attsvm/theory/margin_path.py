@@ -53,7 +53,6 @@ class ShareLimit:
 
     Attributes
     ----------
-    norm : str
     low, high : float
         Interval of the limit; `low` is -inf if the records do not bound it.
     verdict : {"tends to 1", "stays below", "undecided"}
@@ -224,7 +223,7 @@ class MarginPath(Summarised):
         return json.dumps(whole)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the shares over steps, and the intervals of their limits; see :func:`attsvm.plots.share_path`.
+        """Draw shares over steps and intervals of their limits; return the axes; see :func:`attsvm.plots.share_path`.
 
         Examples
         --------
@@ -285,10 +284,6 @@ def margin_path(
         As for :func:`attsvm.margin_report`.
     time_limit : float, optional
         In seconds, for each norm.
-
-    Returns
-    -------
-    MarginPath
 
     Raises
     ------

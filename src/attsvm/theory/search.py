@@ -111,11 +111,6 @@ class TrainedStarts:
 def random_starts(trial: Trial, count: int, seed: int) -> np.ndarray:
     """Draw starts: first zero, then Gaussian matrices whose norms cycle through :data:`SIZES`.
 
-    Parameters
-    ----------
-    trial : Trial
-    count, seed : int
-
     Returns
     -------
     ndarray, shape (count, d, dz)
@@ -136,9 +131,7 @@ def train_starts(trial: Trial, starts: np.ndarray, steps: int, **options: Any) -
 
     Parameters
     ----------
-    trial : Trial
     starts : ndarray, shape (B, d, dz)
-    steps : int
     **options
         Passed to :func:`attsvm.train`.
     """

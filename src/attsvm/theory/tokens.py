@@ -269,10 +269,6 @@ def local_optimality(trial: Trial, selected: Any, norm: AnyNorm = "frobenius") -
     norm : str
         Norm of the SVM: Frobenius if W is trained, nuclear for K and Q.
 
-    Returns
-    -------
-    LocalOptimality
-
     Notes
     -----
     arXiv 2308.16898, Definition 2.
@@ -296,7 +292,6 @@ def compare_with_neighbours(trial: Trial, solution: Solution) -> LocalOptimality
 
     Parameters
     ----------
-    trial : Trial
     solution : Solution
         Solution of ``trial.problem(selected)``, in any norm.
     """

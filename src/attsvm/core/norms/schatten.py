@@ -39,7 +39,6 @@ class SingularValueNorm(Norm):
 
     Parameters
     ----------
-    name : str
     profile : Norm
         The entrywise norm.
     """

@@ -53,7 +53,6 @@ def attending_by(model: nn.Module, function: Callable[..., Any]) -> Iterator[Non
 
     Parameters
     ----------
-    model : PreTrainedModel
     function : callable
         Takes module, query, key, value, mask and keywords; returns the output and the probabilities.
     """
@@ -100,10 +99,8 @@ def patched(model: nn.Module, path: str, head: int, pattern: torch.Tensor | None
 
     Parameters
     ----------
-    model : PreTrainedModel
     path : str
         Path of the attention module.
-    head : int
     pattern : Tensor, shape (B, Tq, Tk), or None
         Weights of the head's values; None removes the head's output.
 

@@ -31,7 +31,6 @@ def explain_parts(call: AttentionCall, head: int, group: int) -> tuple[AffineMap
 
     Parameters
     ----------
-    call : AttentionCall
     head, group : int
         Numbers of the query head and of the key head.
     """

@@ -92,7 +92,6 @@ def parts(
 
     Parameters
     ----------
-    tape : Tape
     state : Tensor, shape (B, T, d)
     row : VectorIndex
         Its sequence and position.
@@ -172,11 +171,8 @@ def _component(tape: Tape, tensor: torch.Tensor, visible: np.ndarray, sequence: 
 
     Parameters
     ----------
-    tape : Tape
-    tensor : Tensor
     visible : ndarray of bool, shape (T,)
         Positions without padding.
-    sequence : int
     """
     name = tape.constant(tensor)
     if name is not None:

@@ -40,7 +40,6 @@ class Product:
     Attributes
     ----------
     rows, columns : Tensor, shape (..., Tq, dh) and (..., Tk or R, dh)
-    factor : float
     index : Tensor of int, or None
         Column that is used for each query and token; None if every column is used.
     swapped : bool
@@ -263,7 +262,6 @@ def tracing(model: nn.Module, include: Callable[[int, str], bool]) -> Iterator[R
 
     Parameters
     ----------
-    model : PreTrainedModel
     include : callable
         As for :func:`attsvm.pretrained.activations.recording.recording`.
     """

@@ -21,7 +21,6 @@ def explain_weights(call: AttentionCall, head: int, group: int) -> tuple[AffineM
 
     Parameters
     ----------
-    call : AttentionCall
     head, group : int
         Numbers of the query head and of the key head.
     """

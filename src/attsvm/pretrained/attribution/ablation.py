@@ -93,11 +93,6 @@ class AttributionCheck(Worded):
         pandas.DataFrame
             Columns name, method, norms, factor, flipped and left.
 
-        Raises
-        ------
-        ImportError
-            Without pandas.
-
         Examples
         --------
         >>> from attsvm import pretrained
@@ -122,7 +117,6 @@ def flips(scores: np.ndarray, effect: np.ndarray, choice: int) -> tuple[float, i
     Parameters
     ----------
     scores, effect : ndarray, shape (T,)
-    choice : int
 
     Returns
     -------

@@ -184,11 +184,6 @@ class LogitAttribution(Worded):
         pandas.DataFrame
             Columns kind, name, layer, head and effect.
 
-        Raises
-        ------
-        ImportError
-            Without pandas.
-
         Examples
         --------
         >>> from attsvm import pretrained
@@ -229,10 +224,6 @@ def attribute_logit(
     sequence : int
         Number of the text, if there are several.
     tokenizer : PreTrainedTokenizerBase, optional
-
-    Returns
-    -------
-    LogitAttribution
 
     Raises
     ------

@@ -37,10 +37,6 @@ def extract_head(
     tokenizer : PreTrainedTokenizerBase, optional
         Adds the text of its tokens to the head.
 
-    Returns
-    -------
-    AttentionHead
-
     Raises
     ------
     ValueError
@@ -101,10 +97,8 @@ class RefusedHead:
 
     Attributes
     ----------
-    layer, head : int
     name : str
         Path of the attention module.
-    reason : str
     """
 
     layer: int

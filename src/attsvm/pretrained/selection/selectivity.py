@@ -114,14 +114,6 @@ class SelectionReport(Worded):
 def selection_report(head: AttentionHead) -> SelectionReport:
     """Measure a head's attention.
 
-    Parameters
-    ----------
-    head : AttentionHead
-
-    Returns
-    -------
-    SelectionReport
-
     Raises
     ------
     ValueError

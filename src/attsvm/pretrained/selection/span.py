@@ -48,7 +48,6 @@ class Direction:
         Norm of the SVM, the inverse of the largest margin of a W of norm one; infinite if there is no SVM.
     gap : float
         Certified relative gap.
-    status : Status
     soft : bool
         Whether a soft margin replaces the SVM because no W makes the selection, or none was found in time.
     """

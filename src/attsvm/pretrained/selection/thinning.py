@@ -32,8 +32,6 @@ def drawn_tokens(
     Parameters
     ----------
     mask : ndarray of bool, shape (n, T)
-    count : int
-    rng : Generator
     certain : sequence of ndarray of int, shape (n,)
         Tokens of each query that are always included; fewer than count.
 
@@ -55,7 +53,6 @@ def thin(head: AttentionHead, columns: np.ndarray) -> AttentionHead:
 
     Parameters
     ----------
-    head : AttentionHead
     columns : ndarray of int, shape (n, count)
         Tokens that :func:`drawn_tokens` returns. The query's own token follows, hidden, so that its position is known.
     """

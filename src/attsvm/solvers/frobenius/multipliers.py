@@ -39,7 +39,6 @@ def proximal_step(
         Starting point.
     dual : ndarray, shape (n, T)
         Multipliers, on the scale of V = A^T dual.
-    weight : float
     tol : float
         Largest gradient, over the norm of V.
     is_over : callable

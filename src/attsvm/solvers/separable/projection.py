@@ -25,7 +25,6 @@ class Projection:
 
     Parameters
     ----------
-    columns : Columns
     terms : Terms
         In the coordinates of the problem; with losses every column has one query.
     """

@@ -30,7 +30,6 @@ class Pool:
 
     Parameters
     ----------
-    sources : sequence of ShardFile or ShardArrays
     recording : bool
         Take checksums of every shard when it is read for the first time.
 
@@ -147,7 +146,6 @@ def pool_of(problem: ShardedProblem, scheduler: str | None, workers: int | None)
 
     Parameters
     ----------
-    problem : ShardedProblem
     scheduler : str, optional
         Address of a running scheduler.
     workers : int, optional

@@ -44,7 +44,6 @@ class Ball(ABC):
 
     Parameters
     ----------
-    norm : Norm
     d, dz : int
         Shape of W.
     """

@@ -74,7 +74,6 @@ class Objective:
     values : tensor, shape (B, n, T, dv)
     head : module or callable
         The scores of a :class:`~attsvm.nn.heads.LinearHead` are computed once.
-    loss : Loss
     numerics : {"exact", "autograd"}
     heads : int
         If H > 1, W is (B, H, d, dz) and the outputs of the heads are added before h. Shapes (B, n, T) below are then

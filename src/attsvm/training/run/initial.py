@@ -67,9 +67,6 @@ def initial_parameters(
     parameterization : {"W", "KQ"}
     rank : int or None
         Width m of K and Q; min(d, dz) by default, which allows any W.
-    batch : tuple of int
-    d, dz : int
-    seed : int, or one int per trial
     like : tensor
         Sets dtype and device.
 
