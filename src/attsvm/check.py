@@ -741,13 +741,7 @@ def statements(content: dict[str, Any], claims: dict[str, Any]) -> list[tuple[st
 
 
 def read_tolerance(text: str) -> Fraction:
-    """Read a nonnegative number.
-
-    Raises
-    ------
-    ValueError
-        If the text is not a nonnegative number.
-    """
+    """Read a nonnegative number; raise ValueError if the text is not a nonnegative number."""
     value = Fraction(text)
     if value < 0:
         raise ValueError("a tolerance from 0 was expected")

@@ -152,10 +152,7 @@ def _sentence(error: OSError) -> str:
 def check_writable(target: Path, *, directory: bool, option: str = "--out") -> None:
     """Refuse an output that cannot be written, before any work is done.
 
-    Raises
-    ------
-    BadInput
-        If the file's directory, or the directory itself, cannot be created or written.
+    Raises BadInput if the file's directory, or the directory itself, cannot be created or written.
     """
     parent = target if directory else target.parent
     try:

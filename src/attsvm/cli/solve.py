@@ -33,10 +33,7 @@ from attsvm.study.words import small_text
 def read_problem(path: Path) -> SelectionProblem:
     """Read tokens, queries, selected and optionally mask and sequence.
 
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file or an array in it is invalid.
+    Raises FileNotFoundError or ValueError if the file or an array in it is invalid.
     """
     arrays = read_arrays(path, ("tokens", "queries", "selected"), ("mask", "sequence"))
     mask = as_mask(arrays.get("mask"))

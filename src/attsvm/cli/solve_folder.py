@@ -43,10 +43,7 @@ def solve_folder(
 ) -> int:
     """Solve, print and write; return the exit code.
 
-    Raises
-    ------
-    BadInput
-        If the folder, the checkpoint or an option is invalid, or the cluster is lost.
+    Raises BadInput if the folder, the checkpoint or an option is invalid, or the cluster is lost.
     """
     with refusing():
         problem = ShardedProblem.from_folder(folder.path)

@@ -151,10 +151,7 @@ _BY_NAME: dict[str, Callable[[], Loss]] = {
 def as_loss(loss: str | Loss | Callable[[Tensor], Tensor]) -> Loss:
     """Return the loss called `loss`, a :class:`Loss` unchanged, or a wrapped callable.
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown or the object is none of these.
+    Raises ValueError if the name is unknown or the object is none of these.
     """
     if isinstance(loss, str):
         if loss not in _BY_NAME:

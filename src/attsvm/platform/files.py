@@ -31,10 +31,7 @@ def check_apart(
 
     Links are followed. Names that differ only in case count as one file, as on some systems.
 
-    Raises
-    ------
-    ValueError
-        If it is; one sentence that calls the target ``name``.
+    Raises ValueError if it is; one sentence that calls the target ``name``.
     """
     place = Path(os.path.realpath(target))
     identity, parents = _identity(target), {_identity(parent) for parent in place.parents}
@@ -157,10 +154,7 @@ def take_up(directory: Path, name: str) -> None:
 def replacing_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the path of a file to write; it replaces `path` when the block ends without an error.
 
-    Raises
-    ------
-    OSError
-        If the directory does not exist or cannot be written.
+    Raises OSError if the directory does not exist or cannot be written.
     """
     target = Path(path)
     partial = _partial_path(target)

@@ -218,10 +218,7 @@ def _unit_multipliers(solution: Solution) -> np.ndarray:
 def _refuse_several(solution: Solution, W: np.ndarray, dual: np.ndarray, for_tokens: bool, for_queries: bool) -> None:
     """Apply the tests of the module's derivation to W (d, dz) of norm one and multipliers (n, T).
 
-    Raises
-    ------
-    ValueError
-        If multipliers or W are not unique, or the problem is too large to decide that.
+    Raises ValueError if multipliers or W are not unique, or the problem is too large to decide that.
     """
     problem, norm = solution.problem, solution.norm
     tolerance = float(np.sqrt(max(solution.gap, SMALLEST_GAP)))

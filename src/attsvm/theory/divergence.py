@@ -99,10 +99,7 @@ def order_problem(trial: Trial) -> SelectionProblem:
 
     It has one row for each token with a lower-scored one: the token must beat every token of the next lower score.
 
-    Raises
-    ------
-    ValueError
-        If all tokens of every sequence have the same score.
+    Raises ValueError if all tokens of every sequence have the same score.
     """
     rows, selections, masks = [], [], []
     T = trial.mask.shape[1]

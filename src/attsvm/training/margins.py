@@ -305,13 +305,7 @@ def _norm(W: Tensor, norm: Norm) -> Tensor:
 
 
 def _check_tensors(tokens: Tensor, queries: Tensor) -> None:
-    """Check the shapes of tokens and queries.
-
-    Raises
-    ------
-    ValueError
-        If they do not fit.
-    """
+    """Check the shapes of tokens and queries; raise ValueError if they do not fit."""
     for name, value, least in (("tokens", tokens, 3), ("queries", queries, 2)):
         if not isinstance(value, Tensor) or not value.is_floating_point() or value.ndim < least:
             expected = "(..., n, T, d)" if least == 3 else "(..., n, dz)"

@@ -285,10 +285,7 @@ def record(
     Attention is recorded at transformers' interface. If the model does not use it, a second forward pass traces the
     operations of its modules.
 
-    Raises
-    ------
-    ValueError
-        If neither pass finds any attention.
+    Raises ValueError if neither pass finds any attention.
     """
     for way in (recording, tracing):
         with way(model, include) as recorder, torch.no_grad(), suppress(Enough):

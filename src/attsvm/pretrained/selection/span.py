@@ -191,10 +191,7 @@ class KernelSpace:
     def svm(self, selected: np.ndarray, norm: FactorNorm = "frobenius", time_limit: float | None = None) -> Direction:
         """Solve the Frobenius SVM of a selection; a squared hinge replaces it if it does not exist.
 
-        Raises
-        ------
-        ValueError
-            If the norm is not "frobenius", or a query has several selected tokens.
+        Raises ValueError if the norm is not "frobenius", or a query has several selected tokens.
         """
         if norm != "frobenius" or selected.ndim != 1:
             raise ValueError(f"norm is {norm!r}; 'frobenius' with one token a query was expected for a rotary head.")

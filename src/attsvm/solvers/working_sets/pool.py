@@ -53,10 +53,7 @@ class Pool:
 
         Answers are joined as they arrive, so that few are held at a time.
 
-        Raises
-        ------
-        ValueError
-            If a shard is damaged or not as expected; the message is a sentence.
+        Raises ValueError if a shard is damaged or not as expected; the message is a sentence.
         """
         answers: list[Any] = []
         for parts in calls:

@@ -122,10 +122,7 @@ def aligned_factors(objective: Objective, parameterization: str, rank: int | Non
     weights aligned with the data at initialisation (according to its abstract). Here they are aligned with the first
     gradient.
 
-    Raises
-    ------
-    ValueError
-        If there is only one matrix, or the rank is not a positive integer up to min(d, dz).
+    Raises ValueError if there is only one matrix, or the rank is not a positive integer up to min(d, dz).
     """
     d, dz = objective.tokens.shape[-1], objective.queries.shape[-1]
     if parameterization != "KQ" or objective.tokens.ndim == 5:
