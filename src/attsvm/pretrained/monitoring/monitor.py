@@ -33,12 +33,13 @@ from typing import Any
 
 import torch
 
+from attsvm.platform.json_values import json_values
 from attsvm.pretrained.activations.interface import configurations, eager_function
 from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.recording import Recorder
 from attsvm.pretrained.heads.extract import extract_heads
 from attsvm.pretrained.monitoring.measures import Factors, factors_of, measure, query_mask, weights
-from attsvm.pretrained.monitoring.records import IDENTITY, RecordFile, flat, line_of, valid
+from attsvm.pretrained.monitoring.records import IDENTITY, RecordFile, flat, line_of
 from attsvm.pretrained.selection.audit import margin_audit
 
 _COUNTER = itertools.count()
@@ -186,7 +187,7 @@ class AttentionMonitor:
         >>> sorted(monitor.to_dict())
         ['clip', 'every', 'records']
         """
-        return {"every": self.every, "clip": self.clip, "records": valid(self.records)}
+        return {"every": self.every, "clip": self.clip, "records": json_values(self.records)}
 
     def to_json_lines(self) -> str:
         """Return one line of JSON per record.

@@ -8,23 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.platform.files import replacing_file
+from attsvm.platform.json_values import json_values
 
 # Entries of a head's row that identify the head.
 IDENTITY = ("layer", "head", "name")
 
 
-def valid(value: Any) -> Any:
-    """Replace numbers that JSON does not have by None."""
-    if isinstance(value, dict):
-        return {name: valid(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [valid(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def line_of(record: dict[str, Any]) -> str:
     """Write a record as a line of JSON."""
-    return json.dumps(valid(record), allow_nan=False) + "\n"
+    return json.dumps(json_values(record), allow_nan=False) + "\n"
 
 
 class RecordFile:
