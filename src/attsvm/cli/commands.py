@@ -34,10 +34,7 @@ app.register_install_completion_command(name="--install-completion")
 def run(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code; if output cannot be written, the code is 2.
 
-    Parameters
-    ----------
-    arguments : list of str, optional
-        Default: the arguments of the process.
+    The arguments are those of the process by default.
     """
     _open_streams()
     for stream in (sys.stdout, sys.stderr):

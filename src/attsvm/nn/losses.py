@@ -112,10 +112,7 @@ class NegativeLog:
 class CallableLoss:
     """Any differentiable elementwise l(u); its slope is exact unless l'(u) itself underflows.
 
-    Parameters
-    ----------
-    function : callable
-        Maps a tensor of margins to a tensor of losses of the same shape.
+    The function maps a tensor of margins to a tensor of losses of the same shape.
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:

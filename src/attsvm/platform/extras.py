@@ -97,10 +97,7 @@ def frame(user: str, columns: dict[str, Any]) -> Any:
 def drawing(user: str) -> Any:
     """Return :mod:`attsvm.plots`, which is imported only when a result is drawn.
 
-    Parameters
-    ----------
-    user : str
-        The caller, as the sentence's subject.
+    ``user`` is the caller, as the sentence's subject.
     """
     with extra_for(user):
         import matplotlib  # noqa: F401

@@ -118,10 +118,7 @@ class Worded(Summarised):
 def one_line(title: str, parts: Sequence[str]) -> str:
     """Write `title(part, part, ...)` in at most LONGEST_LINE characters; parts that do not fit are left out.
 
-    Parameters
-    ----------
-    parts : sequence of str
-        Most important first.
+    The most important part comes first.
     """
     whole = f"{title}({', '.join(parts)})"
     if len(whole) <= LONGEST_LINE:
@@ -138,10 +135,7 @@ def one_line(title: str, parts: Sequence[str]) -> str:
 def counted(number: int, one: str, many: str = "") -> str:
     """Write '1 step', '3 steps', or '3 queries' if `many` is 'queries'.
 
-    Parameters
-    ----------
-    one, many : str
-        The noun; by default `many` is `one` with an s.
+    ``many`` is ``one`` with an s by default.
     """
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 

@@ -54,13 +54,7 @@ def solve_in_memory(
         turns = [whole]
         if not skip_rounds:
             loop_control = control.inner(control.tol)
-            loop = _OuterLoop(
-                setting,
-                unit,
-                control,
-                WorkingSets(program, loop_control, method, start),
-                loop_control,
-            )
+            loop = _OuterLoop(setting, unit, control, WorkingSets(program, loop_control, method, start), loop_control)
             turns = beside_rounds(setting, work_of_a_step(reduced), whole, Turn("working sets", loop.run(), np.inf))
         certificate = finish(take_turns(turns, control, lambda: setting.ends_in_rounding(control)))
         if loop is not None and certificate is None:

@@ -156,10 +156,7 @@ def read_record(directory: str | os.PathLike[str]) -> Record:
 def compare(first: Record, second: Record) -> Comparison:
     """Compare two studies.
 
-    Returns
-    -------
-    Comparison
-        Differences are second minus first.
+    Differences are second minus first.
     """
     tables = {
         "Right on rows held out": _accuracies(first, second),

@@ -59,12 +59,7 @@ def excerpts(study: Study, run: Run) -> list[Excerpt]:
     """Choose the closest decisions, a typical one, and the held-out rows that are most clearly right and wrong.
 
     Decisions are ordered by the margin of the trained matrix, scaled to the norm of the SVM if there is one. Among all
-    matrices of that norm the SVM has the largest smallest margin: one.
-
-    Parameters
-    ----------
-    study : Study
-        A study of data with passages.
+    matrices of that norm the SVM has the largest smallest margin: one. The study is of data with passages.
     """
     words = nouns(study.setup.train)
     margins = trained_margins(study, run)

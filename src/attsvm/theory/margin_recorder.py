@@ -258,10 +258,7 @@ class MarginRecorder(Summarised):
         return features if self.layer.bias is None else np.column_stack([features, np.ones(len(features))])
 
     def _summary(self) -> Summary:
-        facts = [
-            ("layer", str(self.layer)),
-            ("steps", f"{self.steps:,}, {counted(len(self._marks), 'record')}"),
-        ]
+        facts = [("layer", str(self.layer)), ("steps", f"{self.steps:,}, {counted(len(self._marks), 'record')}")]
         return Summary("MarginRecorder", colour=MARKED, facts=facts, notes=["path() says which norm is maximised."])
 
 

@@ -157,10 +157,7 @@ def _repeat(trial: Trial, count: int) -> TokenData:
 def swaps(direction: LocalOptimality) -> Iterator[tuple[int, ...]]:
     """Yield the selections one swap away, in the order of the margins of the new tokens, smallest first.
 
-    Parameters
-    ----------
-    direction : LocalOptimality
-        A feasible selection with its margins.
+    ``direction`` is a feasible selection with its margins.
     """
     margins = np.where(direction.solution.problem.mask, np.asarray(direction.solution.margins), np.inf)
     margins[np.arange(len(margins)), direction.selected] = np.inf

@@ -290,10 +290,7 @@ def local_optimality(trial: Trial, selected: Any, norm: AnyNorm = "frobenius") -
 def compare_with_neighbours(trial: Trial, solution: Solution) -> LocalOptimality:
     """Compare scores as :func:`local_optimality` does, with an SVM that was already solved.
 
-    Parameters
-    ----------
-    solution : Solution
-        Solution of ``trial.problem(selected)``, in any norm.
+    The solution is that of ``trial.problem(selected)``, in any norm.
     """
     selected = solution.problem.reference
     neighbours = np.asarray(solution.support)

@@ -202,11 +202,7 @@ def agrees(prediction: Prediction, observation: Observation) -> bool | None:
 
 
 def predict(
-    trial: Trial,
-    *,
-    init: Any = None,
-    loss: str | Callable[..., Any] = "logistic",
-    landscape: Landscape | None = None,
+    trial: Trial, *, init: Any = None, loss: str | Callable[..., Any] = "logistic", landscape: Landscape | None = None
 ) -> Prediction:
     """Predict the limit of gradient descent on W with steps up to 1/L_W.
 

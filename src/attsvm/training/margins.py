@@ -16,12 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from attsvm.core.norms import (
-    FROBENIUS,
-    NUCLEAR,
-    Norm,
-    get_norm,
-)
+from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
 from attsvm.solution.influence import margin_gradient
@@ -218,13 +213,7 @@ def _uncompiled(function: Any) -> Any:
 
 
 def margin(
-    tokens: Tensor,
-    queries: Tensor,
-    selected: Any,
-    W: Tensor,
-    norm: AnyNorm = "frobenius",
-    *,
-    mask: Any = None,
+    tokens: Tensor, queries: Tensor, selected: Any, W: Tensor, norm: AnyNorm = "frobenius", *, mask: Any = None
 ) -> Tensor:
     r"""Evaluate the normalised margin of W, :math:`\min_{it}(x_{i\alpha_i}-x_{it})^\top W z_i / \|W\|`.
 

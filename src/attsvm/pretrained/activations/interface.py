@@ -51,10 +51,7 @@ def configurations(model: nn.Module) -> list[Any]:
 def attending_by(model: nn.Module, function: Callable[..., Any]) -> Iterator[None]:
     """Let a function compute the attention of a model inside the block, with eager attention's masks.
 
-    Parameters
-    ----------
-    function : callable
-        Takes module, query, key, value, mask and keywords; returns the output and the probabilities.
+    The function takes module, query, key, value, mask and keywords, and returns the output and the probabilities.
     """
     transformers()
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask

@@ -310,12 +310,8 @@ def _is_numeric(value: Any) -> bool:
 def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda index, path: True) -> Iterator[Recorder]:
     """Record the attention calls of the forward passes run inside the block.
 
-    The model is in evaluation mode inside the block. Everything is put back when it ends, however it ends.
-
-    Parameters
-    ----------
-    include : callable
-        Tells from the number of a call and the path of its module whether to record it. Default: every call.
+    The model is in evaluation mode inside the block. Everything is put back when it ends, however it ends. ``include``
+    tells from the number of a call and the path of its module whether to record it, by default every call.
     """
     recorder = Recorder(model, include)
     with attending_by(model, recorder.attend), hooks_of(model, recorder):

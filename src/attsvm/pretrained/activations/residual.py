@@ -169,10 +169,7 @@ def _split(before: np.ndarray, last: tuple[Map, ...] | None) -> tuple[np.ndarray
 def _component(tape: Tape, tensor: torch.Tensor, visible: np.ndarray, sequence: int) -> Component:
     """Name a tensor that neither an addition nor attention made.
 
-    Parameters
-    ----------
-    visible : ndarray of bool, shape (T,)
-        Positions without padding.
+    ``visible`` marks positions without padding, bool (T,).
     """
     name = tape.constant(tensor)
     if name is not None:

@@ -260,10 +260,7 @@ def _transpose(trace: ScoreTrace, out: torch.Tensor) -> ScoreTrace | None:
 def tracing(model: nn.Module, include: Callable[[int, str], bool]) -> Iterator[Recorder]:
     """Record the attention that modules of the model compute by themselves inside the block.
 
-    Parameters
-    ----------
-    include : callable
-        As for :func:`attsvm.pretrained.activations.recording.recording`.
+    ``include`` is as for :func:`attsvm.pretrained.activations.recording.recording`.
     """
     recorder = Recorder(model, include)
     tracer = Tracer(lambda trace, probabilities: _note(recorder, trace, probabilities))

@@ -136,13 +136,7 @@ def flips(scores: np.ndarray, effect: np.ndarray, choice: int) -> tuple[float, i
 
 
 def check(
-    source: Source,
-    scores: np.ndarray,
-    chosen: int,
-    components: Sequence[Component],
-    side: Side,
-    *,
-    tolerance: float,
+    source: Source, scores: np.ndarray, chosen: int, components: Sequence[Component], side: Side, *, tolerance: float
 ) -> AttributionCheck:
     """Run the model with each component scaled as predicted; users call :meth:`Attribution.check`."""
     readings = [source.query] if side == "query" else [source.chosen, source.rival]

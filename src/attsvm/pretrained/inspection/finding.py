@@ -119,10 +119,7 @@ class Reports:
     def of(self, head: AttentionHead | RefusedHead, others: Sequence[QueryNumbers]) -> HeadFinding | RefusedHead:
         """Inspect a head; an error becomes a refused head, so that the inspection of other heads goes on.
 
-        Parameters
-        ----------
-        others : sequence of QueryNumbers
-            Numbers of its queries in the texts that are not kept.
+        ``others`` are the numbers of its queries in the texts that are not kept.
         """
         if isinstance(head, RefusedHead):
             return head

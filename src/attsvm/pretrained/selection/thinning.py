@@ -51,10 +51,8 @@ def drawn_tokens(
 def thin(head: AttentionHead, columns: np.ndarray) -> AttentionHead:
     """Restrict each query to some of its tokens, as a separate sequence, with normalised attention.
 
-    Parameters
-    ----------
-    columns : ndarray of int, shape (n, count)
-        Tokens that :func:`drawn_tokens` returns. The query's own token follows, hidden, so that its position is known.
+    The columns (n, count) are those of :func:`drawn_tokens`. The query's own token follows, hidden, so that its
+    position is known.
     """
     mask = np.take_along_axis(head.mask, columns, axis=1)
     position = head.position

@@ -42,10 +42,7 @@ _INSIDE = 0.9
 class Ball(ABC):
     """A free variable V for the ball of a norm.
 
-    Parameters
-    ----------
-    d, dz : int
-        Shape of W.
+    ``d`` and ``dz`` are the dimensions of W.
     """
 
     def __init__(self, norm: Norm, d: int, dz: int) -> None:

@@ -237,10 +237,7 @@ class Objective:
     def selecting(self, tokens: Tensor | None = None) -> Objective:
         """Return the convex problem of attending to given tokens, mean -log s_i,tokens[i]; only for one attention head.
 
-        Parameters
-        ----------
-        tokens : integer tensor, shape (B, n), optional
-            The tokens with the highest scores by default.
+        ``tokens`` (B, n) are those with the highest scores by default.
         """
         scores = self.token_scores()
         if tokens is None:

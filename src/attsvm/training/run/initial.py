@@ -98,10 +98,7 @@ def initial_parameters(
                 "init is 'zero', where K = Q = 0 is a stationary point; None, 'torch' or (K, Q) was expected."
             )
         pairs = [
-            (
-                rng.uniform(-1, 1, (*many, d, width)) / np.sqrt(d),
-                rng.uniform(-1, 1, (*many, dz, width)) / np.sqrt(dz),
-            )
+            (rng.uniform(-1, 1, (*many, d, width)) / np.sqrt(d), rng.uniform(-1, 1, (*many, dz, width)) / np.sqrt(dz))
             for rng in _generators(seed, trials)
         ]
         return [torch.as_tensor(np.stack([pair[j] for pair in pairs])).to(like) for j in range(2)]
