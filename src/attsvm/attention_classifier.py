@@ -16,15 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from attsvm.core.types import AnyNorm
 from attsvm.data.bags import Bags, is_bags, read_bags, table_bags
-from attsvm.study.bag_training import (
-    BagModel,
-    BagSelection,
-    calibrated,
-    leads,
-    select,
-    train_bags,
-    with_svm,
-)
+from attsvm.study.bag_training import BagModel, BagSelection, calibrated, leads, select, train_bags, with_svm
 from attsvm.study.bag_words import guarantee
 
 

@@ -3,6 +3,10 @@ r"""Check a certificate of attsvm in exact arithmetic, with the standard library
 `python -m attsvm.check FILE [--tol T]` needs the package, `python check.py FILE` only this file. The exit status is 0
 if all claims are proven and the relative width of the interval is at most T (default 1e-6), 1 if not, and 2 if the file
 cannot be read. Only roots and powers are rounded, outward. docs/certificates.md has the format and the proofs.
+
+One file is the purpose: it can be copied and read without the package. From top to bottom it has matrices of rational
+numbers, roots and powers, bounds on singular values and on norms, the certificate with what each witness proves, the
+comparison with the claims, and the sentences that the command prints.
 """
 
 from __future__ import annotations
@@ -741,13 +745,7 @@ def statements(content: dict[str, Any], claims: dict[str, Any]) -> list[tuple[st
 
 
 def read_tolerance(text: str) -> Fraction:
-    """Read a nonnegative number.
-
-    Raises
-    ------
-    ValueError
-        If the text is not a nonnegative number.
-    """
+    """Read a nonnegative number; raise ValueError if the text is not a nonnegative number."""
     value = Fraction(text)
     if value < 0:
         raise ValueError("a tolerance from 0 was expected")

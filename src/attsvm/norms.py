@@ -21,15 +21,4 @@ from attsvm.core.norms.norm import Norm
 from attsvm.core.norms.schatten import Schatten
 from attsvm.core.norms.smoothing import Smooth
 
-__all__ = [
-    "Entrywise",
-    "KyFan",
-    "Largest",
-    "Mahalanobis",
-    "Mixed",
-    "Norm",
-    "Schatten",
-    "Smooth",
-    "Sum",
-    "Weighted",
-]
+__all__ = ["Entrywise", "KyFan", "Largest", "Mahalanobis", "Mixed", "Norm", "Schatten", "Smooth", "Sum", "Weighted"]

@@ -12,10 +12,7 @@ from __future__ import annotations
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    Parameters
-    ----------
-    arguments : list of str, optional
-        Default: the arguments of the process.
+    The arguments are those of the process by default.
     """
     try:
         from attsvm.cli.commands import run

@@ -17,10 +17,7 @@ SCRIPT, REAL_SCRIPT = Path("benchmarks", "solvers.py"), Path("benchmarks", "real
 def find_script(script: Path = SCRIPT) -> Path:
     """Look for a script of the benchmarks next to the package, then in the current directory.
 
-    Raises
-    ------
-    BadInput
-        If neither is a checkout.
+    Raises BadInput if neither is a checkout.
     """
     for root in (Path(__file__).parents[3], Path.cwd()):
         if (root / script).is_file() and (root / "src" / "attsvm").is_dir():

@@ -49,13 +49,7 @@ def check(file: Path, data: Path | None = None, /, *, tol: float = checker.TOLER
 
 
 def _read_json(file: Path) -> Any:
-    """Read a JSON file.
-
-    Raises
-    ------
-    BadInput
-        If the file is not JSON.
-    """
+    """Read a JSON file; raise BadInput if the file is not JSON."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -34,10 +34,7 @@ app.register_install_completion_command(name="--install-completion")
 def run(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code; if output cannot be written, the code is 2.
 
-    Parameters
-    ----------
-    arguments : list of str, optional
-        Default: the arguments of the process.
+    The arguments are those of the process by default.
     """
     _open_streams()
     for stream in (sys.stdout, sys.stderr):
@@ -87,10 +84,7 @@ def _open_streams() -> None:
 def _check_arguments(arguments: list[str]) -> None:
     """Refuse an empty argument, such as an unset shell variable; as a path it would mean the current folder.
 
-    Raises
-    ------
-    BadInput
-        If there is one; the message names its option or its position.
+    Raises BadInput if there is one; the message names its option or its position.
     """
     for place, argument in enumerate(arguments):
         if argument == "" or (argument.startswith("--") and argument.endswith("=")):
@@ -102,10 +96,7 @@ def _check_arguments(arguments: list[str]) -> None:
 def _check_environment() -> None:
     """Refuse settings on which the libraries would fail with a traceback.
 
-    Raises
-    ------
-    BadInput
-        If a variable has an invalid value.
+    Raises BadInput if a variable has an invalid value.
     """
     os.environ["MPLBACKEND"] = "agg"  # figures are written to files, never shown
     try:

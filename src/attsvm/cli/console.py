@@ -97,11 +97,7 @@ def refuse(message: str) -> int:
 def tell(line: str, stream: TextIO | None = None) -> None:
     """Print a line during work; a closed reader or a full disk does not stop the work.
 
-    Parameters
-    ----------
-    line : str
-    stream : file, optional
-        Default: stdout. After a failure, further output is discarded.
+    The stream is stdout by default. After a failure, further output is discarded.
     """
     target = sys.stdout if stream is None else stream
     try:
@@ -153,10 +149,7 @@ def _sentence(error: OSError) -> str:
 def check_writable(target: Path, *, directory: bool, option: str = "--out") -> None:
     """Refuse an output that cannot be written, before any work is done.
 
-    Raises
-    ------
-    BadInput
-        If the file's directory, or the directory itself, cannot be created or written.
+    Raises BadInput if the file's directory, or the directory itself, cannot be created or written.
     """
     parent = target if directory else target.parent
     try:
@@ -175,12 +168,7 @@ class Progress:
     """A bar on a terminal, plain lines in a log; the first Ctrl-C requests a stop.
 
     Call it with the sentence of the current stage and the fraction done; it returns True once Ctrl-C was pressed. A
-    second Ctrl-C interrupts at once.
-
-    Parameters
-    ----------
-    outcome : str, optional
-        What a second Ctrl-C leaves, in words. Default: nothing was written.
+    second Ctrl-C interrupts at once. ``outcome`` says what a second Ctrl-C leaves, by default that nothing was written.
     """
 
     def __init__(self, outcome: str = "nothing was written.") -> None:

@@ -159,13 +159,7 @@ def _over_checkpoints(saved: dict[int, Path], lines: list[str], out: Path, name:
 
 
 def _only_one(text: Path | None, images: Path | None, audio: Path | None) -> tuple[Path, MediaKind | None]:
-    """Return the input that was given, and its kind.
-
-    Raises
-    ------
-    BadInput
-        Unless exactly one of them is given.
-    """
+    """Return the input that was given, and its kind; raise BadInput unless exactly one of them is given."""
     sources: list[tuple[Path | None, MediaKind | None]] = [(text, None), (images, "images"), (audio, "audio")]
     inputs: list[tuple[Path, MediaKind | None]] = [(path, kind) for path, kind in sources if path is not None]
     if len(inputs) != 1:
@@ -182,10 +176,7 @@ def short_name(model: str) -> str:
 def read_lines(path: Path, most: int) -> list[str]:
     """Read the non-blank lines of a text file.
 
-    Raises
-    ------
-    ValueError
-        If there are fewer than two, or the file is not text.
+    Raises ValueError if there are fewer than two, or the file is not text.
     """
     try:
         content = path.read_text(encoding="utf-8-sig")
@@ -203,13 +194,7 @@ def read_lines(path: Path, most: int) -> list[str]:
 
 
 def read_layers(text: str) -> list[int]:
-    """Read numbers and ranges: "0-2,5" is [0, 1, 2, 5].
-
-    Raises
-    ------
-    ValueError
-        If it has another form.
-    """
+    """Read numbers and ranges: "0-2,5" is [0, 1, 2, 5]; raise ValueError if it has another form."""
     numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from cyclopts import Parameter
 
-from attsvm import __version__
 from attsvm.cli.console import BadInput, Exit, Progress, check_writable, refusing
-from attsvm.cli.solve_folder import CODES, Folder, check_npz, solve_folder
+from attsvm.cli.solve_folder import CODES, Folder, answer_arrays, answer_numbers, check_npz, solve_folder
 from attsvm.core.norms import get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
@@ -33,10 +32,7 @@ from attsvm.study.words import small_text
 def read_problem(path: Path) -> SelectionProblem:
     """Read tokens, queries, selected and optionally mask and sequence.
 
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the file or an array in it is invalid.
+    Raises FileNotFoundError or ValueError if the file or an array in it is invalid.
     """
     arrays = read_arrays(path, ("tokens", "queries", "selected"), ("mask", "sequence"))
     mask = as_mask(arrays.get("mask"))
@@ -184,28 +180,11 @@ def _save(solution: Solution, certificate: Path) -> bool:
 
 
 def numbers(solution: Solution, proof: Proof | None = None) -> dict[str, Any]:
-    """Collect the values that --json prints; null for infinite or undecided numbers."""
-
-    def finite(value: float) -> float | None:
-        return float(value) if np.isfinite(value) else None
-
-    n, T, d, dz = solution.problem.shape
+    """Collect the values that --json prints for a file."""
     has_optimum = solution.status is Status.OPTIMAL
-    return {
-        "attsvm": __version__,
-        "shape": {"n": n, "T": T, "d": d, "dz": dz},
-        "status": solution.status.name,
-        "sentence": solution.status.value,
-        "norm": solution.norm.name,
-        "objective": finite(solution.objective),
-        "primal": finite(solution.primal if isinstance(solution, RegularisedSolution) else solution.objective),
-        "lower_bound": finite(solution.lower_bound),
-        "gap": finite(solution.gap),
+    return answer_numbers(solution) | {
         "rank": certified_rank(solution) if has_optimum else None,
         "support": int(np.sum(solution.support)) if has_optimum else None,
-        "method": solution.method,
-        "iterations": int(solution.iterations),
-        "seconds": float(solution.seconds),
         "exact": None if proof is None else {"proven": proof.proven, "statement": proof.statement},
     }
 
@@ -247,20 +226,11 @@ def _soft_margin_lines(solution: Solution) -> list[tuple[str, str]]:
 
 def solution_arrays(solution: Solution) -> dict[str, np.ndarray]:
     """Collect the arrays of the output file."""
-    arrays = {
-        "W": solution.W,
+    arrays = answer_arrays(solution) | {
         "dual": solution.dual,
         "margins": solution.margins,
         "support": solution.support,
-        "status": np.array(solution.status.name),
-        "norm": np.array(solution.norm.name),
-        "objective": np.array(solution.objective),
-        "lower_bound": np.array(solution.lower_bound),
-        "gap": np.array(solution.gap),
-        "method": np.array(solution.method),
         "iterations": np.array(solution.iterations),
-        "seconds": np.array(solution.seconds),
-        "attsvm": np.array(__version__),
     }
     if solution.certificate is not None:
         arrays["certificate"] = solution.certificate.dual

@@ -18,7 +18,9 @@ from attsvm.data.npz import read_arrays, write_arrays
 from attsvm.data.shards import ShardedProblem
 from attsvm.platform.cluster import ClusterLost
 from attsvm.platform.files import check_apart
+from attsvm.platform.json_values import json_values
 from attsvm.platform.summary import counted
+from attsvm.solution.solution import Solution
 from attsvm.solvers.common.control import IterationState
 from attsvm.solvers.solving import solve as solve_problem
 from attsvm.solvers.working_sets.solution import ShardedSolution, first_names
@@ -43,10 +45,7 @@ def solve_folder(
 ) -> int:
     """Solve, print and write; return the exit code.
 
-    Raises
-    ------
-    BadInput
-        If the folder, the checkpoint or an option is invalid, or the cluster is lost.
+    Raises BadInput if the folder, the checkpoint or an option is invalid, or the cluster is lost.
     """
     with refusing():
         problem = ShardedProblem.from_folder(folder.path)
@@ -100,32 +99,51 @@ def check_npz(out: Path) -> None:
         raise BadInput(f"--out {out} would be written as .npz; a name that ends in .npz was expected.")
 
 
-def numbers(solution: ShardedSolution) -> dict[str, Any]:
-    """Collect the values that --json prints; null for infinite numbers."""
-
-    def finite(value: float) -> float | None:
-        return float(value) if np.isfinite(value) else None
-
+def answer_numbers(solution: Solution | ShardedSolution) -> dict[str, Any]:
+    """Collect the values that --json prints for a file and for a folder; null for infinite or undecided numbers."""
     n, T, d, dz = solution.problem.shape
+    return json_values(
+        {
+            "attsvm": __version__,
+            "shape": {"n": n, "T": T, "d": d, "dz": dz},
+            "status": solution.status.name,
+            "sentence": solution.status.value,
+            "norm": solution.norm.name,
+            "objective": solution.objective,
+            "primal": getattr(solution, "primal", solution.objective),
+            "lower_bound": solution.lower_bound,
+            "gap": solution.gap,
+            "method": solution.method,
+            "iterations": int(solution.iterations),
+            "seconds": float(solution.seconds),
+        }
+    )
+
+
+def answer_arrays(solution: Solution | ShardedSolution) -> dict[str, np.ndarray]:
+    """Collect the arrays of the output file that a file and a folder have in common."""
     return {
-        "attsvm": __version__,
-        "shape": {"n": n, "T": T, "d": d, "dz": dz},
+        "W": solution.W,
+        "status": np.array(solution.status.name),
+        "norm": np.array(solution.norm.name),
+        "objective": np.array(solution.objective),
+        "lower_bound": np.array(solution.lower_bound),
+        "gap": np.array(solution.gap),
+        "method": np.array(solution.method),
+        "seconds": np.array(solution.seconds),
+        "attsvm": np.array(__version__),
+    }
+
+
+def numbers(solution: ShardedSolution) -> dict[str, Any]:
+    """Collect the values that --json prints for a folder."""
+    return answer_numbers(solution) | {
         "shards": len(solution.problem.shards),
         "left_out": list(solution.problem.left_out),
         "digests": list(solution.digests),
-        "status": solution.status.name,
-        "sentence": solution.sentence,
-        "norm": solution.norm.name,
-        "objective": finite(solution.objective),
-        "primal": finite(solution.primal),
-        "lower_bound": finite(solution.lower_bound),
-        "gap": finite(solution.gap),
-        "method": solution.method,
         "rounds": len(solution.rounds),
         "bytes_sent": sum(one.sent for one in solution.rounds),
         "bytes_received": sum(one.received for one in solution.rounds),
-        "iterations": int(solution.iterations),
-        "seconds": float(solution.seconds),
     }
 
 
@@ -155,19 +173,10 @@ def summary(solution: ShardedSolution) -> str:
 def solution_arrays(solution: ShardedSolution) -> dict[str, np.ndarray]:
     """Collect the arrays of the output file: multipliers, with the constraints that they belong to."""
     supports = solution.supports
-    return {
-        "W": solution.W,
+    return answer_arrays(solution) | {
         "shard": supports.shard,
         "query": supports.query,
         "token": supports.token,
         "multiplier": supports.multiplier,
         "digest": np.array(solution.digests),
-        "status": np.array(solution.status.name),
-        "norm": np.array(solution.norm.name),
-        "objective": np.array(solution.objective),
-        "lower_bound": np.array(solution.lower_bound),
-        "gap": np.array(solution.gap),
-        "method": np.array(solution.method),
-        "seconds": np.array(solution.seconds),
-        "attsvm": np.array(__version__),
     }

@@ -53,7 +53,6 @@ class BlockGram:
 
     Parameters
     ----------
-    vocabulary : SharedTokens
     queries : ndarray, shape (n, r)
     rows, tokens : ndarray of int, shape (J,)
         Query and token of each constraint.
@@ -113,10 +112,7 @@ class BlockGram:
     def solve(self, rhs: np.ndarray, steps: int = STEPS) -> np.ndarray:
         """Solve for a right-hand side (J,) by proximal steps; one step is enough if the caller corrects the residual.
 
-        Raises
-        ------
-        scipy.linalg.LinAlgError
-            If the blocks are singular to rounding.
+        Raises scipy.linalg.LinAlgError if the blocks are singular to rounding.
         """
         step = self._solver(rhs)
         for _ in range(steps - 1):

@@ -23,10 +23,7 @@ REFINEMENTS = 10
 def lower_factor(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
     """Factor a symmetric positive definite matrix, which is overwritten, as :func:`scipy.linalg.cho_factor` does.
 
-    Raises
-    ------
-    scipy.linalg.LinAlgError
-        If the matrix is not positive definite to rounding.
+    Raises scipy.linalg.LinAlgError if the matrix is not positive definite to rounding.
     """
     size = len(matrix)
     if size <= PANELLED_ROWS:
@@ -46,10 +43,7 @@ def lower_factor(matrix: np.ndarray) -> tuple[np.ndarray, bool]:
 def factor(matrix: np.ndarray, ridges: Iterable[float] = RIDGES) -> Callable[[np.ndarray], np.ndarray]:
     """Factor a symmetric positive definite matrix; the returned function solves for vectors or columns.
 
-    Raises
-    ------
-    scipy.linalg.LinAlgError
-        If rounding makes the matrix indefinite with each of the ``ridges``.
+    Raises scipy.linalg.LinAlgError if rounding makes the matrix indefinite with each of the ``ridges``.
     """
     diagonal, each = np.diagonal(matrix), np.diag_indices(len(matrix))
     if not np.isfinite(diagonal).all():
@@ -82,7 +76,6 @@ def refined(
         Maps the parts of a right-hand side, arrays or numbers, to the parts of a solution.
     lack : callable
         Maps the parts of a solution to the parts of its residual.
-    rhs : tuple
     enough : float
         Size of the residual's largest entry below which no refinement is needed.
     """

@@ -21,7 +21,6 @@ class MarginMap:
     queries : ndarray, shape (n, dz)
     selected, mask : ndarray of bool, shape (n, T)
     reference, sequence : ndarray of int, shape (n,)
-    has_ties : bool
     """
 
     tokens: np.ndarray

@@ -17,12 +17,7 @@ PRODUCT_ENTRIES, LEAST_PRODUCT_ROWS = 1 << 18, 128
 
 
 class NormalMatrix:
-    """Forms ``A^T diag(theta) A`` for one reduced problem.
-
-    Parameters
-    ----------
-    reduced : Reduced
-    """
+    """Forms ``A^T diag(theta) A`` for one reduced problem."""
 
     def __init__(self, reduced: Reduced) -> None:
         p, r = reduced.shape

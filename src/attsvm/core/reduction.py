@@ -160,12 +160,7 @@ class Reduced:
         return W
 
 
-def reduce(
-    problem: SelectionProblem,
-    *,
-    rotate: bool = True,
-    transform: Transform = (None, None),
-) -> Reduced:
+def reduce(problem: SelectionProblem, *, rotate: bool = True, transform: Transform = (None, None)) -> Reduced:
     """Reduce a problem to the span of its token differences and queries.
 
     Parameters

@@ -91,11 +91,9 @@ def norm_above(norm: Norm, M: np.ndarray, value: float, *, dual: bool = False, s
 
     Parameters
     ----------
-    norm : Norm
     M : ndarray, shape (d, dz)
     value : float
         The computed norm (or dual norm) of M.
-    dual : bool
     sharp : bool
         Sum exactly where this narrows the bound, at microseconds per entry.
     """

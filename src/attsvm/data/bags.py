@@ -110,10 +110,7 @@ def read_bags(X: Any, mask: Any, bag: Any) -> Bags:
 def table_bags(table: Any, bag: Any) -> tuple[list[np.ndarray], list[Any]]:
     """Return the rows of each bag of a table, and the bags' names, in the order of their first rows.
 
-    Raises
-    ------
-    ValueError
-        If the table lacks the column.
+    Raises ValueError if the table lacks the column.
     """
     if bag not in table.columns:
         raise ValueError(f"bag is {bag!r}; one of the columns {', '.join(map(repr, table.columns))} was expected.")

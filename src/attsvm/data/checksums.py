@@ -56,7 +56,6 @@ def check_files(shards: Sequence[Any], records: Mapping[int, ShardRecord]) -> No
 
     Parameters
     ----------
-    shards : sequence of ShardFile or ShardArrays
     records : mapping of int to ShardRecord
         Records of all shards, keyed by shard number.
 

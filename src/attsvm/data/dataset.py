@@ -17,7 +17,6 @@ class Dataset:
 
     Parameters
     ----------
-    name : str
     tokens : TokenData
         One trial of NumPy arrays: tokens (n, T, d), queries (n, dz), labels (n,), mask (n, T) or None.
     classes : tuple of str
@@ -71,10 +70,7 @@ class Dataset:
     def split(self, train: int, rng: np.random.Generator) -> tuple[Dataset, Dataset | None]:
         """Draw `train` rows at random for training; the others are the test set (None if there are none).
 
-        Raises
-        ------
-        ValueError
-            If `train` is not between 1 and the number of rows.
+        Raises ValueError if `train` is not between 1 and the number of rows.
         """
         n = self.tokens.n
         if not 1 <= train <= n:

@@ -139,7 +139,6 @@ def bags_of_digits(count: int = 400, size: int = 9, *, classes: str = "3-8", see
         Number of sequences, half of them in each class, and number of digits per sequence.
     classes : str
         Two digits joined by a dash, the first labelled +1.
-    seed : int
 
     Returns
     -------

@@ -126,9 +126,7 @@ class FileArray(ABC):
     ----------
     path : str
         File or folder that holds the array.
-    name : str
     shape : tuple of int
-    dtype : dtype
     stamp : Stamp
         Stamp of the described file.
     """
@@ -158,13 +156,7 @@ class FileArray(ABC):
         return len(self) * self.row_bytes
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """Read some rows.
-
-        Raises
-        ------
-        ValueError
-            If the file differs from the described one, or is damaged.
-        """
+        """Read some rows; raise ValueError if the file differs from the described one, or is damaged."""
         what = f"{self.name} of {self.path} cannot be read in rows {start} to {stop - 1}"
         with unchanged(self.path, self.stamp), readable(what, "an undamaged file"):
             return self._read(start, stop)

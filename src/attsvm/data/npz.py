@@ -30,7 +30,6 @@ def read_arrays(
 
     Parameters
     ----------
-    path : path
     required, optional : names
         Other arrays in the file are not read.
     words : names
@@ -85,7 +84,6 @@ def npy_header(stream: Any, name: str, path: str | os.PathLike[str]) -> tuple[tu
     ----------
     stream : file object
         At the file's start; afterwards at its numbers.
-    name : str
     path : path
         For the error message.
 
@@ -242,10 +240,7 @@ def _passages(names: np.ndarray | None, data: TokenData) -> Passages | None:
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
     """Write a compressed .npz file so that an interrupted run leaves the old file, or none, in place.
 
-    Raises
-    ------
-    OSError
-        If the directory cannot be written.
+    Raises OSError if the directory cannot be written.
     """
     with replacing_file(path) as temporary, temporary.open("wb") as stream:
         np.savez_compressed(stream, allow_pickle=False, **arrays)

@@ -61,10 +61,8 @@ class Contents:
 def describe(path: Path) -> Contents:
     """Describe the arrays of a shard from headers alone.
 
-    Raises
-    ------
-    ValueError, OSError, ImportError
-        If the file does not have the format of its name, or a library for it is missing.
+    Raises ValueError, OSError or ImportError if the file does not have the format of its name, or a library for it is
+    missing.
     """
     suffix = path.suffix.lower()
     reader = FORMATS.get(suffix, _describe_folder)

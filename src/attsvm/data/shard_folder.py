@@ -21,10 +21,8 @@ class ShardEntry:
 
     Attributes
     ----------
-    path : Path
     words : Path or None
         File of the tokens that all queries read.
-    arrays : dict of str to FileArray
     sizes : tuple of int
         (n, T, d, dz).
     left_out : tuple of str
@@ -64,10 +62,7 @@ def entries_of(folder: Path) -> tuple[list[ShardEntry], tuple[str, ...]]:
 
     Hidden files are ignored.
 
-    Raises
-    ------
-    ValueError, OSError, ImportError
-        If the folder holds no shards, or an incomplete shard.
+    Raises ValueError, OSError or ImportError if the folder holds no shards, or an incomplete shard.
     """
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     array_files = _ARRAY_FILES & {entry.name for entry in entries}

@@ -124,9 +124,6 @@ class ShardFile:
 
     Attributes
     ----------
-    path : str
-    start, stop : int
-    arrays : mapping of str to FileArray
     words : str or None
         File of the tokens that all queries read.
     """
@@ -146,10 +143,7 @@ class ShardFile:
     def load(self) -> ShardArrays:
         """Read the arrays, except tokens that can be read block by block.
 
-        Raises
-        ------
-        ValueError
-            If the file is damaged, or differs from the described one; the message names it.
+        Raises ValueError if the file is damaged, or differs from the described one; the message names it.
         """
         arrays, tokens = self.arrays, self.arrays["tokens"]
         is_paired = self.words is None and "sequence" not in arrays

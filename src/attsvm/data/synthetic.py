@@ -53,10 +53,7 @@ def random_trial(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Draw one trial: tokens (n, T, d), queries (n, d), labels (n,) and v (d,).
 
-    Raises
-    ------
-    ValueError
-        If no draw reaches `gap`.
+    Raises ValueError if no draw reaches `gap`.
     """
     for _ in range(_MAX_DRAWS):
         tokens = _sphere(rng, n, T, d)
@@ -78,10 +75,7 @@ def gapped_trial(
     The distribution is the same as for :func:`random_trial` with `gap`: given v, sequences are independent, and by
     symmetry the probability of a gap does not depend on v. Here the sequences need not have a gap in the same draw.
 
-    Raises
-    ------
-    ValueError
-        If some sequence has no draw with the gap.
+    Raises ValueError if some sequence has no draw with the gap.
     """
     v = _sphere(rng, d)
     labels = rng.choice(np.array([-1.0, 1.0]), n)

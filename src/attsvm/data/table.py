@@ -95,7 +95,6 @@ def fields(
 
     Parameters
     ----------
-    file : Path
     content : str
         Text of the file.
     wanted : dict of str to str

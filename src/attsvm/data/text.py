@@ -45,7 +45,6 @@ class LabelledTexts:
     ----------
     name : str
         Name of the file.
-    texts : tuple of str
     labels : ndarray, shape (n,)
         -1 and +1.
     classes : tuple of str
@@ -79,7 +78,6 @@ def word_dataset(texts: LabelledTexts, dimensions: int = DIMENSIONS, most: int =
 
     Parameters
     ----------
-    texts : LabelledTexts
     dimensions : int
         Largest dimension of the vectors; it is smaller if there are fewer words.
     most : int
@@ -124,10 +122,8 @@ def fit_vectors(texts: Sequence[Sequence[int]], words: int, dimensions: int) -> 
 
     Parameters
     ----------
-    texts : sequence of sequences of int
     words : int
         Size of the vocabulary.
-    dimensions : int
 
     Returns
     -------
@@ -173,7 +169,6 @@ def principal_components(sequences: Sequence[np.ndarray], dimensions: int) -> tu
     Parameters
     ----------
     sequences : sequence of ndarray, shape (T_i, d)
-    dimensions : int
 
     Returns
     -------
@@ -204,7 +199,6 @@ def from_vectors(
 
     Parameters
     ----------
-    texts : LabelledTexts
     sequences : sequence of ndarray, shape (T_i, d)
     notes : sequence of str
         Description of the vectors.

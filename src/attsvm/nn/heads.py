@@ -292,10 +292,7 @@ class ValueHead(PredictionHead):
 def as_head(head: Any) -> Callable[[Tensor], Tensor]:
     """Return a head: an array becomes a :class:`LinearHead`, a module or a callable stays as it is.
 
-    Raises
-    ------
-    ValueError
-        If `head` is none of these, or an invalid vector.
+    Raises ValueError if `head` is none of these, or an invalid vector.
     """
     if callable(head):
         return head  # pyright: ignore[reportReturnType]

@@ -112,10 +112,7 @@ class NegativeLog:
 class CallableLoss:
     """Any differentiable elementwise l(u); its slope is exact unless l'(u) itself underflows.
 
-    Parameters
-    ----------
-    function : callable
-        Maps a tensor of margins to a tensor of losses of the same shape.
+    The function maps a tensor of margins to a tensor of losses of the same shape.
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
@@ -151,10 +148,7 @@ _BY_NAME: dict[str, Callable[[], Loss]] = {
 def as_loss(loss: str | Loss | Callable[[Tensor], Tensor]) -> Loss:
     """Return the loss called `loss`, a :class:`Loss` unchanged, or a wrapped callable.
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown or the object is none of these.
+    Raises ValueError if the name is unknown or the object is none of these.
     """
     if isinstance(loss, str):
         if loss not in _BY_NAME:

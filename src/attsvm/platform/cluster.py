@@ -117,7 +117,6 @@ def gathered(client: Any, futures: Sequence[Any], tasks: Sequence[Any]) -> list[
     Parameters
     ----------
     client : distributed.Client
-    futures : sequence of Future
     tasks : sequence of Future
         Futures that are cancelled if the wait ends early.
 

@@ -31,13 +31,7 @@ def read_moment() -> str:
 
 
 def check_threads() -> None:
-    """Check the number of threads that numba reads.
-
-    Raises
-    ------
-    ValueError
-        If it is not a positive integer.
-    """
+    """Check the number of threads that numba reads; raise ValueError if it is not a positive integer."""
     text = os.environ.get(THREADS)
     if text is not None and not (text.isdecimal() and int(text) > 0):
         raise ValueError(f"{THREADS} is {text!r}; a positive integer was expected.")

@@ -39,7 +39,6 @@ def missing_extra(user: str, error: ImportError, extra: str | None = None) -> st
     ----------
     user : str
         The caller, as the sentence's subject: "attsvm.train".
-    error : ImportError
     extra : str, optional
         The extra that installs everything `user` needs. Default: the extra of the package.
 
@@ -88,15 +87,6 @@ def frame(user: str, columns: dict[str, Any]) -> Any:
         The caller, as the sentence's subject.
     columns : dict of str to array
         All of the same length.
-
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    MissingExtra
-        If pandas is not installed.
     """
     with extra_for(user):
         import pandas as pd
@@ -107,15 +97,7 @@ def frame(user: str, columns: dict[str, Any]) -> Any:
 def drawing(user: str) -> Any:
     """Return :mod:`attsvm.plots`, which is imported only when a result is drawn.
 
-    Parameters
-    ----------
-    user : str
-        The caller, as the sentence's subject.
-
-    Raises
-    ------
-    MissingExtra
-        If matplotlib is not installed.
+    ``user`` is the caller, as the sentence's subject.
     """
     with extra_for(user):
         import matplotlib  # noqa: F401

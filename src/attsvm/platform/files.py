@@ -31,10 +31,7 @@ def check_apart(
 
     Links are followed. Names that differ only in case count as one file, as on some systems.
 
-    Raises
-    ------
-    ValueError
-        If it is; one sentence that calls the target ``name``.
+    Raises ValueError if it is; one sentence that calls the target ``name``.
     """
     place = Path(os.path.realpath(target))
     identity, parents = _identity(target), {_identity(parent) for parent in place.parents}
@@ -84,7 +81,6 @@ def locked(path: str | os.PathLike[str], *, wait: bool = False) -> Iterator[None
 
     Parameters
     ----------
-    path : path
     wait : bool
         Wait for another run instead of refusing.
 
@@ -158,10 +154,7 @@ def take_up(directory: Path, name: str) -> None:
 def replacing_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the path of a file to write; it replaces `path` when the block ends without an error.
 
-    Raises
-    ------
-    OSError
-        If the directory does not exist or cannot be written.
+    Raises OSError if the directory does not exist or cannot be written.
     """
     target = Path(path)
     partial = _partial_path(target)
@@ -185,7 +178,6 @@ def replacing_files_in(directory: str | os.PathLike[str], earlier: Iterable[Path
 
     Parameters
     ----------
-    directory : path
     earlier : iterable of Path
         Files of an earlier run, which are removed unless they are written again.
 

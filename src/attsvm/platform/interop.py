@@ -75,10 +75,8 @@ class Kind:
 def to_numpy(name: str, value: object) -> np.ndarray:
     """Convert array-like input, or a tensor on any device, to a NumPy array, without a copy if possible.
 
-    Raises
-    ------
-    ValueError
-        If ``value`` is not a regular numeric or boolean array, or has masked entries; the message names the argument.
+    Raises ValueError if ``value`` is not a regular numeric or boolean array, or has masked entries; the message names
+    the argument.
     """
     if np.ma.is_masked(value):
         raise ValueError(f"{name} has masked entries; an array without them was expected, and mask= for hidden tokens.")

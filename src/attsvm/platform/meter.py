@@ -19,10 +19,8 @@ class Meter:
 
     Parameters
     ----------
-    name : str
     total, before : int
         Number of trials of the run, and how many of these an earlier run completed.
-    progress : callable, optional
     interval : float
         Seconds between two reports.
     unit : str

@@ -20,10 +20,7 @@ def rows_in_chunk(row_bytes: int) -> int:
 class Pages:
     """The memory map from which an array is read, if any.
 
-    Parameters
-    ----------
-    array : ndarray
-        A memory map, a view of one, or an array in memory, which needs no release.
+    ``array`` is a memory map, a view of one, or an array in memory, which needs no release.
     """
 
     def __init__(self, array: np.ndarray) -> None:

@@ -118,15 +118,7 @@ class Worded(Summarised):
 def one_line(title: str, parts: Sequence[str]) -> str:
     """Write `title(part, part, ...)` in at most LONGEST_LINE characters; parts that do not fit are left out.
 
-    Parameters
-    ----------
-    title : str
-    parts : sequence of str
-        Most important first.
-
-    Returns
-    -------
-    str
+    The most important part comes first.
     """
     whole = f"{title}({', '.join(parts)})"
     if len(whole) <= LONGEST_LINE:
@@ -143,15 +135,7 @@ def one_line(title: str, parts: Sequence[str]) -> str:
 def counted(number: int, one: str, many: str = "") -> str:
     """Write '1 step', '3 steps', or '3 queries' if `many` is 'queries'.
 
-    Parameters
-    ----------
-    number : int
-    one, many : str
-        The noun; by default `many` is `one` with an s.
-
-    Returns
-    -------
-    str
+    ``many`` is ``one`` with an s by default.
     """
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
@@ -163,10 +147,6 @@ def series(words: Sequence[str]) -> str:
     ----------
     words : sequence of str
         At least one.
-
-    Returns
-    -------
-    str
     """
     return " and ".join([*([", ".join(words[:-1])] if len(words) > 1 else []), words[-1]])
 
@@ -253,7 +233,6 @@ def bars(labels: Sequence[str], shares: Sequence[float], highlight: int) -> str:
 
     Parameters
     ----------
-    labels : sequence of str
     shares : sequence of float
         NaN is drawn as an empty bar.
     highlight : int

@@ -120,12 +120,8 @@ def precision_figure(reference: Run, runs: tuple[PrecisionRun, ...], width: floa
 def compared_figure(names: tuple[str, str], curves: tuple[dict[str, Any], dict[str, Any]], width: float) -> Figure:
     """Draw the correlations of two studies over each other, one panel per parameterisation.
 
-    Parameters
-    ----------
-    names : pair of str
-    curves : pair of dict
-        For "W" and "KQ": the steps, and the correlations with the "frobenius" and the "nuclear" SVM, if they exist.
-    width : float
+    The curves of a study are, for "W" and "KQ", the steps and the correlations with the "frobenius" and the "nuclear"
+    SVM, if they exist.
     """
     quantities = [name for name in TITLES if any(set(NORM_TITLES) & set(one.get(name, ())) for one in curves)]
     looks = (("-", FIRST), ("--", SECOND))

@@ -31,10 +31,6 @@ def margins(solution: Solution, ax: Axes | None = None) -> Axes:
         A solution with a W.
     ax : Axes, optional
 
-    Returns
-    -------
-    Axes
-
     Raises
     ------
     ValueError
@@ -77,10 +73,6 @@ def plane(solution: Solution, sequences: Sequence[int] = (0, 1, 2), ax: Axes | N
     sequences : sequence of int
         The queries to draw; indices outside the problem are ignored.
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
 
     Raises
     ------
@@ -131,10 +123,6 @@ def path(trace: Trace, solution: Solution | None = None, ax: Axes | None = None)
     solution : Solution, optional
     ax : Axes, optional
 
-    Returns
-    -------
-    Axes
-
     Raises
     ------
     ValueError
@@ -177,10 +165,6 @@ def attention(trace: Trace, query: int = 0, ax: Axes | None = None) -> Axes:
     query : int
     ax : Axes, optional
 
-    Returns
-    -------
-    Axes
-
     Raises
     ------
     ValueError
@@ -222,10 +206,6 @@ def regularisation(path: RegularizationPath, solution: Solution | None = None, a
         A solution in the norm of the path.
     ax : Axes, optional
 
-    Returns
-    -------
-    Axes
-
     Raises
     ------
     ValueError
@@ -262,10 +242,6 @@ def spectrum(W: Any, label: str | None = None, ax: Axes | None = None) -> Axes:
     label : str, optional
     ax : Axes, optional
 
-    Returns
-    -------
-    Axes
-
     Examples
     --------
     >>> import numpy as np
@@ -294,10 +270,6 @@ def matrix(W: Any, ax: Axes | None = None) -> Axes:
     ----------
     W : array_like, shape (d, dz)
     ax : Axes, optional
-
-    Returns
-    -------
-    Axes
 
     Examples
     --------

@@ -33,7 +33,6 @@ class Bulk:
 
     Attributes
     ----------
-    total : float
     adjoint : Pair, shape (d, dz)
         A^T dual of these multipliers.
     error : float

@@ -177,7 +177,6 @@ def existence_ratio(reduced: Reduced, dual: np.ndarray) -> float:
 
     Parameters
     ----------
-    reduced : Reduced
     dual : ndarray, shape (n, T)
         Multipliers of the constraints of ``reduced``.
 

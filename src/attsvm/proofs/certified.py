@@ -124,7 +124,6 @@ def certify(
 
     Parameters
     ----------
-    program : Program
     W : ndarray, shape (d, dz)
     dual : ndarray, shape (n, T)
     sharp : bool

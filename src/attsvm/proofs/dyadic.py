@@ -23,7 +23,6 @@ class Dyadic:
     ----------
     numbers : ndarray of object
         Python integers.
-    exponent : int
     """
 
     numbers: np.ndarray

@@ -36,7 +36,6 @@ def prove_infeasible(problem: SelectionProblem, dual: np.ndarray, largest: int =
 
     Parameters
     ----------
-    problem : SelectionProblem
     dual : ndarray, shape (n, T)
     largest : int
         Largest size of the system that is solved over the integers.

@@ -66,10 +66,7 @@ def solve(matrix: np.ndarray, rhs: np.ndarray) -> tuple[list[int], int] | None:
 def kernel_vector(matrix: np.ndarray) -> list[int] | None:
     """Integers x, not all zero, with matrix @ x = 0, for an integer matrix (N, m) whose kernel is a line.
 
-    Returns
-    -------
-    list of int or None
-        None when the kernel is not a line, or the system is too large.
+    None when the kernel is not a line, or the system is too large.
     """
     rows, columns = independent(matrix)
     m = matrix.shape[1]

@@ -55,7 +55,6 @@ class Terms:
 
     Attributes
     ----------
-    norm : Norm
     squared : bool
         Half the square of the norm (Frobenius, soft margin) instead of the norm.
     rejected, tied : ndarray of bool, shape (n, T)

@@ -20,8 +20,6 @@ class Program:
 
     Attributes
     ----------
-    problem : SelectionProblem
-    norm : Norm
     regularisation : Regularisation
         Losses or a prior in addition to the norm; none by default.
     prior : ndarray, shape (d, dz), or None

@@ -25,7 +25,6 @@ class Examination:
 
     Attributes
     ----------
-    proof : Proof
     parts : dict or None
         The certificate's data, problem and witness; None if these could not be written.
     proven : dict

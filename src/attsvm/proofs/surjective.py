@@ -50,11 +50,7 @@ class RightInverse:
 def right_inverse(M: np.ndarray, roundings: int) -> RightInverse | None:
     """Prove that M has full row rank; None if the proof fails.
 
-    Parameters
-    ----------
-    M : ndarray, shape (N, J)
-        No zero rows; entries within ``roundings`` units of the exact ones, relatively.
-    roundings : int
+    M (N, J) has no zero rows; its entries lie within ``roundings`` units of the exact ones, relatively.
     """
     equations, count = M.shape
     if count < equations or equations == 0 or not np.isfinite(M).all():

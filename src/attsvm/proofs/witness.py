@@ -41,13 +41,7 @@ def data_content(problem: SelectionProblem) -> dict[str, Any]:
 
 
 def question_content(norm: Norm, asked: Regularisation) -> dict[str, Any]:
-    """Write the minimised objective.
-
-    Raises
-    ------
-    ValueError
-        If the checker does not know the norm.
-    """
+    """Write the minimised objective; raise ValueError if the checker does not know the norm."""
     return {
         "norm": norm_words(norm),
         "C": _price_words(asked.C),
@@ -65,10 +59,7 @@ def _price_words(C: float | np.ndarray | None) -> str | list[str] | None:
 def witness_content(claim: Claim) -> dict[str, Any]:
     """Write the checker's evidence: W and multipliers, or multipliers that cancel.
 
-    Raises
-    ------
-    ValueError
-        If there are too many ties to solve for, or no multipliers that cancel were found.
+    Raises ValueError if there are too many ties to solve for, or no multipliers that cancel were found.
     """
     proof = _contradiction(claim) if claim.infeasible else _optimum(claim)
     return NOTHING | {"roots": norm_roots(claim.norm), "vectors": dict.fromkeys(("V", "W", "adjoint"))} | proof

@@ -46,13 +46,7 @@ def sum_table(pair: Pair) -> list[list[str]]:
 
 
 def norm_words(norm: Norm) -> list[Any]:
-    """Name a norm for the checker.
-
-    Raises
-    ------
-    ValueError
-        If the checker does not know the norm.
-    """
+    """Name a norm for the checker; raise ValueError if the checker does not know the norm."""
     return _words_of(norm.words())
 
 

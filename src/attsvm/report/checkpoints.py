@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from attsvm.platform.files import replacing_files_in
+from attsvm.platform.json_values import json_text, json_values
 from attsvm.plots.series import checkpoints_figure
 from attsvm.pretrained.inspection.checkpoints import Checkpoints, HeadSeries
 from attsvm.report.inspection import percent, type_looks
@@ -50,21 +49,18 @@ def numbers(series: Checkpoints, name: str, command: str) -> dict[str, Any]:
 
 
 def _numbers(one: HeadSeries) -> dict[str, Any]:
-    return {
+    numbers_of = {
         "layer": one.layer,
         "head": one.head,
         "since": one.since,
         "types": list(one.names),
-        "scores": {name: _finite(values) for name, values in one.scores.items()},
-        "null_highest": {name: _finite(values) for name, values in one.null.items()},
-        "top1": _finite(one.top1),
-        "margin": _finite(one.margin),
-        "efficiency": _finite(one.efficiency),
+        "scores": one.scores,
+        "null_highest": one.null,
+        "top1": one.top1,
+        "margin": one.margin,
+        "efficiency": one.efficiency,
     }
-
-
-def _finite(values: Iterable[float]) -> list[float | None]:
-    return [float(value) if math.isfinite(value) else None for value in values]
+    return json_values(numbers_of)
 
 
 def write_checkpoints(series: Checkpoints, directory: str | os.PathLike[str], name: str, command: str) -> Path:
@@ -72,7 +68,6 @@ def write_checkpoints(series: Checkpoints, directory: str | os.PathLike[str], na
 
     Parameters
     ----------
-    series : Checkpoints
     directory : path
         Created if it does not exist.
     name : str
@@ -100,6 +95,5 @@ def write_checkpoints(series: Checkpoints, directory: str | os.PathLike[str], na
             percent=percent, short=short, hues=hues, terms=TERMS, version=record["attsvm"], finite=math.isfinite,
         )  # fmt: skip
         (temporary / "index.html").write_text(page, encoding="utf-8")
-        text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        (temporary / "checkpoints.json").write_text(text, encoding="utf-8")
+        (temporary / "checkpoints.json").write_text(json_text(record), encoding="utf-8")
     return Path(directory) / "index.html"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from attsvm.platform.files import replacing_files_in
+from attsvm.platform.json_values import json_text
 from attsvm.plots.curves import compared_figure
 from attsvm.report.page import Picture, environment, versions
 from attsvm.study.comparison import Comparison, Record
@@ -61,7 +61,6 @@ def write_comparison(comparison: Comparison, directory: str | os.PathLike[str], 
 
     Parameters
     ----------
-    comparison : Comparison
     directory : path
         Created if it does not exist; other files in it stay.
     command : str
@@ -93,6 +92,5 @@ def write_comparison(comparison: Comparison, directory: str | os.PathLike[str], 
             )
         )  # fmt: skip
         (temporary / PAGE).write_text(page, encoding="utf-8")
-        text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        (temporary / NUMBERS).write_text(text, encoding="utf-8")
+        (temporary / NUMBERS).write_text(json_text(record), encoding="utf-8")
     return Path(directory) / PAGE

@@ -42,10 +42,7 @@ def math_font() -> str:
 def glossary(terms: Iterable[str]) -> list[tuple[str, Markup]]:
     """Return terms with their explanations, as HTML, in the given order.
 
-    Raises
-    ------
-    KeyError
-        If the glossary lacks a term.
+    Raises KeyError if the glossary lacks a term.
     """
     meanings = _terms()
     return [(term, _html(meanings[term])) for term in terms]

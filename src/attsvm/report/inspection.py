@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections import Counter
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.platform.files import replacing_files_in
+from attsvm.platform.json_values import json_text, json_values
 from attsvm.pretrained.heads.extract import RefusedHead
 from attsvm.pretrained.inspection.finding import HeadFinding, NextTokens
 from attsvm.pretrained.inspection.inspection import Inspection
@@ -28,14 +28,12 @@ class Measure:
 
     Attributes
     ----------
-    key, title, note : str
     value : callable
         Returns None if a head has no such number.
     text : callable
         Formats the number.
     low, high : float
         The ends of the colour scale.
-    logarithmic : bool
     """
 
     key: str
@@ -283,8 +281,7 @@ def _standing(standing: Standing) -> dict[str, Any]:
         "share_below": standing.share_below,
         "added": standing.added,
     }
-    numbers = {name: float(value) if math.isfinite(value) else None for name, value in measures_of.items()}
-    return {**numbers, "draws": len(standing.draws), "outstanding": standing.outstanding}
+    return json_values(measures_of) | {"draws": len(standing.draws), "outstanding": standing.outstanding}
 
 
 def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], command: str) -> Path:
@@ -328,9 +325,7 @@ def write_inspection(inspection: Inspection, directory: str | os.PathLike[str], 
                 change=change, replacements=REPLACEMENTS,
             )  # fmt: skip
             (temporary / "heads" / page_name(head)).write_text(page, encoding="utf-8")
-        (temporary / "inspect.json").write_text(
-            json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        (temporary / "inspect.json").write_text(json_text(record), encoding="utf-8")
     return Path(directory) / "index.html"
 
 

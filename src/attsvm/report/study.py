@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from attsvm.platform.files import replacing_files_in
+from attsvm.platform.json_values import json_text, json_values
 from attsvm.report.page import Picture, environment, versions
 from attsvm.report.pictures import pictures
 from attsvm.report.prose import accuracy_sentence, lede, method, tiles
@@ -55,8 +54,7 @@ def verdict(study: Study, assertions: Sequence[TheoryClaim], command: str, files
 
 
 def _bags(bags: BagReport) -> dict[str, Any]:
-    instances = [asdict(one) | {"margin": one.margin if isfinite(one.margin) else None} for one in bags.instances]
-    return {"guarantee": bags.guarantee, "instances": instances}
+    return {"guarantee": bags.guarantee, "instances": [json_values(asdict(one)) for one in bags.instances]}
 
 
 # Number of bags in the table of deciding instances; the others are folded.
@@ -109,7 +107,6 @@ def write_study(
 
     Parameters
     ----------
-    study : Study
     assertions : sequence of TheoryClaim
         Its claims, from :func:`attsvm.study.verdict.claims`.
     directory : path
@@ -148,4 +145,4 @@ def write_numbers(
 
 
 def _numbers(study: Study, assertions: Sequence[TheoryClaim], command: str, files: Sequence[str]) -> str:
-    return json.dumps(verdict(study, assertions, command, files), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(verdict(study, assertions, command, files))

@@ -24,11 +24,8 @@ _BYTES = _byte_letters()
 class TokenText:
     """Converts the tokens of a tokenizer to readable text.
 
-    Parameters
-    ----------
-    texts : iterable of sequence of str
-        Tokens of some texts. They show whether the tokenizer marks the beginning or the continuation of words, and
-        whether it writes bytes.
+    The tokens of some texts show whether the tokenizer marks the beginning or the continuation of words, and whether it
+    writes bytes.
     """
 
     def __init__(self, texts: Iterable[Sequence[str]]) -> None:

@@ -37,7 +37,6 @@ def certificate_content(claim: Claim, run: dict[str, Any]) -> dict[str, Any]:
 
     Parameters
     ----------
-    claim : Claim
     run : dict
         Statistics of the run, which are not checked.
 
@@ -136,12 +135,7 @@ def write_certificate(path: str | os.PathLike[str], content: dict[str, Any]) -> 
 def read_certificate(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a certificate whose digest fits its content.
 
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    ValueError
-        If it is no certificate, or was changed.
+    Raises OSError if the file cannot be read, and ValueError if it is no certificate, or was changed.
     """
     try:
         with open(path, encoding="utf-8") as stream:

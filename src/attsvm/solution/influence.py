@@ -91,7 +91,6 @@ class Influence(Summarised):
 
     Attributes
     ----------
-    norm : str
     margin : float
         The largest margin 1/||W||.
     tokens : array, shape (b, T, d)
@@ -134,11 +133,6 @@ class Influence(Summarised):
         -------
         pandas.DataFrame
             With columns kind, sequence, position (None for a query), influence and multiplier.
-
-        Raises
-        ------
-        ImportError
-            Without pandas.
         """
         columns = {name: [getattr(row, name) for row in self.rows] for name in InfluenceRow._fields}
         return frame("Influence.to_frame", columns)
@@ -224,10 +218,7 @@ def _unit_multipliers(solution: Solution) -> np.ndarray:
 def _refuse_several(solution: Solution, W: np.ndarray, dual: np.ndarray, for_tokens: bool, for_queries: bool) -> None:
     """Apply the tests of the module's derivation to W (d, dz) of norm one and multipliers (n, T).
 
-    Raises
-    ------
-    ValueError
-        If multipliers or W are not unique, or the problem is too large to decide that.
+    Raises ValueError if multipliers or W are not unique, or the problem is too large to decide that.
     """
     problem, norm = solution.problem, solution.norm
     tolerance = float(np.sqrt(max(solution.gap, SMALLEST_GAP)))

@@ -42,10 +42,7 @@ class Answers:
     phase_one: Solution | None = None
 
     def of(
-        self,
-        W: np.ndarray | None,
-        dual: np.ndarray | None,
-        evaluation: tuple[np.ndarray, np.ndarray] | None = None,
+        self, W: np.ndarray | None, dual: np.ndarray | None, evaluation: tuple[np.ndarray, np.ndarray] | None = None
     ) -> Solution:
         """Certify W (d, dz) and multipliers (n, T); exact arithmetic decides existence of W if floats leave it open.
 

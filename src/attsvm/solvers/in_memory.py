@@ -25,10 +25,8 @@ def solve_in_memory(
 
     Parameters
     ----------
-    program : Program
     control : Control
         Keeps the best iterates, in reduced coordinates.
-    method : callable
     start : tuple of ndarray, shapes (d, dz) and (n, T), or None
         W and multipliers of a similar problem. They are evaluated first, which ends a second fit of the same problem.
     skip_rounds : bool
@@ -56,13 +54,7 @@ def solve_in_memory(
         turns = [whole]
         if not skip_rounds:
             loop_control = control.inner(control.tol)
-            loop = _OuterLoop(
-                setting,
-                unit,
-                control,
-                WorkingSets(program, loop_control, method, start),
-                loop_control,
-            )
+            loop = _OuterLoop(setting, unit, control, WorkingSets(program, loop_control, method, start), loop_control)
             turns = beside_rounds(setting, work_of_a_step(reduced), whole, Turn("working sets", loop.run(), np.inf))
         certificate = finish(take_turns(turns, control, lambda: setting.ends_in_rounding(control)))
         if loop is not None and certificate is None:

@@ -37,10 +37,7 @@ def read_limits(
 ) -> Control:
     """Check tol and the limits of a run, and that the norm fits W; return the control of the run.
 
-    Raises
-    ------
-    ValueError
-        If an argument does not fit; one sentence names it and what was expected.
+    Raises ValueError if an argument does not fit; one sentence names it and what was expected.
     """
     mismatch = norm.mismatch(shape[2:])
     if mismatch is not None:

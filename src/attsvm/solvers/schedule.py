@@ -317,7 +317,6 @@ def beside_rounds(setting: Setting, work: float, whole: Turn, rounds: Turn) -> l
 
     Parameters
     ----------
-    setting : Setting
     work : float
         Work of a step of the Frobenius interior point.
     whole, rounds : Turn

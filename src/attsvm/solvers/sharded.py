@@ -38,7 +38,6 @@ def solve_shards(
 
     Parameters
     ----------
-    problem : ShardedProblem or path
     norm, tol, max_iter, time_limit, callback, verbose, loss, prior
         As for :func:`attsvm.solve`.
     C : float, optional

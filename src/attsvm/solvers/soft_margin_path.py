@@ -31,10 +31,6 @@ def soft_margin_path(
     norm, loss, prior, tol
         As for :func:`attsvm.solve`.
 
-    Returns
-    -------
-    list of RegularisedSolution
-
     Raises
     ------
     ValueError

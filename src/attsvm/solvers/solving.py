@@ -29,15 +29,7 @@ from attsvm.solvers.compiled.frobenius import avoids_compiling, solve_compiled
 from attsvm.solvers.in_memory import solve_in_memory
 from attsvm.solvers.options import METHODS as METHODS
 from attsvm.solvers.options import method_of, read_limits
-from attsvm.solvers.schedule import (
-    FEW_ENTRIES,
-    GRAM_LIMIT,
-    ONE_THREAD,
-    SMALL,
-    SMALL_PRODUCTS,
-    STREAM_BYTES,
-    WARM,
-)
+from attsvm.solvers.schedule import FEW_ENTRIES, GRAM_LIMIT, ONE_THREAD, SMALL, SMALL_PRODUCTS, STREAM_BYTES, WARM
 from attsvm.solvers.separable.solving import solve_separable
 from attsvm.solvers.sharded import solve_shards
 from attsvm.solvers.working_sets.solution import ShardedSolution

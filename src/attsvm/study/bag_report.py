@@ -25,7 +25,6 @@ def report_bags(setup: Setup, settings: Settings) -> BagReport:
     ----------
     setup : Setup
         Its rows are bags.
-    settings : Settings
     """
     # The classifier imports attsvm.study, which imports this module.
     from attsvm.attention_classifier import AttentionClassifier

@@ -47,7 +47,6 @@ class BagModel:
     ----------
     W : ndarray, shape (d, 1)
     v : ndarray, shape (d,)
-    intercept : float
     hard : bool
         Whether all attention lies on the instance of the largest score.
     factor : float
@@ -76,7 +75,6 @@ class BagSelection:
     Attributes
     ----------
     selected : ndarray of int, shape (n,)
-    problem : SelectionProblem
     solution : Solution
         The hard margin, or the soft margin if no W selects all instances.
     hard : Solution
@@ -134,7 +132,6 @@ def train_bags(bags: Bags, weights: np.ndarray, decay: float, steps: int) -> lis
         With labels.
     weights : ndarray, shape (n,)
         Weight of each bag in the loss, of mean one.
-    decay : float
     steps : int
         Number of steps of W in all.
     """

@@ -20,7 +20,6 @@ def guarantee(selection: BagSelection, covered: np.ndarray | None = None, names:
 
     Parameters
     ----------
-    selection : BagSelection
     covered : ndarray of bool, optional
         For each held-out bag, whether the score of its selected instance leads by the margin of the training bags.
     names : sequence of str, optional

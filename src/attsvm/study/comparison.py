@@ -43,7 +43,6 @@ class Record:
     ----------
     name : str
         Name of the directory.
-    content : dict
     """
 
     name: str
@@ -96,12 +95,10 @@ class Comparison:
 
     Attributes
     ----------
-    first, second : Record
     settings : list of (str, object, object)
         Settings that differ.
     cautions : list of str
         Limits of the comparison.
-    claims : list of ComparedClaim
     tables : dict of str to list of Row
         Keyed by title.
     """
@@ -159,14 +156,7 @@ def read_record(directory: str | os.PathLike[str]) -> Record:
 def compare(first: Record, second: Record) -> Comparison:
     """Compare two studies.
 
-    Parameters
-    ----------
-    first, second : Record
-
-    Returns
-    -------
-    Comparison
-        Differences are second minus first.
+    Differences are second minus first.
     """
     tables = {
         "Right on rows held out": _accuracies(first, second),

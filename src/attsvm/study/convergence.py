@@ -41,7 +41,6 @@ def steps_to(step: np.ndarray, curve: np.ndarray, target: float) -> int:
     Parameters
     ----------
     step, curve : ndarray, shape (records,)
-    target : float
 
     Returns
     -------

@@ -27,7 +27,6 @@ class Piece:
 
     Attributes
     ----------
-    text : str
     attention : float or None
         Share of the attention on their token; None between tokens.
     marks : tuple of str
@@ -47,7 +46,6 @@ class Excerpt:
     ----------
     title : str
         Why the row is shown.
-    pieces : tuple of Piece
     notes : tuple of str
         The marks in sentences.
     """
@@ -61,13 +59,7 @@ def excerpts(study: Study, run: Run) -> list[Excerpt]:
     """Choose the closest decisions, a typical one, and the held-out rows that are most clearly right and wrong.
 
     Decisions are ordered by the margin of the trained matrix, scaled to the norm of the SVM if there is one. Among all
-    matrices of that norm the SVM has the largest smallest margin: one.
-
-    Parameters
-    ----------
-    study : Study
-        A study of data with passages.
-    run : Run
+    matrices of that norm the SVM has the largest smallest margin: one. The study is of data with passages.
     """
     words = nouns(study.setup.train)
     margins = trained_margins(study, run)

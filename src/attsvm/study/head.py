@@ -45,10 +45,7 @@ def mean_tokens(data: Dataset) -> np.ndarray:
 def fit_head(data: Dataset) -> Head:
     """Return the data's head, or fit one by ridge regression on mean tokens.
 
-    Raises
-    ------
-    ValueError
-        If the labels cannot be predicted, so that the head would be zero.
+    Raises ValueError if the labels cannot be predicted, so that the head would be zero.
     """
     if data.head is not None:
         return Head(data.head / np.linalg.norm(data.head), None)

@@ -33,11 +33,7 @@ SHARED, LEAVING = "shared", "leaving"
 def run_state(run: Run, by_key: dict[str, TheoryClaim]) -> str:
     """Return the outcome of a run; ARRIVES only if every claim of the theory about it holds.
 
-    Parameters
-    ----------
-    run : Run
-    by_key : dict of str to TheoryClaim
-        The study's claims by key.
+    ``by_key`` has the study's claims by key.
     """
     direction = direction_state(run)
     if direction in (CLIMBS, UNSOLVED):

@@ -6,40 +6,39 @@ import math
 
 import numpy as np
 
+# Level of every interval.
 LEVEL = 0.95
 
 
-def share_interval(right: int, total: int, level: float = LEVEL) -> tuple[float, float]:
+def share_interval(right: int, total: int) -> tuple[float, float]:
     """Return an exact interval of a share.
 
     Parameters
     ----------
     right, total : int
         Number of successes and number of rows.
-    level : float
 
     Returns
     -------
     tuple of float
-        The shares that neither one-sided binomial test rejects at (1 - level)/2 (Clopper and Pearson, Biometrika 26,
+        The shares that neither one-sided binomial test rejects at (1 - LEVEL)/2 (Clopper and Pearson, Biometrika 26,
         1934): wide for few rows, [0, 1] for none.
     """
     from scipy.special import betaincinv
 
-    tail = (1 - level) / 2
+    tail = (1 - LEVEL) / 2
     low = 0.0 if right == 0 else float(betaincinv(right, total - right + 1, tail))
     high = 1.0 if right == total else float(betaincinv(right + 1, total - right, 1 - tail))
     return low, high
 
 
-def difference_interval(right: tuple[int, int], totals: tuple[int, int], level: float = LEVEL) -> tuple[float, float]:
+def difference_interval(right: tuple[int, int], totals: tuple[int, int]) -> tuple[float, float]:
     """Return an interval of the second share minus the first, if their rows differ.
 
     Parameters
     ----------
     right, totals : pair of int
         Number of successes and number of rows, for the first share and for the second.
-    level : float
 
     Returns
     -------
@@ -49,17 +48,16 @@ def difference_interval(right: tuple[int, int], totals: tuple[int, int], level: 
     """
     shares = [(k + 1) / (n + 2) for k, n in zip(right, totals, strict=True)]
     variance = sum(p * (1 - p) / (n + 2) for p, n in zip(shares, totals, strict=True))
-    return _around(shares[1] - shares[0], variance, level)
+    return _around(shares[1] - shares[0], variance)
 
 
-def paired_interval(gains: int, losses: int, total: int, level: float = LEVEL) -> tuple[float, float]:
+def paired_interval(gains: int, losses: int, total: int) -> tuple[float, float]:
     """Return an interval of the second share minus the first, if both have the same rows.
 
     Parameters
     ----------
     gains, losses, total : int
         Number of rows that only the second predicts right, that only the first predicts right, and in all.
-    level : float
 
     Returns
     -------
@@ -69,18 +67,18 @@ def paired_interval(gains: int, losses: int, total: int, level: float = LEVEL) -
     """
     n = total + 2
     share = (gains - losses) / n
-    return _around(share, ((gains + losses + 1) / n - share**2) / n, level)
+    return _around(share, ((gains + losses + 1) / n - share**2) / n)
 
 
-def _around(share: float, variance: float, level: float) -> tuple[float, float]:
+def _around(share: float, variance: float) -> tuple[float, float]:
     from scipy.special import ndtri
 
-    half = float(ndtri((1 + level) / 2)) * math.sqrt(variance)
+    half = float(ndtri((1 + LEVEL) / 2)) * math.sqrt(variance)
     return max(share - half, -1.0), min(share + half, 1.0)
 
 
 def mean_difference_interval(
-    first: np.ndarray, second: np.ndarray, rows: tuple[int, int], level: float = LEVEL
+    first: np.ndarray, second: np.ndarray, rows: tuple[int, int]
 ) -> tuple[float, float] | None:
     """Return an interval of the second mean share minus the first; each is a mean of several draws.
 
@@ -90,7 +88,6 @@ def mean_difference_interval(
         Shares of the rows, one per draw.
     rows : pair of int
         Number of rows behind each share of the first and of the second.
-    level : float
 
     Returns
     -------
@@ -108,19 +105,17 @@ def mean_difference_interval(
         parts.append(max(float(np.var(draws, ddof=1)), share * (1 - share) / n) / len(draws))
     difference = float(np.mean(second) - np.mean(first))
     freedom = sum(parts) ** 2 / sum(p**2 / (len(d) - 1) for p, d in zip(parts, (first, second), strict=True))
-    half = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(parts))
+    half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(sum(parts))
     return difference - half, difference + half
 
 
-def upper_limit(values: np.ndarray, level: float = LEVEL) -> float:
-    r"""Return an upper prediction limit for one further draw of a control.
+def upper_limit(values: np.ndarray) -> float:
+    r"""Return the upper end of the two-sided prediction interval for one further draw of a control.
 
     Parameters
     ----------
     values : ndarray, shape (m,)
         The control's draws so far.
-    level : float
-        Level of the two-sided interval whose upper end is returned.
 
     Returns
     -------
@@ -134,4 +129,4 @@ def upper_limit(values: np.ndarray, level: float = LEVEL) -> float:
     if count < 3:
         return largest
     spread = float(np.std(values, ddof=1)) * math.sqrt(1 + 1 / count)
-    return max(largest, float(np.mean(values)) + float(stdtrit(count - 1, (1 + level) / 2)) * spread)
+    return max(largest, float(np.mean(values)) + float(stdtrit(count - 1, (1 + LEVEL) / 2)) * spread)

@@ -35,10 +35,7 @@ def shuffled_labels(
 
     Parameters
     ----------
-    setup : Setup
-    settings : Settings
     parameterization : {"W", "KQ"}
-    watch : Watch
 
     Returns
     -------

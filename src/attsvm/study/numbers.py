@@ -99,12 +99,7 @@ def series(study: Study) -> dict[str, Any]:
 
 
 def row_digest(data: Dataset) -> str:
-    """Return a digest of the rows: of their texts or images if there are any, so that other vectors of them match.
-
-    Parameters
-    ----------
-    data : Dataset
-    """
+    """Return a digest of the rows: of their texts or images if there are any, so that other vectors of them match."""
     digest = hashlib.sha256(np.ascontiguousarray(data.tokens.labels).tobytes())
     if data.passages is not None and data.passages.prose:
         digest.update("\0".join("".join(pieces) for pieces in data.passages.pieces).encode())

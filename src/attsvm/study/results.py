@@ -89,7 +89,6 @@ class Setup:
         Divisors of the given tokens and (centred) queries.
     centred : bool
         Whether the mean training query was subtracted and a constant coordinate appended.
-    head : Head
     trial : Trial
         The training rows in the notation of the theory: scores gamma_it = Y_i v^T x_it, and the globally optimal
         tokens.
@@ -115,8 +114,6 @@ class ControlDirections:
 
     Attributes
     ----------
-    key, label : str
-    directions : tuple of ndarray
     curves : ndarray, shape (directions, records)
         Correlation of the trained matrix with each direction.
     note : str
@@ -151,7 +148,6 @@ class Run:
     Attributes
     ----------
     parameterization : {"W", "KQ"}
-    trace : Trace
     selected : ndarray of int, shape (n,)
         Realised tokens: those with the highest attention at the end.
     solutions : dict of str to Solution
@@ -160,7 +156,6 @@ class Run:
         Correlation of the trained matrix with each SVM; missing if the SVM has no accurate solution.
     locality : LocalOptimality or None
         Local optimality under the SVM of the norm that the theory pairs with this parameterisation.
-    controls : tuple of ControlDirections
     """
 
     parameterization: Parameterization
@@ -203,7 +198,6 @@ class PrecisionRun:
     dtype : {"float32", "float64"}
     numerics : {"exact", "autograd"}
     step, curve : ndarray, shape (records,)
-    seconds : float
     """
 
     dtype: str
@@ -224,8 +218,6 @@ class Accuracy:
 
     Attributes
     ----------
-    key, label : str
-    train : float
     test : float or None
         None if nothing is held out.
     right : ndarray of bool, shape (test rows,), or None
@@ -315,23 +307,18 @@ class Study:
 
     Attributes
     ----------
-    settings : Settings
-    setup : Setup
     optimal : Solution or None
         The Frobenius SVM of the globally optimal tokens.
     runs : dict of str to Run
         "W" and "KQ".
     shuffled_labels : dict of str to ShuffledLabels
         By parameterisation; empty if nothing is held out.
-    precision : tuple of PrecisionRun
     bags : BagReport or None
         Only for bags of instances.
-    accuracies : tuple of Accuracy
     complete : bool
         False when the study was stopped early.
     stopped_in : str
         The sentence of the stage in which it was stopped; otherwise empty.
-    seconds : float
     """
 
     settings: Settings

@@ -56,11 +56,8 @@ def default_train(data: Dataset) -> int:
 def prepare(data: Dataset, settings: Settings) -> Setup:
     """Split, standardise or centre, scale, fit the head and score the tokens.
 
-    Raises
-    ------
-    ValueError
-        If there is only one row or one label, nothing to select from, fewer rows than requested, or tokens or queries
-        are all zero.
+    Raises ValueError if there is only one row or one label, nothing to select from, fewer rows than requested, or
+    tokens or queries are all zero.
     """
     _check_choices(data)
     count = default_train(data) if settings.train is None else settings.train
@@ -141,15 +138,9 @@ def study(data: Dataset, settings: Settings | None = None, progress: Progress | 
 
     Parameters
     ----------
-    data : Dataset
-    settings : Settings, optional
     progress : callable, optional
         Called with the sentence of the current stage and the fraction done; returning True stops the study, which then
         holds the completed stages.
-
-    Returns
-    -------
-    Study
 
     Raises
     ------

@@ -46,11 +46,8 @@ class TheoryClaim:
 
     Attributes
     ----------
-    key : str
-    question : str
     holds : bool or None
         None if the study cannot decide.
-    sentence : str
     remedy : str
         Advice if the claim fails or is undecided; otherwise empty.
     """

@@ -11,11 +11,7 @@ Progress = Callable[[str, float], object]
 class Watch:
     """Reports a study's progress to a caller, and remembers its request to stop.
 
-    Parameters
-    ----------
-    progress : callable, optional
-    stages : dict of str to float
-        The sentence of each stage, in order, with its usual share of the time.
+    ``stages`` has the sentence of each stage, in order, with its usual share of the time.
     """
 
     def __init__(self, progress: Progress | None, stages: dict[str, float]) -> None:

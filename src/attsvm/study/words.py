@@ -47,7 +47,9 @@ def share_text(value: float | None) -> str:
 
 
 def small_text(value: float) -> str:
-    """Write a small positive number as 2×10⁻¹⁵; a value below the rounding error of float64 gets words."""
+    """Write a positive number as 2×10⁻¹⁵; a value below the rounding error of float64 gets words."""
+    if np.isinf(value):
+        return "∞"
     if value < np.finfo(float).eps:
         return "rounding level"
     digit, exponent = f"{value:.0e}".split("e")

@@ -12,14 +12,7 @@ from attsvm.theory.conditions import (
     condition_d,
     condition_e,
 )
-from attsvm.theory.constants import (
-    LocalConstants,
-    Smoothness,
-    in_cone,
-    local_constants,
-    relative_margin,
-    smoothness,
-)
+from attsvm.theory.constants import LocalConstants, Smoothness, in_cone, local_constants, relative_margin, smoothness
 from attsvm.theory.divergence import norm_bounded, norm_diverges
 from attsvm.theory.kkt import kkt_residual
 from attsvm.theory.landscape import Landscape, explore

@@ -22,11 +22,7 @@ _NEGLIGIBLE = 1e-12
 def singular_spaces(problem: SelectionProblem, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return bases U (d, k) and V (dz, k), k = min(d, dz), in which aligned constraint matrices are diagonal.
 
-    Parameters
-    ----------
-    problem : SelectionProblem
-    seed : int
-        Seed of the coefficients.
+    The seed is that of the coefficients.
     """
     coefficients = np.random.default_rng(seed).uniform(1.0, 2.0, problem.mask.shape)
     U, _, Vh = np.linalg.svd(problem.adjoint(np.where(problem.rejected, coefficients, 0.0)), full_matrices=False)

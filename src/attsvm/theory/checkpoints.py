@@ -22,10 +22,6 @@ _MODEL_FILES = ("model*.safetensors", "pytorch_model*.bin")
 def checkpoints_in(folder: str | Path) -> dict[int, Path]:
     """Find the checkpoints of a run: folders or files of state dicts whose names end with the step.
 
-    Parameters
-    ----------
-    folder : str or Path
-
     Returns
     -------
     dict of int to Path
@@ -80,7 +76,6 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
     Parameters
     ----------
-    model : torch.nn.Module
     path : Path
         From :func:`checkpoints_in`.
 

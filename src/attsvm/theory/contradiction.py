@@ -32,15 +32,8 @@ _POSSIBLE = 0.5
 def contradictions(certificate: FarkasCertificate) -> list[np.ndarray]:
     """Find small sets of rows (queries) that contradict each other, one after another and without common rows.
 
-    Parameters
-    ----------
-    certificate : FarkasCertificate
-
-    Returns
-    -------
-    list of int array
-        At most :data:`CONTRADICTIONS` sets, each in increasing order, the smallest first. If the problem is large, or
-        no vertex passes the check of certificates, the only set is the rows of the certificate.
+    At most :data:`CONTRADICTIONS` sets, each in increasing order, the smallest first. If the problem is large, or no
+    vertex passes the check of certificates, the only set is the rows of the certificate.
     """
     problem = certificate.problem
     reduced = reduce(problem)
@@ -60,14 +53,7 @@ def contradictions(certificate: FarkasCertificate) -> list[np.ndarray]:
 def separable_part(problem: SelectionProblem) -> SelectionProblem | None:
     """Tie the tokens of all constraints that are part of a contradiction.
 
-    Parameters
-    ----------
-    problem : SelectionProblem
-
-    Returns
-    -------
-    SelectionProblem or None
-        None if every constraint is part of a contradiction, or the problem is large.
+    None if every constraint is part of a contradiction, or the problem is large.
     """
     reduced = reduce(problem)
     rows, columns = np.nonzero(reduced.rejected | reduced.tied)

@@ -58,7 +58,6 @@ class Finding:
 
     Attributes
     ----------
-    signature : Signature
     certain : bool
         Whether it is proved or observed, and not merely possible.
     detail : str
@@ -146,11 +145,6 @@ class Diagnosis(Summarised):
         pandas.DataFrame
             Columns hypothesis, holds (None if undecided), value and detail.
 
-        Raises
-        ------
-        ImportError
-            Without pandas.
-
         Examples
         --------
         >>> from attsvm import diagnose, train
@@ -227,10 +221,6 @@ def diagnose(
         from locally optimal ones, and random ones.
     starts : int
         Number of random starts to train from, for the table of ends.
-
-    Returns
-    -------
-    Diagnosis
 
     Raises
     ------

@@ -54,10 +54,6 @@ NAME_BOUNDED = "norm bounded"
 def norm_diverges(trial: Trial) -> Condition:
     """Look for a direction along which no finite W is stationary.
 
-    Parameters
-    ----------
-    trial : Trial
-
     Returns
     -------
     Condition
@@ -103,10 +99,7 @@ def order_problem(trial: Trial) -> SelectionProblem:
 
     It has one row for each token with a lower-scored one: the token must beat every token of the next lower score.
 
-    Raises
-    ------
-    ValueError
-        If all tokens of every sequence have the same score.
+    Raises ValueError if all tokens of every sequence have the same score.
     """
     rows, selections, masks = [], [], []
     T = trial.mask.shape[1]

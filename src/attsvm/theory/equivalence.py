@@ -62,14 +62,12 @@ class Equivalence(Listed):
 
     Attributes
     ----------
-    status : EquivalenceStatus
     selected : ndarray of bool, shape (n, T)
         The selected tokens, without undecided ones.
     undecided : int
         Number of tokens with probability between masked and selected.
     W_fin, W_mm, W : arrays, shape (d, dz)
         Finite part, max-margin part, and W_fin + coefficient * W_mm; NaN unless the status is FOUND.
-    coefficient : float
     choice : {"correlation", "least-squares"}
         How the coefficient was chosen.
     solution : Solution or None
@@ -120,10 +118,6 @@ def svm_equivalent(
         (the trained W points away from W_fin), least squares is used, and `choice` says so.
     selected_above, masked_below : float
         Probabilities from which a token is selected and up to which it is masked (1e-8 for the lambda-head).
-
-    Returns
-    -------
-    Equivalence
 
     Raises
     ------

@@ -66,11 +66,7 @@ def finite_part(problem: SelectionProblem, differences: np.ndarray, norm: Factor
     if not problem.tied.any():
         return FinitePart(np.zeros((d, dz)), 0.0, 0.0)
     ties = SelectionProblem(
-        problem.tokens,
-        problem.queries,
-        problem.selected,
-        mask=problem.selected,
-        sequence=problem.sequence,
+        problem.tokens, problem.queries, problem.selected, mask=problem.selected, sequence=problem.sequence
     )
     reduced = reduce(ties)
     # All equations are needed: if the left side of one follows from others, its right side may contradict them.
@@ -92,7 +88,6 @@ def growing_part(problem: SelectionProblem, W: np.ndarray) -> np.ndarray:
 
     Parameters
     ----------
-    problem : SelectionProblem
     W : ndarray, shape (d, dz)
     """
     return W - finite_part(problem, problem.apply(W)).W

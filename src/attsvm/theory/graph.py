@@ -152,10 +152,6 @@ def graph_svm(
     tol : float
         Requested relative gap.
 
-    Returns
-    -------
-    GraphSVM
-
     Raises
     ------
     ValueError

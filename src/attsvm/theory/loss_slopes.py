@@ -74,7 +74,6 @@ def slope_range(loss: str | Callable[..., Any], low: float, high: float) -> tupl
     loss : str or callable
         Closed form for "logistic", "exponential" and "correlation"; a callable is measured on a grid of [-b, b] with
         b the larger of |low| and |high|.
-    low, high : float
 
     Raises
     ------

@@ -21,6 +21,7 @@ from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
 from attsvm.platform.extras import drawing, frame
 from attsvm.platform.interop import to_numpy
+from attsvm.platform.json_values import json_values
 from attsvm.platform.summary import MARKED, Summarised, Summary, counted, line
 from attsvm.solution.solution import Solution
 from attsvm.theory.contradiction import separable_part
@@ -53,7 +54,6 @@ class ShareLimit:
 
     Attributes
     ----------
-    norm : str
     low, high : float
         Interval of the limit; `low` is -inf if the records do not bound it.
     verdict : {"tends to 1", "stays below", "undecided"}
@@ -210,21 +210,26 @@ class MarginPath(Summarised):
         """
         norms = {
             limit.norm: {
-                "low": [_number(report[limit.norm].low) for report in self.reports],
-                "high": [_number(report[limit.norm].high) for report in self.reports],
-                "limit": [_number(limit.low), _number(limit.high)],
+                "low": [report[limit.norm].low for report in self.reports],
+                "high": [report[limit.norm].high for report in self.reports],
+                "limit": [limit.low, limit.high],
                 "verdict": limit.verdict,
                 "train_to": limit.train_to,
             }
             for limit in self.limits
         }
-        steps = [int(step) for step in self.steps]
         part = None if self.separable is None else json.loads(self.separable.to_json())
-        whole = {"nearest": self.nearest, "sentence": self.sentence, "steps": steps, "norms": norms, "separable": part}
-        return json.dumps(whole)
+        whole = {
+            "nearest": self.nearest,
+            "sentence": self.sentence,
+            "steps": self.steps,
+            "norms": norms,
+            "separable": part,
+        }
+        return json.dumps(json_values(whole))
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the shares over steps, and the intervals of their limits; see :func:`attsvm.plots.share_path`.
+        """Draw shares over steps and intervals of their limits; return the axes; see :func:`attsvm.plots.share_path`.
 
         Examples
         --------
@@ -285,10 +290,6 @@ def margin_path(
         As for :func:`attsvm.margin_report`.
     time_limit : float, optional
         In seconds, for each norm.
-
-    Returns
-    -------
-    MarginPath
 
     Raises
     ------
@@ -384,7 +385,3 @@ def _horizon(steps: np.ndarray, shares: np.ndarray) -> int | None:
 def _rounded(steps: float) -> int:
     """Round to one digit."""
     return int(float(f"{steps:.0e}"))
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

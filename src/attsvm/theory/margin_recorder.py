@@ -103,10 +103,6 @@ class MarginRecorder(Summarised):
         model, X, y, layer
             As for the class. The weights of the model are overwritten.
 
-        Returns
-        -------
-        MarginRecorder
-
         Raises
         ------
         ValueError
@@ -191,10 +187,6 @@ class MarginRecorder(Summarised):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the records of a :meth:`state_dict`; the current records are dropped.
 
-        Parameters
-        ----------
-        state : mapping
-
         Examples
         --------
         >>> import torch
@@ -221,10 +213,6 @@ class MarginRecorder(Summarised):
         ----------
         norms, tol, time_limit
             As for :func:`attsvm.margin_path`.
-
-        Returns
-        -------
-        MarginPath
 
         Examples
         --------
@@ -270,10 +258,7 @@ class MarginRecorder(Summarised):
         return features if self.layer.bias is None else np.column_stack([features, np.ones(len(features))])
 
     def _summary(self) -> Summary:
-        facts = [
-            ("layer", str(self.layer)),
-            ("steps", f"{self.steps:,}, {counted(len(self._marks), 'record')}"),
-        ]
+        facts = [("layer", str(self.layer)), ("steps", f"{self.steps:,}, {counted(len(self._marks), 'record')}")]
         return Summary("MarginRecorder", colour=MARKED, facts=facts, notes=["path() says which norm is maximised."])
 
 

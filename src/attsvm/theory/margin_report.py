@@ -56,7 +56,6 @@ class MarginShare:
 
     Attributes
     ----------
-    norm : str
     margin : float
         Smallest margin of W divided by its norm; negative if W violates a constraint.
     low, high : float
@@ -259,10 +258,6 @@ def margin_report(
         smallest margin, in addition to the effect of rounding W to its dtype.
     time_limit : float, optional
         In seconds, for each norm.
-
-    Returns
-    -------
-    MarginReport
 
     Raises
     ------

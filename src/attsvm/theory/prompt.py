@@ -104,7 +104,6 @@ class JointSVM(Listed):
         Support vectors of v: their constraints on p stay at 1, all other constraints relax to 0.
     gap : float
         Certified relative gap of p; infinite if there is no p.
-    v_solution : Solution
     """
 
     v: np.ndarray

@@ -111,11 +111,6 @@ class TrainedStarts:
 def random_starts(trial: Trial, count: int, seed: int) -> np.ndarray:
     """Draw starts: first zero, then Gaussian matrices whose norms cycle through :data:`SIZES`.
 
-    Parameters
-    ----------
-    trial : Trial
-    count, seed : int
-
     Returns
     -------
     ndarray, shape (count, d, dz)
@@ -136,9 +131,7 @@ def train_starts(trial: Trial, starts: np.ndarray, steps: int, **options: Any) -
 
     Parameters
     ----------
-    trial : Trial
     starts : ndarray, shape (B, d, dz)
-    steps : int
     **options
         Passed to :func:`attsvm.train`.
     """
@@ -164,10 +157,7 @@ def _repeat(trial: Trial, count: int) -> TokenData:
 def swaps(direction: LocalOptimality) -> Iterator[tuple[int, ...]]:
     """Yield the selections one swap away, in the order of the margins of the new tokens, smallest first.
 
-    Parameters
-    ----------
-    direction : LocalOptimality
-        A feasible selection with its margins.
+    ``direction`` is a feasible selection with its margins.
     """
     margins = np.where(direction.solution.problem.mask, np.asarray(direction.solution.margins), np.inf)
     margins[np.arange(len(margins)), direction.selected] = np.inf

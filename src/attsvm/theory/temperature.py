@@ -103,10 +103,6 @@ def temperature_saving(
     max_iter : int
         Largest number of temperatures tried.
 
-    Returns
-    -------
-    TemperatureSaving
-
     Raises
     ------
     UnsolvedError

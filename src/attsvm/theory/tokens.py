@@ -269,10 +269,6 @@ def local_optimality(trial: Trial, selected: Any, norm: AnyNorm = "frobenius") -
     norm : str
         Norm of the SVM: Frobenius if W is trained, nuclear for K and Q.
 
-    Returns
-    -------
-    LocalOptimality
-
     Notes
     -----
     arXiv 2308.16898, Definition 2.
@@ -294,11 +290,7 @@ def local_optimality(trial: Trial, selected: Any, norm: AnyNorm = "frobenius") -
 def compare_with_neighbours(trial: Trial, solution: Solution) -> LocalOptimality:
     """Compare scores as :func:`local_optimality` does, with an SVM that was already solved.
 
-    Parameters
-    ----------
-    trial : Trial
-    solution : Solution
-        Solution of ``trial.problem(selected)``, in any norm.
+    The solution is that of ``trial.problem(selected)``, in any norm.
     """
     selected = solution.problem.reference
     neighbours = np.asarray(solution.support)

@@ -19,12 +19,7 @@ RECORDS_FILE = "margin_records.pt"
 
 
 class MarginCallback(TrainerCallback):
-    """Calls a recorder after every step of the optimiser, and stores its records in the checkpoints.
-
-    Parameters
-    ----------
-    recorder : MarginRecorder
-    """
+    """Calls a recorder after every step of the optimiser, and stores its records in the checkpoints."""
 
     def __init__(self, recorder: MarginRecorder) -> None:
         self.recorder = recorder

@@ -202,11 +202,7 @@ def agrees(prediction: Prediction, observation: Observation) -> bool | None:
 
 
 def predict(
-    trial: Trial,
-    *,
-    init: Any = None,
-    loss: str | Callable[..., Any] = "logistic",
-    landscape: Landscape | None = None,
+    trial: Trial, *, init: Any = None, loss: str | Callable[..., Any] = "logistic", landscape: Landscape | None = None
 ) -> Prediction:
     """Predict the limit of gradient descent on W with steps up to 1/L_W.
 
@@ -218,10 +214,6 @@ def predict(
     loss : str or callable
     landscape : Landscape, optional
         The enumerated or searched selections. If None, only the optimal direction is considered, and D is not checked.
-
-    Returns
-    -------
-    Prediction
 
     Examples
     --------

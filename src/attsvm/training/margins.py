@@ -16,12 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from attsvm.core.norms import (
-    FROBENIUS,
-    NUCLEAR,
-    Norm,
-    get_norm,
-)
+from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
 from attsvm.solution.influence import margin_gradient
@@ -218,13 +213,7 @@ def _uncompiled(function: Any) -> Any:
 
 
 def margin(
-    tokens: Tensor,
-    queries: Tensor,
-    selected: Any,
-    W: Tensor,
-    norm: AnyNorm = "frobenius",
-    *,
-    mask: Any = None,
+    tokens: Tensor, queries: Tensor, selected: Any, W: Tensor, norm: AnyNorm = "frobenius", *, mask: Any = None
 ) -> Tensor:
     r"""Evaluate the normalised margin of W, :math:`\min_{it}(x_{i\alpha_i}-x_{it})^\top W z_i / \|W\|`.
 
@@ -305,13 +294,7 @@ def _norm(W: Tensor, norm: Norm) -> Tensor:
 
 
 def _check_tensors(tokens: Tensor, queries: Tensor) -> None:
-    """Check the shapes of tokens and queries.
-
-    Raises
-    ------
-    ValueError
-        If they do not fit.
-    """
+    """Check the shapes of tokens and queries; raise ValueError if they do not fit."""
     for name, value, least in (("tokens", tokens, 3), ("queries", queries, 2)):
         if not isinstance(value, Tensor) or not value.is_floating_point() or value.ndim < least:
             expected = "(..., n, T, d)" if least == 3 else "(..., n, dz)"

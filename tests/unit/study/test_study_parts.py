@@ -174,7 +174,8 @@ def test_words() -> None:
     assert (counted(1, "patch", "patches"), counted(1200, "patch", "patches")) == ("1 patch", "1,200 patches")
     assert (counted(0, "step"), counted(1, "step"), counted(2, "step")) == ("0 steps", "1 step", "2 steps")
     assert (share_text(0.984), share_text(None)) == ("98.4 %", "–")
-    assert (small_text(3e-7), small_text(0.0)) == ("3×10⁻⁷", "rounding level")
+    texts = ("3×10⁻⁷", "rounding level", "∞")
+    assert (small_text(3e-7), small_text(0.0), small_text(float("inf"))) == texts
 
 
 def test_records_are_steps_of_the_run() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from attsvm.platform.json_values import json_values
 from attsvm.platform.summary import counted
 from attsvm_paper.judging.joint import JointTest
 from attsvm_paper.judging.verdict import Kind, Verdict
@@ -143,8 +144,4 @@ def deviation(verdict: Verdict) -> float | None:
 
 def as_json(verdict: Verdict | JointTest) -> dict[str, Any]:
     """Return the fields of a verdict; null for unknown or unbounded values."""
-    return {name: _plain(value) for name, value in asdict(verdict).items()}
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json_values(asdict(verdict))

@@ -34,12 +34,7 @@ BOUND_RESOLUTION = 1e-9
 
 
 class _Composite(Norm):
-    """A composition of two norms.
-
-    Parameters
-    ----------
-    a, b : Norm, str or float
-    """
+    """A composition of two norms."""
 
     def __init__(self, a: Norm | str | float, b: Norm | str | float) -> None:
         self.a, self.b = get_norm(a), get_norm(b)

@@ -209,12 +209,7 @@ class Weighted(Norm, families={"weighted": ""}):
 
 
 class LargestEntries(Norm):
-    """The sum of the k largest absolute entries, the entrywise analogue of a Ky Fan norm.
-
-    Parameters
-    ----------
-    k : int
-    """
+    """The sum of the k largest absolute entries, the entrywise analogue of a Ky Fan norm."""
 
     def __init__(self, k: int) -> None:
         self.k = k

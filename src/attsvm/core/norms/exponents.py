@@ -7,13 +7,7 @@ from typing import Any
 
 
 def exponent(name: str, p: object) -> float:
-    """Read an exponent p in [1, inf].
-
-    Raises
-    ------
-    ValueError
-        If it is not such a number.
-    """
+    """Read an exponent p in [1, inf]; raise ValueError if it is not such a number."""
     try:
         number = math.nan if isinstance(p, bool) else float(p)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError):

@@ -37,11 +37,7 @@ def spectral(M: np.ndarray) -> float:
 class SingularValueNorm(Norm):
     """A symmetric entrywise norm of the singular values.
 
-    Parameters
-    ----------
-    name : str
-    profile : Norm
-        The entrywise norm.
+    ``profile`` is the entrywise norm.
     """
 
     invariant = True

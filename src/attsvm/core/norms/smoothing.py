@@ -91,11 +91,9 @@ class GaugeValue:
 
     Attributes
     ----------
-    value : float
     weight : ndarray, shape (m,)
         The gradient, nonnegative.
     diagonal, u : ndarray, shape (m,)
-    coefficient : float
     """
 
     value: float
@@ -206,12 +204,10 @@ def compose(gauge: Gauge, inner: list[tuple[np.ndarray, Smooth]], shape: tuple[i
 
     Parameters
     ----------
-    gauge : Gauge
     inner : list of (ndarray of int, Smooth)
         Flat indices of the entries of V that a norm reads, and its smoothing at them.
     shape : tuple
         Shape of V.
-    mu : float
     """
     outer = gauge(np.array([part.value for _, part in inner]), mu)
     slopes = np.zeros((len(inner), math.prod(shape)))

@@ -76,10 +76,7 @@ class SquareRoot:
     def of(cls, name: str, matrix: object) -> SquareRoot:
         """Compute the root of a matrix (d, d); errors call the matrix ``name``.
 
-        Raises
-        ------
-        ValueError
-            If it is not symmetric, or its root cannot be proven positive definite.
+        Raises ValueError if it is not symmetric, or its root cannot be proven positive definite.
         """
         form = to_numpy(name, matrix).astype(np.float64)
         square = form.ndim == 2 and 0 < form.shape[0] == form.shape[1] and bool(np.isfinite(form).all())

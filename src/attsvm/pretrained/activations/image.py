@@ -63,8 +63,6 @@ def origin(tape: Tape, call: AttentionCall, place: Place, side: Side, other: tor
 
     Parameters
     ----------
-    tape : Tape
-    call : AttentionCall
     place : Place
         Location of the map.
     side : {"query", "keys"}
@@ -111,9 +109,6 @@ def image(
 
     Parameters
     ----------
-    source : Origin
-    call : AttentionCall
-    head : int
     place : (int, int)
         Sequence and row.
     frozen : bool

@@ -51,11 +51,7 @@ def configurations(model: nn.Module) -> list[Any]:
 def attending_by(model: nn.Module, function: Callable[..., Any]) -> Iterator[None]:
     """Let a function compute the attention of a model inside the block, with eager attention's masks.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-    function : callable
-        Takes module, query, key, value, mask and keywords; returns the output and the probabilities.
+    The function takes module, query, key, value, mask and keywords, and returns the output and the probabilities.
     """
     transformers()
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
@@ -100,10 +96,8 @@ def patched(model: nn.Module, path: str, head: int, pattern: torch.Tensor | None
 
     Parameters
     ----------
-    model : PreTrainedModel
     path : str
         Path of the attention module.
-    head : int
     pattern : Tensor, shape (B, Tq, Tk), or None
         Weights of the head's values; None removes the head's output.
 

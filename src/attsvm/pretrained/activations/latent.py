@@ -29,11 +29,7 @@ from attsvm.pretrained.activations.rotation import AGREE, Rotation, fit_rotation
 def explain_parts(call: AttentionCall, head: int, group: int) -> tuple[AffineMap, AffineMap, Rotation] | None:
     """Find the maps behind queries and keys of two parts, and their rotation; None if there are none.
 
-    Parameters
-    ----------
-    call : AttentionCall
-    head, group : int
-        Numbers of the query head and of the key head.
+    ``head`` and ``group`` are the numbers of the query head and of the key head.
     """
     if call.query.shape != call.key.shape:
         return None

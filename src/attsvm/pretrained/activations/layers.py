@@ -14,7 +14,6 @@ class AbsentLayer:
 
     Attributes
     ----------
-    number : int
     kind : str
         Class of the module in place of attention, such as a state-space or convolution block.
     """

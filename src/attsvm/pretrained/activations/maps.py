@@ -21,7 +21,6 @@ class ColumnBlock:
 
     Attributes
     ----------
-    call : ModuleCall
     start, width : int
         First column and number of columns.
     factor : float
@@ -89,7 +88,6 @@ class AffineMap:
     weight : Tensor of float64, shape (d, dh)
         A, including the constant factor.
     bias : Tensor of float64, shape (dh,), or None
-    place : Place
     source : Tensor
         The hidden states that were projected: x itself, or the input of the projection before a norm.
     """

@@ -57,7 +57,6 @@ class ModuleCall:
     ----------
     path : str
         Path of the module in the model.
-    module : Module
     input, output : Tensor
         The first argument and the result.
     """
@@ -79,7 +78,6 @@ class RelativeProduct:
     table : Tensor, shape (B or 1, H, R, dh)
     index : Tensor of int, shape (B, H, Tq, Tk)
         Row of the table.
-    factor : float
     of_keys : bool
         Whether the vectors are the keys.
     """
@@ -101,13 +99,11 @@ class AttentionCall:
         Number of the call in the forward pass.
     path : str
         Path of the attention module in the model.
-    module : Module
     query : Tensor, shape (B, H, Tq, dh)
     key : Tensor, shape (B, G, Tk, dh)
         G divides H: consecutive query heads share a key head.
     mask : Tensor, shape (B or 1, H or 1, Tq, Tk), or None
         Added to the scores; hidden tokens have the dtype's lowest number.
-    scaling : float
     bias : Tensor or None
         A position bias that the model passes in addition to the mask.
     extras : dict
@@ -148,14 +144,7 @@ class AttentionCall:
 
 @dataclass(frozen=True, eq=False)
 class Invocation:
-    """A module and the arguments of a call, to call it again.
-
-    Attributes
-    ----------
-    module : Module
-    arguments : tuple
-    keywords : dict
-    """
+    """A module and the arguments of a call, to call it again."""
 
     module: nn.Module
     arguments: tuple[Any, ...]
@@ -321,13 +310,8 @@ def _is_numeric(value: Any) -> bool:
 def recording(model: nn.Module, include: Callable[[int, str], bool] = lambda index, path: True) -> Iterator[Recorder]:
     """Record the attention calls of the forward passes run inside the block.
 
-    The model is in evaluation mode inside the block. Everything is put back when it ends, however it ends.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-    include : callable
-        Tells from the number of a call and the path of its module whether to record it. Default: every call.
+    The model is in evaluation mode inside the block. Everything is put back when it ends, however it ends. ``include``
+    tells from the number of a call and the path of its module whether to record it, by default every call.
     """
     recorder = Recorder(model, include)
     with attending_by(model, recorder.attend), hooks_of(model, recorder):

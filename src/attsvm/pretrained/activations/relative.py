@@ -71,8 +71,6 @@ def relative_forms(call: AttentionCall, h: int, where: tuple[np.ndarray, ...]) -
 
     Parameters
     ----------
-    call : AttentionCall
-    h : int
     where : tuple of ndarray
         Sequence and position of each query.
 

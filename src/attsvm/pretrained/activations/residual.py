@@ -92,7 +92,6 @@ def parts(
 
     Parameters
     ----------
-    tape : Tape
     state : Tensor, shape (B, T, d)
     row : VectorIndex
         Its sequence and position.
@@ -170,13 +169,7 @@ def _split(before: np.ndarray, last: tuple[Map, ...] | None) -> tuple[np.ndarray
 def _component(tape: Tape, tensor: torch.Tensor, visible: np.ndarray, sequence: int) -> Component:
     """Name a tensor that neither an addition nor attention made.
 
-    Parameters
-    ----------
-    tape : Tape
-    tensor : Tensor
-    visible : ndarray of bool, shape (T,)
-        Positions without padding.
-    sequence : int
+    ``visible`` marks positions without padding, bool (T,).
     """
     name = tape.constant(tensor)
     if name is not None:

@@ -298,11 +298,8 @@ def _factor(factor: Any, row: VectorIndex, width: int) -> float | np.ndarray | N
 def record_tape(model: nn.Module) -> Iterator[Tape]:
     """Record the operations of the forward pass inside the block; hooks are removed even after an error.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        It must compute attention by its eager function, as inside
-        :func:`attsvm.pretrained.activations.recording.recording`.
+    The model must compute attention by its eager function, as inside
+    :func:`attsvm.pretrained.activations.recording.recording`.
     """
     tape = Tape(model)
     handles = []

@@ -40,7 +40,6 @@ class Product:
     Attributes
     ----------
     rows, columns : Tensor, shape (..., Tq, dh) and (..., Tk or R, dh)
-    factor : float
     index : Tensor of int, or None
         Column that is used for each query and token; None if every column is used.
     swapped : bool
@@ -261,11 +260,7 @@ def _transpose(trace: ScoreTrace, out: torch.Tensor) -> ScoreTrace | None:
 def tracing(model: nn.Module, include: Callable[[int, str], bool]) -> Iterator[Recorder]:
     """Record the attention that modules of the model compute by themselves inside the block.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-    include : callable
-        As for :func:`attsvm.pretrained.activations.recording.recording`.
+    ``include`` is as for :func:`attsvm.pretrained.activations.recording.recording`.
     """
     recorder = Recorder(model, include)
     tracer = Tracer(lambda trace, probabilities: _note(recorder, trace, probabilities))
@@ -287,10 +282,7 @@ def record(
     Attention is recorded at transformers' interface. If the model does not use it, a second forward pass traces the
     operations of its modules.
 
-    Raises
-    ------
-    ValueError
-        If neither pass finds any attention.
+    Raises ValueError if neither pass finds any attention.
     """
     for way in (recording, tracing):
         with way(model, include) as recorder, torch.no_grad(), suppress(Enough):

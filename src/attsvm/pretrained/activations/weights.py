@@ -19,11 +19,7 @@ from attsvm.pretrained.activations.rotation import AGREE, Rotation, fit_rotation
 def explain_weights(call: AttentionCall, head: int, group: int) -> tuple[AffineMap, AffineMap, Rotation | None] | None:
     """Explain queries and keys by the module's own tensors; None if it has none or they do not fit.
 
-    Parameters
-    ----------
-    call : AttentionCall
-    head, group : int
-        Numbers of the query head and of the key head.
+    ``head`` and ``group`` are the numbers of the query head and of the key head.
     """
     inputs = [one for one in call.arguments if one.dtype.is_floating_point and one.ndim in (3, 4)]
     if not inputs:

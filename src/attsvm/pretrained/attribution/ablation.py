@@ -93,11 +93,6 @@ class AttributionCheck(Worded):
         pandas.DataFrame
             Columns name, method, norms, factor, flipped and left.
 
-        Raises
-        ------
-        ImportError
-            Without pandas.
-
         Examples
         --------
         >>> from attsvm import pretrained
@@ -122,7 +117,6 @@ def flips(scores: np.ndarray, effect: np.ndarray, choice: int) -> tuple[float, i
     Parameters
     ----------
     scores, effect : ndarray, shape (T,)
-    choice : int
 
     Returns
     -------
@@ -142,13 +136,7 @@ def flips(scores: np.ndarray, effect: np.ndarray, choice: int) -> tuple[float, i
 
 
 def check(
-    source: Source,
-    scores: np.ndarray,
-    chosen: int,
-    components: Sequence[Component],
-    side: Side,
-    *,
-    tolerance: float,
+    source: Source, scores: np.ndarray, chosen: int, components: Sequence[Component], side: Side, *, tolerance: float
 ) -> AttributionCheck:
     """Run the model with each component scaled as predicted; users call :meth:`Attribution.check`."""
     readings = [source.query] if side == "query" else [source.chosen, source.rival]

@@ -63,10 +63,6 @@ def attribute(
     activations : array, shape (T, n)
         Activations of the features on the tokens of the text.
 
-    Returns
-    -------
-    Attribution
-
     Raises
     ------
     ValueError

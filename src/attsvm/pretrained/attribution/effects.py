@@ -112,11 +112,6 @@ class HeadEffects(Worded):
         pandas.DataFrame
             Columns replacement, mean and largest (the change of the answer that changes most).
 
-        Raises
-        ------
-        ImportError
-            Without pandas.
-
         Examples
         --------
         >>> import torch
@@ -177,10 +172,6 @@ def head_effects(
     seed : int
     time_limit : float, optional
         Time limit of the SVM, in seconds.
-
-    Returns
-    -------
-    HeadEffects
 
     Raises
     ------

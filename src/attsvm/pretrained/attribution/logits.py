@@ -184,11 +184,6 @@ class LogitAttribution(Worded):
         pandas.DataFrame
             Columns kind, name, layer, head and effect.
 
-        Raises
-        ------
-        ImportError
-            Without pandas.
-
         Examples
         --------
         >>> from attsvm import pretrained
@@ -229,10 +224,6 @@ def attribute_logit(
     sequence : int
         Number of the text, if there are several.
     tokenizer : PreTrainedTokenizerBase, optional
-
-    Returns
-    -------
-    LogitAttribution
 
     Raises
     ------
@@ -307,13 +298,7 @@ def attribute_logit(
 
 
 def visible_rows(batch: Mapping[str, Any], states: torch.Tensor, sequence: int) -> np.ndarray:
-    """Mark the rows of a sequence that are no padding, bool (T,).
-
-    Raises
-    ------
-    ValueError
-        If there is no such sequence.
-    """
+    """Mark the rows of a sequence that are no padding, bool (T,); raise ValueError if there is no such sequence."""
     if not 0 <= sequence < states.shape[0]:
         raise ValueError(f"sequence is {sequence}; a number from 0 to {states.shape[0] - 1} was expected.")
     for name in ("decoder_attention_mask", "attention_mask"):

@@ -94,9 +94,6 @@ class Question:
 
     Attributes
     ----------
-    call : AttentionCall
-    head : AttentionHead
-    sequence : int
     number : int
         Number of the query among the head's queries; it determines position, visible tokens and additive bias.
     """
@@ -149,8 +146,6 @@ class Source:
     model : PreTrainedModel
     inputs : dict
         Arguments of the model's call.
-    question : Question
-    query, chosen, rival : VectorReading
     keys : ndarray, shape (T, dh)
         Keys of all rows of the sequence, as attention received them.
     places, query_rows : ndarray of int
@@ -179,7 +174,6 @@ class Source:
 
         Parameters
         ----------
-        vectors : sequence of ndarray
         side : {"query", "keys"}
         live : bool
             Whether to use the derivative of norms of queries and keys, and not their frozen denominators.
@@ -200,8 +194,6 @@ class Reader:
 
     Attributes
     ----------
-    tape : Tape
-    question : Question
     spread : bool
         Whether the output of earlier heads counts at the rows that they read, and not at the row of the output.
     end : Tensor or None
@@ -232,7 +224,6 @@ class Reader:
         Parameters
         ----------
         side : {"query", "keys"}
-        row : int
         direction : ndarray, shape (dh,)
             Vector by which the query or key is multiplied.
 
@@ -311,8 +302,6 @@ def features_of(
 
     Parameters
     ----------
-    tape : Tape
-    question : Question
     dictionary : array, shape (n, d), or None
     activations : array, shape (T, n), or None
 

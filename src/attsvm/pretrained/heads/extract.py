@@ -37,10 +37,6 @@ def extract_head(
     tokenizer : PreTrainedTokenizerBase, optional
         Adds the text of its tokens to the head.
 
-    Returns
-    -------
-    AttentionHead
-
     Raises
     ------
     ValueError
@@ -101,10 +97,8 @@ class RefusedHead:
 
     Attributes
     ----------
-    layer, head : int
     name : str
         Path of the attention module.
-    reason : str
     """
 
     layer: int
@@ -226,10 +220,7 @@ def _check_model(model: Any) -> None:
 def chosen_calls(paths: list[str], layers: list[int | str] | None, model: Any) -> list[int]:
     """Return the numbers of the attention calls of some layers, given the paths of all calls in order.
 
-    Raises
-    ------
-    ValueError
-        If there is no such layer (the message lists the layers), or `layers` is empty.
+    Raises ValueError if there is no such layer (the message lists the layers), or `layers` is empty.
     """
     if layers is None:
         return list(range(len(paths)))

@@ -22,7 +22,6 @@ def hidden_states(model: Any, tokenizer: Any, texts: Sequence[str], most: int | 
     ----------
     model, tokenizer
         Of transformers. The model does not change.
-    texts : sequence of str
     most : int, optional
         Number of first tokens of each text to return. Default: all.
 
@@ -55,7 +54,6 @@ def hidden_spans(tokenizer: Any, texts: Sequence[str]) -> list[list[Span]] | Non
     ----------
     tokenizer
         Of transformers.
-    texts : sequence of str
 
     Returns
     -------

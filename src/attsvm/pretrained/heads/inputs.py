@@ -17,10 +17,7 @@ def on_device(batch: Mapping[str, Any], model: Any) -> dict[str, Any]:
 def tokenize(inputs: Mapping[str, Any] | Sequence[str], tokenizer: Any) -> dict[str, Any]:
     """Return keyword arguments for the model.
 
-    Raises
-    ------
-    ValueError
-        If texts are given without a tokenizer, or there are no texts.
+    Raises ValueError if texts are given without a tokenizer, or there are no texts.
     """
     if isinstance(inputs, Mapping):
         return dict(inputs)

@@ -26,7 +26,6 @@ def load(
 
     Parameters
     ----------
-    name : str
     reads : {"images", "audio"}, optional
         Default: text. For images and audio the tokenizer is None. If the model reads text and images, its image encoder
         is returned.

@@ -56,7 +56,6 @@ class Parts:
 
     Attributes
     ----------
-    labels : tuple of str
     boxes : tuple
         Left, top, width and height of each token, as shares of the whole; None for a token outside the medium.
     """
@@ -72,7 +71,6 @@ class Media:
     Attributes
     ----------
     kind : {"images", "audio"}
-    items : tuple of Medium
     sides : tuple of int, or None
         Rows and columns of patches.
     read : callable
@@ -142,7 +140,6 @@ def read_media(folder: Path, kind: MediaKind, model: Any, source: str, most: int
 
     Parameters
     ----------
-    folder : Path
     kind : {"images", "audio"}
     model : PreTrainedModel
     source : str

@@ -32,8 +32,6 @@ class Example:
 
     Attributes
     ----------
-    tokens : tuple of str
-    attention : tuple of float
     query : int or None
         Index of the query among the tokens; None for cross-attention.
     sequence : int
@@ -52,7 +50,6 @@ class NextTokens:
 
     Attributes
     ----------
-    tokens : int
     before : float
         Mean log-probability of the next tokens in the unchanged model.
     direct : float or None
@@ -105,7 +102,6 @@ class Reports:
 
     Attributes
     ----------
-    queries, seed : int
     roots : Roots
         Roots of moments, which the heads of a layer share.
     media : Media or None
@@ -123,11 +119,7 @@ class Reports:
     def of(self, head: AttentionHead | RefusedHead, others: Sequence[QueryNumbers]) -> HeadFinding | RefusedHead:
         """Inspect a head; an error becomes a refused head, so that the inspection of other heads goes on.
 
-        Parameters
-        ----------
-        head : AttentionHead or RefusedHead
-        others : sequence of QueryNumbers
-            Numbers of its queries in the texts that are not kept.
+        ``others`` are the numbers of its queries in the texts that are not kept.
         """
         if isinstance(head, RefusedHead):
             return head

@@ -66,19 +66,15 @@ class Inspection:
         Name of the model.
     kind : str
         Class of the model.
-    texts : int
     kept : int
         Number of texts, images or sounds whose attention was stored. SVMs, probes, types, ranks and examples refer to
         these. Hardness and positions of the others are recorded for a random sample of queries.
-    heads : tuple of HeadFinding
     refused : tuple of RefusedHead
         Heads that could not be extracted or inspected, with the reason.
     absent : tuple of AbsentLayer
         Layers without attention, in a hybrid model.
-    queries, seed : int
     complete : bool
         False if stopped early.
-    seconds : float
     media : Media or None
         The kept images or sounds, if they were read instead of texts.
     """
@@ -144,7 +140,6 @@ def inspect_model(
         Default: all.
     queries : int
         Number of queries of each head's SVM; the probe uses twice this number.
-    seed : int
     memory : int
         Bytes for attention patterns, in addition to the model and the memory of a head.
     resume : Path, optional
@@ -159,10 +154,6 @@ def inspect_model(
         Other types of heads, as for :func:`attsvm.pretrained.head_types`.
     effects : bool
         Whether to measure the effect of each head on the next tokens of a few texts, for a causal language model.
-
-    Returns
-    -------
-    Inspection
     """
     wall_start = time.perf_counter()
     tell = progress or (lambda sentence, share: False)

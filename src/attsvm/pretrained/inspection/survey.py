@@ -37,7 +37,6 @@ class Survey:
         Returns keyword arguments of the model for some of the texts, images or sounds, given their numbers.
     media : Media, optional
         Images or sounds, which tell which tokens are no part of them.
-    seed : int
     """
 
     def __init__(
@@ -71,10 +70,8 @@ class Survey:
 
         Parameters
         ----------
-        batches : sequence of sequence of int
         indices : sequence of int
             Attention calls to record.
-        resumption : ResumeFile
         progress, interval
             As for :func:`attsvm.pretrained.inspection.inspection.inspect_model`.
         """

@@ -32,8 +32,6 @@ class TokenEffects:
     texts : sequence of str
         The first :data:`MOST_TEXTS` are read.
     tokenizer : PreTrainedTokenizerBase
-    rules : mapping of str to rule, optional
-    queries, seed : int
 
     Raises
     ------

@@ -24,8 +24,6 @@ when a step is measured.
 from __future__ import annotations
 
 import itertools
-import json
-import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -35,17 +33,16 @@ from typing import Any
 
 import torch
 
-from attsvm.platform.files import replacing_file
+from attsvm.platform.json_values import json_values
 from attsvm.pretrained.activations.interface import configurations, eager_function
 from attsvm.pretrained.activations.layers import layer_numbers
 from attsvm.pretrained.activations.recording import Recorder
 from attsvm.pretrained.heads.extract import extract_heads
 from attsvm.pretrained.monitoring.measures import Factors, factors_of, measure, query_mask, weights
+from attsvm.pretrained.monitoring.records import IDENTITY, RecordFile, flat, line_of
 from attsvm.pretrained.selection.audit import margin_audit
 
 _COUNTER = itertools.count()
-# Entries of a head's row that identify the head.
-_NAMES = ("layer", "head", "name")
 
 
 class AttentionMonitor:
@@ -111,6 +108,7 @@ class AttentionMonitor:
         self.model = model
         self.every = every
         self.path = None if path is None else Path(path)
+        self._file = None if self.path is None else RecordFile(self.path)
         self.report = report
         self.clip = clip
         self.records: list[dict[str, Any]] = []
@@ -123,7 +121,6 @@ class AttentionMonitor:
         self._not_padding: torch.Tensor | None = None
         self._svms: dict[tuple[int, int], dict[str, float | None]] = {}
         self._due = False
-        self._written: int | None = None
         self._warned = False
         self._undo: list[Callable[[], object]] = []
 
@@ -190,7 +187,7 @@ class AttentionMonitor:
         >>> sorted(monitor.to_dict())
         ['clip', 'every', 'records']
         """
-        return {"every": self.every, "clip": self.clip, "records": [_valid(record) for record in self.records]}
+        return {"every": self.every, "clip": self.clip, "records": json_values(self.records)}
 
     def to_json_lines(self) -> str:
         """Return one line of JSON per record.
@@ -206,7 +203,7 @@ class AttentionMonitor:
         >>> len(monitor.to_json_lines().splitlines())
         2
         """
-        return "".join(_line(record) for record in self.records)
+        return "".join(line_of(record) for record in self.records)
 
     def series(self, number: str, layer: int, head: int) -> list[tuple[int, float]]:
         """Return one number of one head over the steps at which it was measured: (step, value).
@@ -234,7 +231,7 @@ class AttentionMonitor:
             if (one["layer"], one["head"]) == (layer, head)
         ]
         if rows and not any(number in one for _, one in rows):
-            known = ", ".join(name for name in rows[0][1] if name not in _NAMES)
+            known = ", ".join(name for name in rows[0][1] if name not in IDENTITY)
             raise ValueError(f"number is {number!r}; one of head {layer}.{head} was expected: {known}.")
         if self.records and not rows:
             raise ValueError(f"head is {layer}.{head}; one of the records was expected.")
@@ -330,8 +327,8 @@ class AttentionMonitor:
         self.records.append(record)
         if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_rank():
             return
-        if self.path is not None:
-            self._write(record)
+        if self._file is not None:
+            self._file.append(record)
         if self.report is not None:
             self.report(flat(record))
 
@@ -341,18 +338,6 @@ class AttentionMonitor:
             self._warned = True
             message = f"step {record['step']}: scores of {len(bad)} heads are not finite, of {bad[0]} first."
             warnings.warn(message, RuntimeWarning, stacklevel=2)
-
-    def _write(self, record: dict[str, Any]) -> None:
-        """Append a record to the file; a resumed run first removes the steps that it repeats."""
-        assert self.path is not None
-        step = record["step"]
-        if self.path.exists() and (self._written is None or self._written >= step):
-            kept = [line for line in self.path.read_text(encoding="utf-8").splitlines() if _is_before(line, step)]
-            with replacing_file(self.path) as temporary:
-                temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(_line(record))
-        self._written = step
 
     def _finish(self) -> None:
         """End the measurement before the weights of its forward pass change."""
@@ -364,40 +349,3 @@ class AttentionMonitor:
         for head in extract_heads(self.model, self._svm_inputs, tokenizer=self._tokenizer):
             audit = margin_audit(head, queries=32, norms=(), draws=0)
             self._svms[head.layer, head.head] = {"svm_cosine": audit.cosine, "svm_efficiency": audit.efficiency}
-
-
-def _valid(value: Any) -> Any:
-    """Replace numbers that JSON does not have by None."""
-    if isinstance(value, dict):
-        return {name: _valid(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_valid(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _line(record: dict[str, Any]) -> str:
-    return json.dumps(_valid(record), allow_nan=False) + "\n"
-
-
-def _is_before(line: str, step: int) -> bool:
-    """Tell whether a line is the complete record of an earlier step."""
-    try:
-        return json.loads(line)["step"] < step
-    except (ValueError, KeyError, TypeError):
-        return False
-
-
-def flat(record: dict[str, Any]) -> dict[str, float]:
-    """Name every number of a record for a reporter, and add the largest (of logits, norms) or mean over heads."""
-    result: dict[str, float] = {"attention/non_finite": float(record["non_finite"])}
-    totals: dict[str, list[float]] = {}
-    for row in record["heads"]:
-        for name, value in row.items():
-            if name not in _NAMES and value is not None and math.isfinite(value):
-                result[f"attention/L{row['layer']}H{row['head']}/{name}"] = value
-                totals.setdefault(name, []).append(value)
-    totals.pop("non_finite", None)
-    for name, values in totals.items():
-        total = max(values) if name in ("max_logit", "norm", "imbalance") else sum(values) / len(values)
-        result[f"attention/{name}"] = total
-    return result

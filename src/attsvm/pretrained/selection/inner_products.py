@@ -70,7 +70,6 @@ class TokenProducts:
 
     Parameters
     ----------
-    head : AttentionHead
     unweighted : bool
         Whether to store ``tokens``, which doubles the memory.
 

@@ -121,10 +121,8 @@ def redrawn(head: AttentionHead, count: int, rng: np.random.Generator) -> Iterat
 
     Parameters
     ----------
-    head : AttentionHead
     count : int
         Kinds of draws alternate: "rotated", "permuted", "rotated", ...
-    rng : Generator
 
     Yields
     ------

@@ -153,10 +153,6 @@ def fit_selection(
     time_limit : float, optional
         Time limit of one SVM, in seconds.
 
-    Returns
-    -------
-    SelectionProbe
-
     Raises
     ------
     ValueError

@@ -68,10 +68,6 @@ def rank_profile(
     model, inputs, layers, tokenizer
         As for :func:`attsvm.pretrained.extract_heads`.
 
-    Returns
-    -------
-    list of HeadRank
-
     Examples
     --------
     >>> from attsvm import pretrained

@@ -79,10 +79,6 @@ def rope_lift(head: AttentionHead) -> Lifted:
     head : AttentionHead
         If it is not rotary, the tokens are only copied for each query.
 
-    Returns
-    -------
-    Lifted
-
     Raises
     ------
     ValueError
@@ -114,7 +110,6 @@ def position_features(
 
     Parameters
     ----------
-    head : AttentionHead
     rows, columns : ndarray of int, shape (m,), optional
         Pairs of a query and a token. Default: all.
 

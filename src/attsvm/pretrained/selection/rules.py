@@ -50,10 +50,8 @@ def read_rules(path: Path) -> dict[str, Rule]:
 def rule_sets(rules: Rules, head: AttentionHead, rows: np.ndarray, taken: Collection[str]) -> dict[str, np.ndarray]:
     """Evaluate rules on the queries ``rows`` of a head, bool (rows, T).
 
-    Raises
-    ------
-    ValueError
-        If a rule fails, has a name in ``taken``, needs texts of a head without texts, or has another shape.
+    Raises ValueError if a rule fails, has a name in ``taken``, needs texts of a head without texts, or has another
+    shape.
     """
     sample = head.take(rows)
     return {name: _evaluate(name, rule, head, rows, sample, taken) for name, rule in rules.items()}

@@ -114,14 +114,6 @@ class SelectionReport(Worded):
 def selection_report(head: AttentionHead) -> SelectionReport:
     """Measure a head's attention.
 
-    Parameters
-    ----------
-    head : AttentionHead
-
-    Returns
-    -------
-    SelectionReport
-
     Raises
     ------
     ValueError
@@ -193,13 +185,7 @@ class QueryNumbers:
 
 
 def query_numbers(head: AttentionHead) -> QueryNumbers:
-    """Measure each query that sees at least two tokens.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Measure each query that sees at least two tokens; raise ValueError if there is none."""
     rows = has_choice(head)
     sequence = head.sequence[rows]
     special = None if head.special is None else head.special[sequence]
@@ -244,13 +230,7 @@ def numbers_of(
 
 
 def has_choice(head: AttentionHead) -> np.ndarray:
-    """Return the queries that see at least two tokens, int (m,).
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Return the queries that see at least two tokens, int (m,); raise ValueError if there is none."""
     rows = np.flatnonzero(head.mask.sum(axis=1) > 1)
     if not len(rows):
         raise ValueError(

@@ -48,7 +48,6 @@ class Direction:
         Norm of the SVM, the inverse of the largest margin of a W of norm one; infinite if there is no SVM.
     gap : float
         Certified relative gap.
-    status : Status
     soft : bool
         Whether a soft margin replaces the SVM because no W makes the selection, or none was found in time.
     """
@@ -192,10 +191,7 @@ class KernelSpace:
     def svm(self, selected: np.ndarray, norm: FactorNorm = "frobenius", time_limit: float | None = None) -> Direction:
         """Solve the Frobenius SVM of a selection; a squared hinge replaces it if it does not exist.
 
-        Raises
-        ------
-        ValueError
-            If the norm is not "frobenius", or a query has several selected tokens.
+        Raises ValueError if the norm is not "frobenius", or a query has several selected tokens.
         """
         if norm != "frobenius" or selected.ndim != 1:
             raise ValueError(f"norm is {norm!r}; 'frobenius' with one token a query was expected for a rotary head.")

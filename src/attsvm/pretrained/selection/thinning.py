@@ -32,8 +32,6 @@ def drawn_tokens(
     Parameters
     ----------
     mask : ndarray of bool, shape (n, T)
-    count : int
-    rng : Generator
     certain : sequence of ndarray of int, shape (n,)
         Tokens of each query that are always included; fewer than count.
 
@@ -53,11 +51,8 @@ def drawn_tokens(
 def thin(head: AttentionHead, columns: np.ndarray) -> AttentionHead:
     """Restrict each query to some of its tokens, as a separate sequence, with normalised attention.
 
-    Parameters
-    ----------
-    head : AttentionHead
-    columns : ndarray of int, shape (n, count)
-        Tokens that :func:`drawn_tokens` returns. The query's own token follows, hidden, so that its position is known.
+    The columns (n, count) are those of :func:`drawn_tokens`. The query's own token follows, hidden, so that its
+    position is known.
     """
     mask = np.take_along_axis(head.mask, columns, axis=1)
     position = head.position

@@ -177,10 +177,6 @@ def head_types(
         query should attend to; or these booleans; or a pair of regular expressions, for the text of a query and of its
         tokens. A function is called with some of the head's queries.
 
-    Returns
-    -------
-    HeadTypes
-
     Raises
     ------
     ValueError
@@ -258,7 +254,6 @@ def named_tokens(head: AttentionHead, types: HeadTypes, rules: Rules | None = No
 
     Parameters
     ----------
-    head : AttentionHead
     types : HeadTypes
         Of this head, or of the same head on other texts.
     rules : mapping of str to rule, optional

@@ -31,10 +31,7 @@ def augmented(
 ) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Factor K (N, N), R (k, N) and w (k,) > 0; the result maps r (N,) to x (N,) and y (k,).
 
-    Raises
-    ------
-    scipy.linalg.LinAlgError
-        When the system is singular to rounding or leaves the range of floats.
+    Raises scipy.linalg.LinAlgError when the system is singular to rounding or leaves the range of floats.
     """
     size = len(matrix)
     whole = np.block([[matrix, rows.T], [rows, np.diag(-1.0 / weights)]])

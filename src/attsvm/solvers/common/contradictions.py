@@ -21,11 +21,8 @@ CHUNK_ENTRIES = 1 << 20  # number of token entries read at a time
 def opposite_demands(problem: SelectionProblem) -> np.ndarray | None:
     """Look for a cycle of demands among parallel queries.
 
-    Returns
-    -------
-    ndarray or None
-        Multipliers (n, T) with A^T lam = 0 up to rounding, nonnegative on rejected tokens and summing to one there.
-        None if no group of parallel queries contradicts itself.
+    Return multipliers (n, T) with A^T lam = 0 up to rounding, nonnegative on rejected tokens and summing to one there;
+    None if no group of parallel queries contradicts itself.
     """
     for rows, factors in _parallel_queries(problem.queries):
         cycle = _cycle(problem, rows, factors)

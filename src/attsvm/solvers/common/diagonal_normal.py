@@ -61,10 +61,7 @@ class DiagonalNormal(Ties):
 
         The rank-one matrix vector vector^T, if given, is subtracted from diag(h) (Sherman and Morrison).
 
-        Raises
-        ------
-        scipy.linalg.LinAlgError
-            When rounding makes the matrix indefinite.
+        Raises scipy.linalg.LinAlgError when rounding makes the matrix indefinite.
         """
         once = self._factor_rows(h, theta) if self.few else self._factor_entries(h, theta)
         if vector is not None:

@@ -47,7 +47,6 @@ def refine(program: Program, W: np.ndarray, dual: np.ndarray, tol: float) -> Cer
 
     Parameters
     ----------
-    program : Program
     W : ndarray, shape (d, dz)
     dual : ndarray, shape (n, T)
     tol : float

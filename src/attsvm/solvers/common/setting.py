@@ -26,7 +26,6 @@ class Setting:
     ----------
     reduced : Reduced
         The problem without rejected tokens of length zero, whose multipliers are known.
-    terms : Terms
     prior : ndarray, shape (p, r)
     loose : float
         Loss of the omitted tokens, which no W changes.

@@ -127,10 +127,7 @@ def bordered_solver(
 ) -> Bordered:
     """Solve K x - R^T nu = r with Rx + compliance nu = target; ``inverse`` solves with K for (N,) and (N, k).
 
-    Raises
-    ------
-    scipy.linalg.LinAlgError
-        When rounding makes R K^-1 R^T + diag(compliance) indefinite.
+    Raises scipy.linalg.LinAlgError when rounding makes R K^-1 R^T + diag(compliance) indefinite.
     """
     if not len(rows):
         return lambda rhs, target: (inverse(rhs), np.zeros(0))

@@ -19,14 +19,7 @@ from attsvm.solvers.frobenius.constraints import Constraints
 from attsvm.solvers.frobenius.coordinate_descent import INNER_SWEEPS, Dual, sweeps
 from attsvm.solvers.interior_point.euclidean import work_at
 from attsvm.solvers.nuclear.steps import apply_adjoint, margins_of
-from attsvm.solvers.schedule import (
-    FEW_ROWS,
-    FEW_SUPPORTS,
-    FEW_W_ENTRIES,
-    GRAM_LIMIT,
-    GRAM_RATIO,
-    INTERIOR_STEPS,
-)
+from attsvm.solvers.schedule import FEW_ROWS, FEW_SUPPORTS, FEW_W_ENTRIES, GRAM_LIMIT, GRAM_RATIO, INTERIOR_STEPS
 
 # Number of passes for a guess, number of passes after which its support is counted, and ratio of that count to the
 # largest possible support above which no further passes are made.

@@ -33,7 +33,6 @@ class Dual(NamedTuple):
 
     Attributes
     ----------
-    constraints : Constraints
     squares : ndarray, shape (m,)
         Squared lengths of the token differences.
     cost : ndarray, shape (m,)
@@ -141,7 +140,6 @@ class DualCoordinateDescent:
 
     Parameters
     ----------
-    setting : Setting
     dual : ndarray, shape (n, T)
         Starting multipliers, within their bounds; updated in place.
 

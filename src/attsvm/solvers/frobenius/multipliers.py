@@ -39,7 +39,6 @@ def proximal_step(
         Starting point.
     dual : ndarray, shape (n, T)
         Multipliers, on the scale of V = A^T dual.
-    weight : float
     tol : float
         Largest gradient, over the norm of V.
     is_over : callable
@@ -78,12 +77,7 @@ def proximal_step(
 
 
 def _conjugate_gradients(
-    delta: np.ndarray,
-    queries: np.ndarray,
-    weight: float,
-    rhs: np.ndarray,
-    goal: float,
-    is_over: Callable[[], bool],
+    delta: np.ndarray, queries: np.ndarray, weight: float, rhs: np.ndarray, goal: float, is_over: Callable[[], bool]
 ) -> tuple[np.ndarray, int]:
     """Solve (I + weight A^T A) X = rhs to a residual of ``goal``; return X and the number of products."""
     # Types are written out because inferring them through the loop takes a type checker ten seconds.

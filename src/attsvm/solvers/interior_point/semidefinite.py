@@ -43,12 +43,7 @@ class ConeMove(TermMove):
 
 
 class _Semidefinite(Term):
-    """The common part of the nuclear and the spectral norm: X and Z (p + r, p + r), and their scaling.
-
-    Attributes
-    ----------
-    X, Z : ndarray
-    """
+    """The common part of the nuclear and the spectral norm: X and Z (p + r, p + r), and their scaling."""
 
     X: np.ndarray
     Z: np.ndarray

@@ -86,7 +86,6 @@ class PathPoint:
     Attributes
     ----------
     V : ndarray, shape (p, r)
-    norm : Smooth
     shortfall, dual, theta, drift : ndarray, shape (n, T)
         u = c - A(V), the first and second derivatives of its loss, and mu times the derivative of the first derivative
         in mu.

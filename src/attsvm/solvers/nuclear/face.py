@@ -149,12 +149,7 @@ def _bordered(upper, border, lower):
 
 @kernel(inner=True, inline="always", fastmath=FAST)
 def face_at(W, vectors, images, sigma, k):
-    """Read S off W (p, r), in the leading k of the singular vectors of M as :func:`.matrices.right_singular` has them.
-
-    Returns
-    -------
-    Face
-    """
+    """Read S off W (p, r), in the leading k singular vectors of M as :func:`.matrices.right_singular` has them."""
     left = weighted(images[:k], 1.0 / sigma[:k])
     inner = products(combination(left, W), vectors[:k])
     for i in range(k):

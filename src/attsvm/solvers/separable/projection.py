@@ -23,11 +23,7 @@ PROJECTION_STEPS = 100
 class Projection:
     """Moves scores (T, G) to the nearest scores that satisfy the constraints, or that minimise distance plus losses.
 
-    Parameters
-    ----------
-    columns : Columns
-    terms : Terms
-        In the coordinates of the problem; with losses every column has one query.
+    The terms are in the coordinates of the problem; with losses every column has one query.
     """
 
     def __init__(self, columns: Columns, terms: Terms) -> None:

@@ -120,10 +120,8 @@ class DualBound:
 
     Attributes
     ----------
-    table : ConstraintTable
     values : ndarray, shape (J,)
         Multipliers of the table.
-    bound_sum : BoundSum or None
     anchor : Anchor or None
         Determines the constraints of the sum.
     bound : float
@@ -155,11 +153,9 @@ class DualBound:
 
         Parameters
         ----------
-        restriction : Restriction
         values : ndarray, shape (J,)
         bound_sum : BoundSum or None
             Constraints whose multipliers are C.
-        anchor : Anchor or None
         empty : int
             Number of rejected tokens of a soft margin that no W moves; each adds its loss to both bounds.
         residual : float

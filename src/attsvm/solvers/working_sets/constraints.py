@@ -91,7 +91,6 @@ class BoundSum:
     ----------
     pair : Pair, shape (d, dz)
         Sum of delta z^T.
-    count : int
     error : float
         Largest rounding error of the sum, in the Frobenius norm.
     """

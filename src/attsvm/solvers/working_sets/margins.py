@@ -31,7 +31,6 @@ class Block:
 
     Attributes
     ----------
-    rows : slice
     margins : ndarray, shape (k, rows, T)
         Margins under each of k matrices.
     lengths : ndarray, shape (rows, T)

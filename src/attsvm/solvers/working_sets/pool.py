@@ -30,7 +30,6 @@ class Pool:
 
     Parameters
     ----------
-    sources : sequence of ShardFile or ShardArrays
     recording : bool
         Take checksums of every shard when it is read for the first time.
 
@@ -54,10 +53,7 @@ class Pool:
 
         Answers are joined as they arrive, so that few are held at a time.
 
-        Raises
-        ------
-        ValueError
-            If a shard is damaged or not as expected; the message is a sentence.
+        Raises ValueError if a shard is damaged or not as expected; the message is a sentence.
         """
         answers: list[Any] = []
         for parts in calls:
@@ -147,7 +143,6 @@ def pool_of(problem: ShardedProblem, scheduler: str | None, workers: int | None)
 
     Parameters
     ----------
-    problem : ShardedProblem
     scheduler : str, optional
         Address of a running scheduler.
     workers : int, optional

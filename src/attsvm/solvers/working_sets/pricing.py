@@ -46,7 +46,6 @@ class Request:
         Largest number of constraints per query among them.
     below : float
         Constraints with margins below this value return.
-    anchor : Anchor or None
     sums : bool
         Sum the constraints at their bound.
     sample : int or None
@@ -87,8 +86,6 @@ class Answer:
         a hard margin, which has no losses.
     rejected, empty, candidate_count : int
         Numbers of rejected tokens, of rejected tokens that no W moves, and of constraints that might have returned.
-    fresh : ConstraintTable
-    bound_sum : BoundSum or None
     """
 
     smallest: float

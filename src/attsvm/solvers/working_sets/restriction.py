@@ -31,7 +31,6 @@ class Restriction:
 
     Attributes
     ----------
-    table : ConstraintTable
     program : Program
         Its problem has one row per query, or several if some queries have many more constraints than most; the
         reference comes first.

@@ -96,13 +96,10 @@ class Rounds(Collection):
 
     Attributes
     ----------
-    control : Control
     method : callable
         Solves a restriction.
     keep : callable
         Called with the state after every round, if given.
-    log : list of Round
-    primal : PrimalBound or None
     dual : DualBound or None
         The best bounds so far.
     certificate : FarkasCertificate or None

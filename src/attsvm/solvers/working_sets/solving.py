@@ -39,11 +39,7 @@ class WorkingSets:
     """
 
     def __init__(
-        self,
-        program: Program,
-        control: Control,
-        method: Method,
-        start: tuple[np.ndarray, np.ndarray] | None = None,
+        self, program: Program, control: Control, method: Method, start: tuple[np.ndarray, np.ndarray] | None = None
     ) -> None:
         problem = program.problem
         whole = ShardArrays(problem.tokens, problem.queries, problem.selected, problem.mask, problem.sequence)

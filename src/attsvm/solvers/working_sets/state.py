@@ -58,7 +58,6 @@ class State:
 
     Attributes
     ----------
-    table : ConstraintTable
     dual : ndarray, shape (J,)
     W : ndarray, shape (d, dz)
         The W of the last round.
@@ -66,9 +65,6 @@ class State:
         Gap at which the next restriction's solution ends.
     room : int
         Capacity: largest number of constraints that may join in a round.
-    rounds : int
-    anchor : Anchor or None
-    bound_sum : BoundSum or None
     weight : float
         Number of constraints that each constraint of the table represents.
     penalty : float

@@ -102,13 +102,7 @@ class PolyakGD(Optimizer, name="polyak"):
     longest: float = 10.0
 
     def start(self, params: list[Tensor], objective: Objective) -> State:
-        """Store the objective, whose excess risk sets the step.
-
-        Raises
-        ------
-        ValueError
-            If the head is not linear.
-        """
+        """Store the objective, whose excess risk sets the step; raise ValueError if the head is not linear."""
         if objective.gamma is None:
             raise ValueError("optimizer 'polyak' has a head that is not linear; a linear one was expected.")
         return {"objective": objective}

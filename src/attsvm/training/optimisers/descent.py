@@ -72,7 +72,6 @@ class Optimizer(ABC):
 
     Parameters
     ----------
-    lr : float
     schedule : str or callable
         See :func:`attsvm.training.optimisers.schedule.step_sizes`.
     relative : bool

@@ -196,13 +196,7 @@ class CompositionalMuon(Optimizer, name="compositional_muon", W="it moves K Q^T 
             raise ValueError(f"damping is {self.damping}; a positive number was expected.")
 
     def start(self, params: list[Tensor], objective: Objective) -> State:
-        """Return zero means.
-
-        Raises
-        ------
-        ValueError
-            If there is only one matrix.
-        """
+        """Return zero means; raise ValueError if there is only one matrix."""
         if len(params) != 2:
             raise ValueError("optimizer 'compositional_muon' has parameterization='W'; 'KQ' was expected.")
         return {"mean": [ScaledMean(param) for param in params]}

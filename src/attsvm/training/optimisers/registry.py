@@ -32,10 +32,8 @@ def make_optimizer(
 ) -> Optimizer:
     """Return the named optimiser with `lr`, `schedule` and `weight_decay` instead of its defaults.
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown, the parameterisation is not supported, lr is not positive or the decay negative.
+    Raises ValueError if the name is unknown, the parameterisation is not supported, lr is not positive or the decay
+    negative.
     """
     name = optimizer if isinstance(optimizer, str) else getattr(optimizer, "name", None)
     entry = OPTIMIZERS.get(name) if isinstance(name, str) else None

@@ -31,10 +31,8 @@ def step_sizes(lr: float, schedule: Schedule, first: int, count: int) -> np.ndar
 
     Parameters
     ----------
-    lr : float
     schedule : {"constant", "sqrt", "linear", "exponential"} or callable
         "sqrt" is 1/sqrt(k), "linear" 1/k, "exponential" 1.01^(k-1); a callable maps the array of k to factors.
-    first, count : int
 
     Raises
     ------

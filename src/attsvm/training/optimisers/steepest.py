@@ -169,10 +169,7 @@ def polar_factor(matrix: Tensor) -> Tensor:
 def numbers_only(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Replace non-finite matrices by zero, since LAPACK refuses a whole batch for one of them.
 
-    Returns
-    -------
-    tuple of tensors
-        The matrices, and a tensor (..., 1, 1) with NaN for replaced matrices, otherwise zero.
+    Return the matrices, and a tensor (..., 1, 1) with NaN for replaced matrices, otherwise zero.
     """
     finite = matrix.isfinite().all(-1).all(-1)[..., None, None]
     return torch.where(finite, matrix, 0.0), torch.where(finite, 0.0, torch.nan).to(matrix.dtype)

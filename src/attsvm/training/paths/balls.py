@@ -42,11 +42,7 @@ _INSIDE = 0.9
 class Ball(ABC):
     """A free variable V for the ball of a norm.
 
-    Parameters
-    ----------
-    norm : Norm
-    d, dz : int
-        Shape of W.
+    ``d`` and ``dz`` are the dimensions of W.
     """
 
     def __init__(self, norm: Norm, d: int, dz: int) -> None:
@@ -81,10 +77,7 @@ class Ball(ABC):
 def ball_of(norm: Norm, d: int, dz: int, rank: int | None) -> Ball:
     """Return the variable for a norm; `rank` bounds the rank of W and is only for the nuclear norm.
 
-    Raises
-    ------
-    ValueError
-        If a rank is given for another norm, or is not positive, or the norm has no such variable.
+    Raises ValueError if a rank is given for another norm, or is not positive, or the norm has no such variable.
     """
     if rank is not None and (norm != NUCLEAR or isinstance(rank, bool) or not isinstance(rank, int) or rank < 1):
         raise ValueError(f"rank is {rank!r} for norm={norm.name!r}; a positive integer with norm='nuclear' expected.")

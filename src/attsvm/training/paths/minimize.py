@@ -37,7 +37,6 @@ def minimize(
     start : tensor
     tol : float
         Stop at this stationarity.
-    max_iter : int
 
     Returns
     -------

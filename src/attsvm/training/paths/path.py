@@ -99,10 +99,6 @@ def regularization_path(
     max_iter : int
         Largest number of iterations per radius.
 
-    Returns
-    -------
-    RegularizationPath
-
     Raises
     ------
     ValueError
@@ -151,9 +147,6 @@ class PathSetup:
 
     Attributes
     ----------
-    objective : Objective
-    ball : Ball
-    radii : ndarray
     targets : Tensor or None
         Tokens of local paths, (B, n).
     first : Tensor, shape (B, d, dz)

@@ -106,11 +106,6 @@ class RegularizationPath(Summarised):
         pandas.DataFrame
             Columns radius, loss and stationarity.
 
-        Raises
-        ------
-        ImportError
-            Without pandas.
-
         Examples
         --------
         >>> import numpy as np
@@ -124,21 +119,12 @@ class RegularizationPath(Summarised):
         return frame("RegularizationPath.to_frame", columns)
 
     def plot(self, solution: Solution | None = None, ax: Any = None) -> Any:
-        """Draw the risk over the radius, or the distance from a solution; see :func:`attsvm.plots.regularisation`.
+        """Draw risk or distance from a solution over radii; return the axes; see :func:`attsvm.plots.regularisation`.
 
         Parameters
         ----------
         solution : Solution, optional
         ax : matplotlib Axes, optional
-
-        Returns
-        -------
-        Axes
-
-        Raises
-        ------
-        ImportError
-            Without matplotlib.
 
         Examples
         --------

@@ -115,10 +115,8 @@ class EmbeddingTraining:
     ----------
     objective : Objective
         Its tokens and queries are replaced as the table changes.
-    vocabulary : Vocabulary
     batch : tuple of int
         Trial dimensions of the data.
-    lr : float
     normalized : bool
         Divide each trial's gradient by its norm; otherwise take plain gradient steps.
 

@@ -92,7 +92,6 @@ def linear_logit_gradient(
         -inf for hidden tokens; overwritten. The outputs of H attention heads are added.
     gamma : tensor, shape (B, n, T), (B, 1, n, T) or (B, H, n, T)
         Scores Y_i v^T v_it, finite everywhere.
-    loss : Loss
     tied : bool
         Whether tokens of a row may have equal scores; False saves an exponential.
     weights : tensor, shape (B, n), optional
@@ -208,7 +207,6 @@ def head_logit_gradient(
     labels : tensor, shape (B, n)
     head : callable
         Maps (B, n, dv) to (B, n) or (B, n, 1), one prediction from each output.
-    loss : Loss
     weights : tensor, shape (B, n), optional
         Weight of each row in the risk, one by default.
     """

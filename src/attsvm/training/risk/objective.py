@@ -74,7 +74,6 @@ class Objective:
     values : tensor, shape (B, n, T, dv)
     head : module or callable
         The scores of a :class:`~attsvm.nn.heads.LinearHead` are computed once.
-    loss : Loss
     numerics : {"exact", "autograd"}
     heads : int
         If H > 1, W is (B, H, d, dz) and the outputs of the heads are added before h. Shapes (B, n, T) below are then
@@ -146,10 +145,7 @@ class Objective:
         The head is copied, in `dtype` and on the device of the data; a plain callable is used directly. `train_head`
         gives each trial a separate copy of the parameters.
 
-        Raises
-        ------
-        ValueError
-            If the head does not fit the data.
+        Raises ValueError if the head does not fit the data.
         """
         trials = math.prod(data.batch_shape)
         parts = flat_parts(data, dtype)
@@ -188,10 +184,7 @@ class Objective:
     def weighted(self, weights: Tensor) -> Objective:
         """Return the same risk with weights (B, n), or (n,) for all trials, scaled to mean one in each trial.
 
-        Raises
-        ------
-        ValueError
-            If a weight is negative or not finite, all weights of a trial are zero, or the shape is wrong.
+        Raises ValueError if a weight is negative or not finite, all weights of a trial are zero, or the shape is wrong.
         """
         expected = tuple(self.labels.shape)
         if tuple(weights.shape) not in (expected, expected[1:]):
@@ -229,10 +222,7 @@ class Objective:
     def on(self, data: TokenData) -> Objective:
         """Return the risk of the same head and loss on other data of the same trials.
 
-        Raises
-        ------
-        ValueError
-            If the data has other trials or other dimensions.
+        Raises ValueError if the data has other trials or other dimensions.
         """
         trials = math.prod(data.batch_shape)
         shape = (len(self.labels), self.tokens.shape[-1], self.queries.shape[-1], self.values.shape[-1])
@@ -247,10 +237,7 @@ class Objective:
     def selecting(self, tokens: Tensor | None = None) -> Objective:
         """Return the convex problem of attending to given tokens, mean -log s_i,tokens[i]; only for one attention head.
 
-        Parameters
-        ----------
-        tokens : integer tensor, shape (B, n), optional
-            The tokens with the highest scores by default.
+        ``tokens`` (B, n) are those with the highest scores by default.
         """
         scores = self.token_scores()
         if tokens is None:

@@ -17,10 +17,8 @@ _BLOCK = 64
 def entropy_of(seed: int | Sequence[int] | np.ndarray, trials: int) -> list[tuple[int, ...]]:
     """Return the entropy of each trial's random numbers: (seed, trial), or the seed given for it.
 
-    Raises
-    ------
-    ValueError
-        If a seed is not a non-negative integer, or the number of seeds is neither one nor the number of trials.
+    Raises ValueError if a seed is not a non-negative integer, or the number of seeds is neither one nor the number of
+    trials.
     """
     seeds = np.asarray(seed)
     if seeds.dtype.kind not in "iu" or (seeds < 0).any() or (seeds.ndim > 0 and seeds.size != trials):
@@ -78,10 +76,7 @@ class Batches:
 def flips(n: int, share: float, entropy: list[tuple[int, ...]]) -> np.ndarray:
     """Draw the labels to flip, each with probability ``share``, bool (B, n).
 
-    Raises
-    ------
-    ValueError
-        If the probability is outside [0, 1].
+    Raises ValueError if the probability is outside [0, 1].
     """
     if isinstance(share, bool) or not 0 <= share <= 1:
         raise ValueError(f"label_noise is {share!r}; a probability was expected.")

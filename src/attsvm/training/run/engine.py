@@ -26,7 +26,6 @@ class Engine(Protocol):
 
     Attributes
     ----------
-    name : str
     params : list of tensors, shape (B, ...)
     companions : sequence of Companion
         Parameters trained in addition to attention.

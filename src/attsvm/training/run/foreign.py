@@ -60,14 +60,12 @@ class ForeignEngine:
 
     Parameters
     ----------
-    objective : Objective
     factory : callable
         ``factory(params) -> torch.optim.Optimizer`` for a list of matrices, [W] or [K, Q].
     params : list of tensors, shape (B, ...)
         Updated in place.
     schedule : str, callable or None
         Factor of the optimiser's learning rates.
-    batches : Batches, optional
 
     Raises
     ------

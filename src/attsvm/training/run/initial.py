@@ -67,9 +67,6 @@ def initial_parameters(
     parameterization : {"W", "KQ"}
     rank : int or None
         Width m of K and Q; min(d, dz) by default, which allows any W.
-    batch : tuple of int
-    d, dz : int
-    seed : int, or one int per trial
     like : tensor
         Sets dtype and device.
 
@@ -101,10 +98,7 @@ def initial_parameters(
                 "init is 'zero', where K = Q = 0 is a stationary point; None, 'torch' or (K, Q) was expected."
             )
         pairs = [
-            (
-                rng.uniform(-1, 1, (*many, d, width)) / np.sqrt(d),
-                rng.uniform(-1, 1, (*many, dz, width)) / np.sqrt(dz),
-            )
+            (rng.uniform(-1, 1, (*many, d, width)) / np.sqrt(d), rng.uniform(-1, 1, (*many, dz, width)) / np.sqrt(dz))
             for rng in _generators(seed, trials)
         ]
         return [torch.as_tensor(np.stack([pair[j] for pair in pairs])).to(like) for j in range(2)]
@@ -125,10 +119,7 @@ def aligned_factors(objective: Objective, parameterization: str, rank: int | Non
     weights aligned with the data at initialisation (according to its abstract). Here they are aligned with the first
     gradient.
 
-    Raises
-    ------
-    ValueError
-        If there is only one matrix, or the rank is not a positive integer up to min(d, dz).
+    Raises ValueError if there is only one matrix, or the rank is not a positive integer up to min(d, dz).
     """
     d, dz = objective.tokens.shape[-1], objective.queries.shape[-1]
     if parameterization != "KQ" or objective.tokens.ndim == 5:

@@ -45,7 +45,6 @@ class JointTraining:
     ----------
     objective : Objective
         Its head is trained in place.
-    lr : float
     normalized : bool
         Divide each trial's gradient by its norm over all head parameters; otherwise take plain gradient steps.
 

@@ -54,12 +54,7 @@ def _outside(engine: Engine) -> Tensor:
 
 
 class RangeWatch:
-    """Advances an engine, and keeps trials at their last parameters within range.
-
-    Parameters
-    ----------
-    engine : Engine
-    """
+    """Advances an engine, and keeps trials at their last parameters within range."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

@@ -38,7 +38,6 @@ class TrainingSetup:
         Labels that noise flipped.
     dtype : dtype
         Dtype of the results, in the data's array type.
-    objective : Objective
     evaluation : Objective or None
         The risk on held-out data.
     rule : Optimizer or callable
@@ -46,7 +45,6 @@ class TrainingSetup:
         [W] of shape (B, d, dz), or [K, Q].
     companions : list of Companion
         Parameters trained in addition to attention: of the head, of the embeddings.
-    batches : Batches or None
     """
 
     data: TokenData

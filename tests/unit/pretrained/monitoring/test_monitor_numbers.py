@@ -19,7 +19,7 @@ from transformers.trainer_callback import CallbackHandler, TrainerControl, Train
 
 from attsvm.pretrained import AttentionMonitor, extract_head, margin_audit
 from attsvm.pretrained.monitoring.measures import measure
-from attsvm.pretrained.monitoring.monitor import flat
+from attsvm.pretrained.monitoring.records import flat
 
 WIDTH, HEADS, LENGTH = 32, 2, 24
 # Means over rows of what the rounding of one probability decides.
