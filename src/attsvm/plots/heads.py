@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 def head(head: AttentionHead, sequence: int = 0, ax: Axes | None = None) -> Axes:
     """Draw the attention matrix of a head on one sequence: one row per query, one column per token.
 
+    Parameters
+    ----------
+    head : AttentionHead
+    sequence : int
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
     Raises
     ------
     ValueError
@@ -53,6 +63,15 @@ def head(head: AttentionHead, sequence: int = 0, ax: Axes | None = None) -> Axes
 
 def controls(audit: MarginAudit, ax: Axes | None = None) -> Axes:
     """Draw the cosine of a trained W with the SVM of its selection, with controls and the range of the null.
+
+    Parameters
+    ----------
+    audit : MarginAudit
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
 
     Examples
     --------
@@ -92,6 +111,10 @@ def attribution(attribution: Attribution, side: Side = "query", ax: Axes | None 
     ax : Axes, optional
     most : int
         Largest number of bars; if there are more components, the last bar is the sum of the others.
+
+    Returns
+    -------
+    Axes
 
     Examples
     --------

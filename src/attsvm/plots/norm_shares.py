@@ -29,6 +29,15 @@ _FIRST_STEP = 3
 def shares(report: MarginReport, ax: Axes | None = None) -> Axes:
     """Draw the share of the largest margin that W reaches in each norm, with the largest share highlighted.
 
+    Parameters
+    ----------
+    report : MarginReport
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+
     Examples
     --------
     >>> import numpy as np
@@ -54,6 +63,15 @@ def share_path(path: MarginPath, ax: Axes | None = None) -> Axes:
     Grey lines have the rates of theory. One minus the share is c / log k for gradient descent; for normalised steepest
     descent it is c / sqrt(k) with decaying steps and c / k with constant steps. Each c is chosen so that the line
     goes through the largest share at the end; the slope of that curve then shows the nearest rate.
+
+    Parameters
+    ----------
+    path : MarginPath
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
 
     Examples
     --------

@@ -31,6 +31,10 @@ def margins(solution: Solution, ax: Axes | None = None) -> Axes:
         A solution with a W.
     ax : Axes, optional
 
+    Returns
+    -------
+    Axes
+
     Raises
     ------
     ValueError
@@ -73,6 +77,10 @@ def plane(solution: Solution, sequences: Sequence[int] = (0, 1, 2), ax: Axes | N
     sequences : sequence of int
         The queries to draw; indices outside the problem are ignored.
     ax : Axes, optional
+
+    Returns
+    -------
+    Axes
 
     Raises
     ------
@@ -123,6 +131,10 @@ def path(trace: Trace, solution: Solution | None = None, ax: Axes | None = None)
     solution : Solution, optional
     ax : Axes, optional
 
+    Returns
+    -------
+    Axes
+
     Raises
     ------
     ValueError
@@ -165,6 +177,10 @@ def attention(trace: Trace, query: int = 0, ax: Axes | None = None) -> Axes:
     query : int
     ax : Axes, optional
 
+    Returns
+    -------
+    Axes
+
     Raises
     ------
     ValueError
@@ -206,6 +222,10 @@ def regularisation(path: RegularizationPath, solution: Solution | None = None, a
         A solution in the norm of the path.
     ax : Axes, optional
 
+    Returns
+    -------
+    Axes
+
     Raises
     ------
     ValueError
@@ -242,6 +262,10 @@ def spectrum(W: Any, label: str | None = None, ax: Axes | None = None) -> Axes:
     label : str, optional
     ax : Axes, optional
 
+    Returns
+    -------
+    Axes
+
     Examples
     --------
     >>> import numpy as np
@@ -270,6 +294,10 @@ def matrix(W: Any, ax: Axes | None = None) -> Axes:
     ----------
     W : array_like, shape (d, dz)
     ax : Axes, optional
+
+    Returns
+    -------
+    Axes
 
     Examples
     --------

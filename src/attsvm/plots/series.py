@@ -20,7 +20,7 @@ _UNNAMED = "#b9b9b9"
 
 
 def checkpoints(series: Checkpoints, name: str = "induction", ax: Axes | None = None) -> Axes:
-    """Draw the share of attention that a type accounts for over training steps, one curve per head; return the axes.
+    """Draw the share of attention that a type accounts for over training steps, one curve per head.
 
     Heads that the type names at the last checkpoint are drawn in colour, with a mark at the step from which it names
     them; the others in grey. The dotted curve is the largest share of a head with rotated weights.
@@ -31,6 +31,10 @@ def checkpoints(series: Checkpoints, name: str = "induction", ax: Axes | None = 
     name : str
         The type.
     ax : Axes, optional
+
+    Returns
+    -------
+    Axes
 
     Raises
     ------

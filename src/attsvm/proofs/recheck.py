@@ -24,6 +24,10 @@ RECHECK_METHOD = "floats in twice the working precision, with bounds on rounding
 def recheck(claim: Claim) -> Proof:
     """Bound the smallest norm from W and the multipliers, or test the certificate, and compare with the claim.
 
+    Parameters
+    ----------
+    claim : Claim
+
     Returns
     -------
     Proof

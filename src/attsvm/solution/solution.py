@@ -267,6 +267,10 @@ class Solution(Summarised):
         The file holds the data, W, the multipliers and the claims that they prove in exact arithmetic. Its checker is
         one file that needs only Python. :meth:`load` restores every bit, and tensors as arrays of their dtype.
 
+        Parameters
+        ----------
+        path : path
+
         Raises
         ------
         ValueError
@@ -290,6 +294,10 @@ class Solution(Summarised):
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Solution:
         """Read a solution that :meth:`save` wrote; it verifies as the saved one does.
+
+        Parameters
+        ----------
+        path : path
 
         Raises
         ------
@@ -337,6 +345,11 @@ class Solution(Summarised):
         pandas.DataFrame
             With columns query, token, selected (the token it is compared with), margin, multiplier and support.
 
+        Raises
+        ------
+        ImportError
+            Without pandas.
+
         Examples
         --------
         >>> from attsvm import SelectionProblem, solve
@@ -348,12 +361,22 @@ class Solution(Summarised):
         return frame("Solution.to_frame", constraint_table(self))
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the distribution of margins on matplotlib axes, and return the axes; see :func:`attsvm.plots.margins`.
+        """Draw the distribution of margins; see :func:`attsvm.plots.margins`.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
 
         Raises
         ------
         ValueError
             If there is no W.
+        ImportError
+            Without matplotlib.
 
         Examples
         --------

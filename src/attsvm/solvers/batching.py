@@ -63,6 +63,10 @@ def solve_batch(
     scheduler : str, optional
         Address of a running dask scheduler, whose workers share the batch.
 
+    Returns
+    -------
+    BatchSolution
+
     Raises
     ------
     ValueError

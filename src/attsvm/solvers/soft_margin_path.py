@@ -31,6 +31,10 @@ def soft_margin_path(
     norm, loss, prior, tol
         As for :func:`attsvm.solve`.
 
+    Returns
+    -------
+    list of RegularisedSolution
+
     Raises
     ------
     ValueError

@@ -73,6 +73,11 @@ class Basins(Summarised):
         pandas.DataFrame
             Columns start, destination (-1 for none) and correlation.
 
+        Raises
+        ------
+        ImportError
+            Without pandas.
+
         Examples
         --------
         >>> import numpy as np

@@ -166,6 +166,10 @@ def local_constants(
     loss : str or callable
         Affects the radius only. The slopes of a callable are measured on a grid, and the radius is then no bound.
 
+    Returns
+    -------
+    LocalConstants
+
     Raises
     ------
     ValueError

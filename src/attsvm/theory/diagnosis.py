@@ -145,6 +145,11 @@ class Diagnosis(Summarised):
         pandas.DataFrame
             Columns hypothesis, holds (None if undecided), value and detail.
 
+        Raises
+        ------
+        ImportError
+            Without pandas.
+
         Examples
         --------
         >>> from attsvm import diagnose, train
@@ -221,6 +226,10 @@ def diagnose(
         from locally optimal ones, and random ones.
     starts : int
         Number of random starts to train from, for the table of ends.
+
+    Returns
+    -------
+    Diagnosis
 
     Raises
     ------

@@ -54,6 +54,10 @@ NAME_BOUNDED = "norm bounded"
 def norm_diverges(trial: Trial) -> Condition:
     """Look for a direction along which no finite W is stationary.
 
+    Parameters
+    ----------
+    trial : Trial
+
     Returns
     -------
     Condition

@@ -119,6 +119,10 @@ def svm_equivalent(
     selected_above, masked_below : float
         Probabilities from which a token is selected and up to which it is masked (1e-8 for the lambda-head).
 
+    Returns
+    -------
+    Equivalence
+
     Raises
     ------
     ValueError

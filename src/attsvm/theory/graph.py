@@ -152,6 +152,10 @@ def graph_svm(
     tol : float
         Requested relative gap.
 
+    Returns
+    -------
+    GraphSVM
+
     Raises
     ------
     ValueError

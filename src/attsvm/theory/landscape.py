@@ -153,6 +153,11 @@ class Landscape(Summarised):
         pandas.DataFrame
             Columns selected (a tuple of tokens), status and local (locally optimal or not).
 
+        Raises
+        ------
+        ImportError
+            Without pandas.
+
         Examples
         --------
         >>> from attsvm import theory
@@ -208,6 +213,10 @@ def explore(
         Number of random starts to train from. Default: 30 if selections are searched, 0 if all are enumerated.
     steps : int
         Number of training steps per start.
+
+    Returns
+    -------
+    Landscape
 
     Raises
     ------

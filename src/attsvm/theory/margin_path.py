@@ -291,6 +291,10 @@ def margin_path(
     time_limit : float, optional
         In seconds, for each norm.
 
+    Returns
+    -------
+    MarginPath
+
     Raises
     ------
     ValueError

@@ -103,6 +103,10 @@ class MarginRecorder(Summarised):
         model, X, y, layer
             As for the class. The weights of the model are overwritten.
 
+        Returns
+        -------
+        MarginRecorder
+
         Raises
         ------
         ValueError
@@ -187,6 +191,10 @@ class MarginRecorder(Summarised):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the records of a :meth:`state_dict`; the current records are dropped.
 
+        Parameters
+        ----------
+        state : mapping
+
         Examples
         --------
         >>> import torch
@@ -213,6 +221,10 @@ class MarginRecorder(Summarised):
         ----------
         norms, tol, time_limit
             As for :func:`attsvm.margin_path`.
+
+        Returns
+        -------
+        MarginPath
 
         Examples
         --------

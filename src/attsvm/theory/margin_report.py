@@ -259,6 +259,10 @@ def margin_report(
     time_limit : float, optional
         In seconds, for each norm.
 
+    Returns
+    -------
+    MarginReport
+
     Raises
     ------
     ValueError

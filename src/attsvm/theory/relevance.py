@@ -73,6 +73,10 @@ def relevance_ceiling(labels: Any, *, tol: float = 1e-9, time_limit: float | Non
     time_limit : float, optional
         Seconds. The bound is proved even if the solve ends early.
 
+    Returns
+    -------
+    RelevanceCeiling
+
     Raises
     ------
     ValueError

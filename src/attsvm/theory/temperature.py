@@ -103,6 +103,10 @@ def temperature_saving(
     max_iter : int
         Largest number of temperatures tried.
 
+    Returns
+    -------
+    TemperatureSaving
+
     Raises
     ------
     UnsolvedError

@@ -269,6 +269,10 @@ def local_optimality(trial: Trial, selected: Any, norm: AnyNorm = "frobenius") -
     norm : str
         Norm of the SVM: Frobenius if W is trained, nuclear for K and Q.
 
+    Returns
+    -------
+    LocalOptimality
+
     Notes
     -----
     arXiv 2308.16898, Definition 2.

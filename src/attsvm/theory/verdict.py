@@ -215,6 +215,10 @@ def predict(
     landscape : Landscape, optional
         The enumerated or searched selections. If None, only the optimal direction is considered, and D is not checked.
 
+    Returns
+    -------
+    Prediction
+
     Examples
     --------
     >>> from attsvm import theory

@@ -8,7 +8,13 @@ from attsvm.platform.extras import extra_for
 
 
 def transformers() -> Any:
-    """Return the transformers package; raise MissingExtra if it is not installed."""
+    """Return the transformers package.
+
+    Raises
+    ------
+    MissingExtra
+        If it is not installed.
+    """
     with extra_for("attsvm.pretrained", "pretrained"):
         import transformers as library
 

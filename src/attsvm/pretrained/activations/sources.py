@@ -112,6 +112,11 @@ def explain_vectors(calls: tuple[ModuleCall, ...], vectors: torch.Tensor, head: 
 def explain(call: AttentionCall, head: int) -> tuple[AffineMap, AffineMap, Rotation | None]:
     """Find the affine maps behind a head's queries and keys, and their rotation.
 
+    Parameters
+    ----------
+    call : AttentionCall
+    head : int
+
     Returns
     -------
     query, key : AffineMap

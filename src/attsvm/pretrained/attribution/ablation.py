@@ -93,6 +93,11 @@ class AttributionCheck(Worded):
         pandas.DataFrame
             Columns name, method, norms, factor, flipped and left.
 
+        Raises
+        ------
+        ImportError
+            Without pandas.
+
         Examples
         --------
         >>> from attsvm import pretrained

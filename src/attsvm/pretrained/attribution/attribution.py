@@ -151,6 +151,10 @@ class Attribution(Summarised):
             Share of the predicted change within which the flip must occur.
         seed : int
 
+        Returns
+        -------
+        AttributionCheck
+
         Raises
         ------
         ValueError
@@ -184,6 +188,11 @@ class Attribution(Summarised):
         pandas.DataFrame
             Columns kind, name, layer, head, keys and queries; the last two are the contributions to the margin.
 
+        Raises
+        ------
+        ImportError
+            Without pandas.
+
         Examples
         --------
         >>> from attsvm import pretrained
@@ -198,7 +207,7 @@ class Attribution(Summarised):
         )
 
     def plot(self, side: Side = "query", ax: Any = None, *, most: int = 12) -> Any:
-        """Draw the largest parts as bars, and return the axes; see :func:`attsvm.plots.attribution`.
+        """Draw the largest parts as bars; see :func:`attsvm.plots.attribution`.
 
         Parameters
         ----------
@@ -206,6 +215,15 @@ class Attribution(Summarised):
         ax : matplotlib Axes, optional
         most : int
             Number of bars; the last bar is the sum of the other components.
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
 
         Examples
         --------

@@ -63,6 +63,10 @@ def attribute(
     activations : array, shape (T, n)
         Activations of the features on the tokens of the text.
 
+    Returns
+    -------
+    Attribution
+
     Raises
     ------
     ValueError

@@ -112,6 +112,11 @@ class HeadEffects(Worded):
         pandas.DataFrame
             Columns replacement, mean and largest (the change of the answer that changes most).
 
+        Raises
+        ------
+        ImportError
+            Without pandas.
+
         Examples
         --------
         >>> import torch
@@ -172,6 +177,10 @@ def head_effects(
     seed : int
     time_limit : float, optional
         Time limit of the SVM, in seconds.
+
+    Returns
+    -------
+    HeadEffects
 
     Raises
     ------

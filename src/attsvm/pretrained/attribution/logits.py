@@ -184,6 +184,11 @@ class LogitAttribution(Worded):
         pandas.DataFrame
             Columns kind, name, layer, head and effect.
 
+        Raises
+        ------
+        ImportError
+            Without pandas.
+
         Examples
         --------
         >>> from attsvm import pretrained
@@ -224,6 +229,10 @@ def attribute_logit(
     sequence : int
         Number of the text, if there are several.
     tokenizer : PreTrainedTokenizerBase, optional
+
+    Returns
+    -------
+    LogitAttribution
 
     Raises
     ------

@@ -70,6 +70,10 @@ def example_head(architecture: Literal["bert", "gpt2", "llama"] = "bert") -> Att
     architecture : str
         As for :func:`example_model`.
 
+    Returns
+    -------
+    AttentionHead
+
     Raises
     ------
     MissingExtra, ValueError

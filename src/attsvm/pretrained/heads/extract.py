@@ -37,6 +37,10 @@ def extract_head(
     tokenizer : PreTrainedTokenizerBase, optional
         Adds the text of its tokens to the head.
 
+    Returns
+    -------
+    AttentionHead
+
     Raises
     ------
     ValueError

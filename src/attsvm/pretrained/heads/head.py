@@ -349,7 +349,21 @@ class AttentionHead(Summarised):
         )
 
     def plot(self, sequence: int = 0, ax: Any = None) -> Any:
-        """Draw the attention matrix of one sequence, and return the axes; see :func:`attsvm.plots.head`.
+        """Draw the attention matrix of one sequence; see :func:`attsvm.plots.head`.
+
+        Parameters
+        ----------
+        sequence : int
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
 
         Examples
         --------

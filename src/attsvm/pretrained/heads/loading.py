@@ -26,6 +26,7 @@ def load(
 
     Parameters
     ----------
+    name : str
     reads : {"images", "audio"}, optional
         Default: text. For images and audio the tokenizer is None. If the model reads text and images, its image encoder
         is returned.

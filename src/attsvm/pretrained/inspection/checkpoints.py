@@ -145,6 +145,11 @@ class Checkpoints(Worded):
         pandas.DataFrame
             Columns layer, head, step, type, top1, margin, efficiency and the score of every type.
 
+        Raises
+        ------
+        ImportError
+            Without pandas.
+
         Examples
         --------
         >>> from attsvm import pretrained
@@ -169,7 +174,7 @@ class Checkpoints(Worded):
         return frame("Checkpoints.to_frame", columns)
 
     def plot(self, name: str = "induction", ax: Any = None) -> Any:
-        """Draw the share of attention of a type over steps, and return the axes; see :func:`attsvm.plots.checkpoints`.
+        """Draw the share of attention of a type over steps; see :func:`attsvm.plots.checkpoints`.
 
         Parameters
         ----------
@@ -177,8 +182,14 @@ class Checkpoints(Worded):
             The type.
         ax : matplotlib Axes, optional
 
+        Returns
+        -------
+        Axes
+
         Raises
         ------
+        ImportError
+            Without matplotlib.
         ValueError
             If no head has the type.
 
@@ -246,6 +257,10 @@ def over_checkpoints(
         Called with a sentence and the finished share. If it returns True, the run stops with the finished checkpoints.
     interval : float
         Seconds between two new sentences.
+
+    Returns
+    -------
+    Checkpoints
 
     Raises
     ------

@@ -119,6 +119,11 @@ class MarginAudit(Worded):
         pandas.DataFrame
             Columns direction and cosine.
 
+        Raises
+        ------
+        ImportError
+            Without pandas.
+
         Examples
         --------
         >>> from attsvm import pretrained
@@ -138,7 +143,20 @@ class MarginAudit(Worded):
         return frame("MarginAudit.to_frame", columns)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the cosines with its SVM and with the controls, and return the axes; see :func:`attsvm.plots.controls`.
+        """Draw the cosines with the head's own SVM and with the controls; see :func:`attsvm.plots.controls`.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
 
         Examples
         --------
@@ -183,6 +201,10 @@ def margin_audit(
     seed : int
     time_limit : float, optional
         Time limit of one SVM, in seconds.
+
+    Returns
+    -------
+    MarginAudit
 
     Raises
     ------

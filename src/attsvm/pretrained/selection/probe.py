@@ -153,6 +153,10 @@ def fit_selection(
     time_limit : float, optional
         Time limit of one SVM, in seconds.
 
+    Returns
+    -------
+    SelectionProbe
+
     Raises
     ------
     ValueError

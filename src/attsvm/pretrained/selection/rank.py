@@ -68,6 +68,10 @@ def rank_profile(
     model, inputs, layers, tokenizer
         As for :func:`attsvm.pretrained.extract_heads`.
 
+    Returns
+    -------
+    list of HeadRank
+
     Examples
     --------
     >>> from attsvm import pretrained

@@ -79,6 +79,10 @@ def rope_lift(head: AttentionHead) -> Lifted:
     head : AttentionHead
         If it is not rotary, the tokens are only copied for each query.
 
+    Returns
+    -------
+    Lifted
+
     Raises
     ------
     ValueError

@@ -114,6 +114,14 @@ class SelectionReport(Worded):
 def selection_report(head: AttentionHead) -> SelectionReport:
     """Measure a head's attention.
 
+    Parameters
+    ----------
+    head : AttentionHead
+
+    Returns
+    -------
+    SelectionReport
+
     Raises
     ------
     ValueError

@@ -177,6 +177,10 @@ def head_types(
         query should attend to; or these booleans; or a pair of regular expressions, for the text of a query and of its
         tokens. A function is called with some of the head's queries.
 
+    Returns
+    -------
+    HeadTypes
+
     Raises
     ------
     ValueError

@@ -99,6 +99,10 @@ def regularization_path(
     max_iter : int
         Largest number of iterations per radius.
 
+    Returns
+    -------
+    RegularizationPath
+
     Raises
     ------
     ValueError

@@ -106,6 +106,11 @@ class RegularizationPath(Summarised):
         pandas.DataFrame
             Columns radius, loss and stationarity.
 
+        Raises
+        ------
+        ImportError
+            Without pandas.
+
         Examples
         --------
         >>> import numpy as np
@@ -119,12 +124,21 @@ class RegularizationPath(Summarised):
         return frame("RegularizationPath.to_frame", columns)
 
     def plot(self, solution: Solution | None = None, ax: Any = None) -> Any:
-        """Draw risk or distance from a solution over radii; return the axes; see :func:`attsvm.plots.regularisation`.
+        """Draw the risk over the radius, or the distance from a solution; see :func:`attsvm.plots.regularisation`.
 
         Parameters
         ----------
         solution : Solution, optional
         ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
 
         Examples
         --------

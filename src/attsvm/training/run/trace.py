@@ -258,6 +258,10 @@ class Trace(Summarised):
         The file has the data, the recorded parameters, and heads and losses of attsvm. A user-defined head or loss is
         not in the file, except trained parameters: pass the same object to :meth:`load`.
 
+        Parameters
+        ----------
+        path : path
+
         Raises
         ------
         ValueError
@@ -320,6 +324,8 @@ class Trace(Summarised):
         ------
         ValueError
             For a trace of several trials.
+        ImportError
+            If pandas is missing.
 
         Examples
         --------
@@ -335,7 +341,7 @@ class Trace(Summarised):
         return frame("Trace.to_frame", columns)
 
     def plot(self, solution: Any = None, ax: Any = None) -> Any:
-        """Draw the norm or correlation of W over training, and return the axes; see :func:`attsvm.plots.path`.
+        """Draw the norm or correlation of W over training; see :func:`attsvm.plots.path`.
 
         Parameters
         ----------
@@ -343,10 +349,16 @@ class Trace(Summarised):
             Draw the correlation with it instead of the norm of W.
         ax : matplotlib Axes, optional
 
+        Returns
+        -------
+        Axes
+
         Raises
         ------
         ValueError
             For a trace of several trials.
+        ImportError
+            If matplotlib is missing.
 
         Examples
         --------
