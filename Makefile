@@ -85,9 +85,9 @@ $(VENV)/.kernels: $(VENV)/.package $(shell grep -rl --include='*.py' '^@kernel' 
 	-@PYTHONPATH=$(CURDIR)/src $(BIN)/python -m attsvm.compile
 	@touch $@
 
-# The package without extras, which is all that the kernels need.
+# What the kernels need: the package, and PyTorch for those of training.
 $(VENV)/.package: pyproject.toml constraints.txt | $(BIN)/python
-	@$(PIP) --editable .
+	@$(PIP) --editable '.[torch]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.core
