@@ -3,7 +3,8 @@
 const CLASS_COUNT = 3;
 // Optimisers of the classes, and the norm whose largest margin each is known or conjectured to reach.
 const RACES = [["normalized_gd", "frobenius"], ["sign", "max"], ["spectral", "spectral"]];
-const GLANCE = 1e-4; // gap at which the SVMs of the classes are told while a point moves
+// Gap to which the SVMs of the classes are solved while a point moves: a larger one draws rings around points near the margin.
+const GLANCE = 1e-6;
 const BASIN_STEPS = 600;
 const BASIN_REACH = 6;
 // A hasty picture ends a training with more attention than this on tokens that a local optimum selects. Measured on 100

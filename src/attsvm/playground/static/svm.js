@@ -284,8 +284,9 @@ function solveRows(rows, b) {
   return solution;
 }
 
-// Maximises <cost, y> + mu (sum of log slacks - barrier of sum_r y_r M_r) for a falling mu, from a y and the first mu. `slacks` are the rows S of
-// slacks S y; `read` takes y, the barrier's gradient times mu and the multipliers, and returns the gap that they prove.
+// Maximises <cost, y> + mu (sum of log slacks - barrier of sum_r y_r M_r) for a falling mu, from a y and the first mu.
+// `slacks` are the rows S of slacks S y; `read` takes y, the barrier's gradient times mu and the multipliers, and returns
+// the gap that they prove, until it is the one requested.
 function followBarrier(cost, matrices, slacks, ball, d, [start, weight], requested, read) {
   const size = matrices[0].length;
   let y = Float64Array.from(start);
