@@ -30,6 +30,7 @@ from attsvm.solvers.in_memory import solve_in_memory
 from attsvm.solvers.options import METHODS as METHODS
 from attsvm.solvers.options import method_of, read_limits
 from attsvm.solvers.schedule import FEW_ENTRIES, GRAM_LIMIT, ONE_THREAD, SMALL, SMALL_PRODUCTS, STREAM_BYTES, WARM
+from attsvm.solvers.separable.blocks import solve_blocks
 from attsvm.solvers.separable.solving import solve_separable
 from attsvm.solvers.sharded import solve_shards
 from attsvm.solvers.working_sets.solution import ShardedSolution
@@ -215,12 +216,10 @@ def _solve_hard(answers: Answers, method: SolverMethod | None, warm_start: Solut
             return early
     if method is None:
         with np.errstate(**LENIENT):
-            pair = solve_separable(program, control)
-        if pair is not None:
-            early = answers.of(*pair)
-            if early.status is Status.OPTIMAL or control.stopped:
-                return early
-            control.forget()
+            early = _in_parts(answers) or early
+        if early is not None and (early.status is not Status.UNDECIDED or control.stopped):
+            return early
+        control.forget()
     opposites = opposite_demands(problem)
     if opposites is not None:
         control.enter("opposite demands")
@@ -274,8 +273,7 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
             return first
     control.method = ""
     has_prices = terms.prices is not None
-    pair = None if method is not None or has_prices else solve_separable(program, control)
-    early = None if pair is None else answers.of(*pair)
+    early = None if method is not None else _in_parts(answers)
     if early is not None:
         if early.status is Status.OPTIMAL or control.stopped:
             return early
@@ -284,6 +282,20 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
     _, W, dual = _run(answers, None, start, streamed=method == "streamed" or (_large(problem) and not has_prices))
     late = answers.of(W, dual)
     return early if early is not None and early.gap < late.gap else late
+
+
+def _in_parts(answers: Answers) -> Solution | None:
+    """Solve by columns or by blocks; None if the problem has neither."""
+    program, control = answers.program, answers.control
+    pair = None if program.terms.prices is not None else solve_separable(program, control)
+    if pair is not None:
+        return answers.of(*pair)
+    outcome = None if _large(program.problem) else solve_blocks(program, answers.tol, control, solve)
+    if outcome is None:
+        return None
+    certificate, W, dual = outcome
+    proven = None if certificate is None else answers.infeasible(certificate)
+    return proven or answers.of(W, dual)
 
 
 def _start_multipliers(before: Solution, terms: Terms) -> np.ndarray:

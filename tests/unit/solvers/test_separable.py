@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import cvxpy as cp
@@ -107,7 +108,10 @@ def by_cvxpy(problem: SelectionProblem, norm: str, C: float | None, loss: str, p
         distance = cp.sum_squares(W - prior) / 2 if norm == "frobenius" else distance
         distance = distance + C * (cp.sum(short) if loss == "hinge" else cp.sum_squares(short))
     program: Any = cp.Problem(cp.Minimize(distance), constraints)
-    program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
+    with warnings.catch_warnings():
+        # On some processors Clarabel ends just before what is asked for; the tests compare to 1e-6.
+        warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+        program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
     return float(program.value)
 
 
