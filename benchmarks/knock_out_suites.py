@@ -5,6 +5,7 @@
 * *classes*: four data sets of scikit-learn, hard margins and three C;
 * *words*: next words in the pages of docs/, with word vectors fitted on them;
 * *relevance*: scikit-learn's digits as documents and queries; an image of the same digit is relevant;
+* *tasks*: wine, digits and breast cancer in one problem; digits as documents for one-hot queries;
 * *wide*: few prompts of hidden states in many dimensions, in entrywise norms;
 * *many rows*: far more constraints than W has entries, digits among them;
 * *label noise*: one input in a hundred repeated under another label, hard margins;
@@ -35,6 +36,7 @@ import orthonormal  # noqa: E402
 import pairwise  # noqa: E402
 import undecided  # noqa: E402
 from instances import MAKERS  # noqa: E402
+from scipy.linalg import block_diag  # noqa: E402
 
 import problems  # noqa: E402
 from attsvm import SelectionProblem  # noqa: E402
@@ -43,6 +45,7 @@ from attsvm.data.text import fit_vectors  # noqa: E402
 ROWS = 200  # largest number of rows of a data set
 NORMS = ("frobenius", "nuclear", "spectral", "max", "1", "1.5", "3")
 ENTRYWISE = ("1", "max", "1.5")
+SEPARABLE = ("wine", "digits", "breast_cancer")
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,38 @@ def of_relevance() -> Iterator[Instance]:
                 yield Instance(label, make, _as_norm(norm), options)
 
 
+def _tasks() -> SelectionProblem:
+    """Put data sets into one problem: each has its own features and sees its own classes."""
+    sets = [(X[:ROWS], np.unique(y[:ROWS], return_inverse=True)[1]) for X, y in map(_data_set, SEPARABLE)]
+    classes = np.cumsum([0, *(y.max() + 1 for _, y in sets)])
+    mask = np.concatenate([np.tile(_between(classes, k), (len(X), 1)) for k, (X, _) in enumerate(sets)])
+    labels = np.concatenate([y + first for (_, y), first in zip(sets, classes, strict=False)])
+    features = block_diag(*(X for X, _ in sets))
+    return SelectionProblem(np.eye(classes[-1])[None], features, labels, mask=mask, sequence=np.zeros_like(labels))
+
+
+def _between(ends: np.ndarray, k: int) -> np.ndarray:
+    places = np.arange(ends[-1])
+    return (places >= ends[k]) & (places < ends[k + 1])
+
+
+def _free_queries(documents: int, queries: int) -> SelectionProblem:
+    """Let each query choose its own vector, one column of W."""
+    X, y = _data_set("digits")
+    shown, asked = slice(0, documents), slice(documents, documents + queries)
+    return SelectionProblem.from_preferences(X[shown], np.eye(queries), y[asked][:, None] == y[shown])
+
+
+def of_tasks() -> Iterator[Instance]:
+    """Yield problems that fall apart."""
+    for norm in ("frobenius", "nuclear", "max"):
+        for options in ({}, {"C": 1.0}):
+            label = " ".join(["tasks", norm, *("C=1" for _ in options)])
+            yield Instance(label, _tasks, _as_norm(norm), options)
+    for norm in ("frobenius", "max", "1.5"):
+        yield Instance(f"free queries {norm}", partial(_free_queries, 40, 40), _as_norm(norm), {})
+
+
 def of_wide() -> Iterator[Instance]:
     """Yield few prompts in many dimensions."""
     for family, size in (
@@ -236,6 +271,7 @@ SUITES: dict[str, Callable[[], Iterator[Instance]]] = {
     "classes": of_classes,
     "words": of_words,
     "relevance": of_relevance,
+    "tasks": of_tasks,
     "wide": of_wide,
     "many rows": of_many_rows,
     "label noise": of_label_noise,

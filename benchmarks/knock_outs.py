@@ -116,6 +116,7 @@ PARTS = {
         (in_memory,), "beside_rounds", lambda setting, work, whole, rounds: [whole], lambda _, turns: len(turns) > 1
     ),
     "opposite demands": Part((solving,), "opposite_demands", _nothing, _found),
+    "blocks": Part((solving,), "solve_blocks", _nothing, _found),
 }
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.sparse import block_array, csr_array, vstack
+from scipy.sparse import block_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from attsvm.core.problem import SelectionProblem
@@ -19,10 +19,12 @@ from attsvm.platform.paging import rows_in_chunk
 
 # What the entries of two blocks may share: nothing, rows, columns, or both (other entries of the same row and column).
 Shared = Literal["nothing", "rows", "columns", "both"]
+Marks = np.ndarray | csr_array  # of bool
+FEW_STEPS = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class ProblemBlock:
     """A part of a problem: indices of its queries and of the tokens they see, and of the rows and columns of W."""
 
     queries: np.ndarray
@@ -45,13 +47,16 @@ class Block:
         )
 
 
-def blocks_of(problem: SelectionProblem, shared: Shared) -> list[Block]:
+def blocks_of(problem: SelectionProblem, shared: Shared) -> list[ProblemBlock]:
     """Find the blocks of a problem; none if all constraints hang together, or if some constraint involves no entry."""
     asking = np.flatnonzero(problem.constrained.any(axis=1))
     if not len(asking) or _involves_all(problem, int(asking[0])):
         return []
     used, sequence = np.unique(problem.sequence[asking], return_inverse=True)
-    marks = _rows(problem, used, _seen(problem, asking, sequence))[sequence], _columns(problem, asking)
+    of_sequences, of_queries = _rows(problem, used, _seen(problem, asking, sequence)), _columns(problem, asking)
+    if _hangs_together(of_sequences) and _hangs_together(of_queries):
+        return []
+    marks = csr_array(of_sequences)[sequence], csr_array(of_queries)
     if not all(np.diff(part.indptr).all() for part in marks):
         return []
     of_rows, of_columns = map(_labels, marks)
@@ -66,7 +71,9 @@ def blocks_of(problem: SelectionProblem, shared: Shared) -> list[Block]:
     if len(parts) < 2:
         return []
     return [
-        Block(queries, np.flatnonzero(problem.mask[queries].any(axis=0)), *(np.unique(m[part].indices) for m in marks))
+        ProblemBlock(
+            queries, np.flatnonzero(problem.mask[queries].any(axis=0)), *(np.unique(m[part].indices) for m in marks)
+        )
         for part, queries in ((part, asking[part]) for part in parts)
     ]
 
@@ -82,11 +89,11 @@ def _involves_all(problem: SelectionProblem, query: int) -> bool:
     return bool((tokens != tokens[0]).any(axis=0).all())
 
 
-def _columns(problem: SelectionProblem, asking: np.ndarray) -> csr_array:
+def _columns(problem: SelectionProblem, asking: np.ndarray) -> Marks:
     """Mark the columns of W (m, dz) that each query involves."""
     one_hot = problem.one_hot_queries
     if one_hot is None:
-        return csr_array(problem.queries[asking] != 0)
+        return problem.queries[asking] != 0
     marks = csr_array((one_hot.entries[asking] != 0, (np.arange(len(asking)), one_hot.axes[asking])))
     marks.eliminate_zeros()
     marks.resize(len(asking), one_hot.width)
@@ -100,18 +107,27 @@ def _seen(problem: SelectionProblem, asking: np.ndarray, sequence: np.ndarray) -
     return np.logical_or.reduceat(problem.mask[asking[order]], first, axis=0)
 
 
-def _rows(problem: SelectionProblem, used: np.ndarray, seen: np.ndarray) -> csr_array:
+def _rows(problem: SelectionProblem, used: np.ndarray, seen: np.ndarray) -> Marks:
     """Mark the rows of W (k, d) in which the seen tokens of each sequence differ."""
     _, T, d, _ = problem.shape
     if problem.one_hot is not None:
-        words = csr_array((np.ones(T), (np.arange(T), problem.one_hot.axes)), shape=(T, d))
-        return csr_array(csr_array(seen.astype(float)) @ words)
+        words = csr_array((np.ones(T, dtype=bool), (np.arange(T), problem.one_hot.axes)), shape=(T, d))
+        return csr_array(csr_array(seen) @ words)
     parts, step = [], rows_in_chunk(T * d)
     for start in range(0, len(used), step):
         tokens, visible = problem.tokens[used[start : start + step]], seen[start : start + step]
         first = tokens[np.arange(len(tokens)), visible.argmax(axis=1), None]
-        parts.append(csr_array(((tokens != first) & visible[:, :, None]).any(axis=1)))
-    return csr_array(vstack(parts))
+        parts.append(((tokens != first) & visible[:, :, None]).any(axis=1))
+    return np.concatenate(parts)
+
+
+def _hangs_together(marks: Marks) -> bool:
+    """Whether few steps over common columns lead from the first row (m, k) to all others; labels would cost more."""
+    reached = np.zeros(np.shape(marks)[0], dtype=bool)
+    reached[0] = True
+    for _ in range(FEW_STEPS):
+        reached = marks @ (marks.T @ reached)
+    return bool(reached.all())
 
 
 def _labels(marks: csr_array) -> np.ndarray:
