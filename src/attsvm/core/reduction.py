@@ -17,6 +17,7 @@ from scipy.linalg import qr
 from attsvm.core.block_gram import BlockGram, SharedTokens
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import row_lengths
+from attsvm.platform.memory import available_bytes
 
 # Smallest and largest normal float.
 SMALLEST, LARGEST = float(np.finfo(float).tiny), float(np.finfo(float).max)
@@ -28,6 +29,8 @@ TIE_PRECISION = 1e-10
 # Length of the part of a tie's unit row orthogonal to other ties, relative to the largest, below which it depends on
 # them.
 DEPENDENT_TIE = 1e-12
+# Copies of the ties' rows that their QR decomposition needs.
+QR_COPIES = 3
 
 # Number of token differences in one product or factorisation.
 CHUNK_ROWS = 1 << 14
@@ -233,10 +236,13 @@ def _vocabulary(problem: SelectionProblem, rows: np.ndarray, scale: float) -> Sh
 def independent_ties(reduced: Reduced) -> Reduced:
     """Remove ties that follow from others, if there are more ties than W has entries.
 
-    A QR decomposition with pivoting takes the most independent ties first.
+    A QR decomposition with pivoting takes the most independent ties first. Raises MemoryError if it does not fit.
     """
-    if np.count_nonzero(reduced.tied) <= np.prod(reduced.shape):
+    count, entries = np.count_nonzero(reduced.tied), int(np.prod(reduced.shape))
+    if count <= entries:
         return reduced
+    if 8.0 * QR_COPIES * count * entries > available_bytes():
+        raise MemoryError(f"{count:,} ties of {entries:,} entries each do not fit into memory.")
     rows, columns = np.nonzero(reduced.tied)
     unit = reduced.constraint_rows(rows, columns) / np.maximum(reduced.lengths[rows, columns], SMALLEST)[:, None]
     triangle, order = qr(unit.T, mode="r", pivoting=True, check_finite=False)  # pyright: ignore[reportAssignmentType]

@@ -246,9 +246,13 @@ def _run(
     program, control = answers.program, answers.control
     inner = method_of(program.norm, method)
     skip_rounds = method not in (None, "auto") or program.regularisation.prices is not None
-    if streamed:
-        return WorkingSets(program, control, inner, start).solve()
-    return solve_in_memory(program, control, inner, start, skip_rounds=skip_rounds)
+    try:
+        if streamed:
+            return WorkingSets(program, control, inner, start).solve()
+        return solve_in_memory(program, control, inner, start, skip_rounds=skip_rounds)
+    except MemoryError:
+        control.stopped = Status.MEMORY_LIMIT
+        return None, None, None
 
 
 def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start: Solution | None) -> Solution:

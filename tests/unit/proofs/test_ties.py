@@ -8,8 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from attsvm import SelectionProblem, solve
+from attsvm import SelectionProblem, Status, solve
 from attsvm.check import Matrix, Rejected, root_above
+from attsvm.core import reduction
 from attsvm.core.double_double import Rows
 from attsvm.core.error_free import UNIT
 from attsvm.core.norms import FROBENIUS
@@ -589,6 +590,14 @@ def test_integers_that_solve_a_system_exactly() -> None:
         rows, columns = linear.independent(matrix)
         assert len(rows) == len(columns) == np.linalg.matrix_rank(matrix.astype(float))
         assert abs(np.linalg.det(matrix[np.ix_(rows, columns)].astype(float))) > 0.5
+
+
+def test_ties_that_do_not_fit_into_memory_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = NAMED["ties_outnumber_the_entries"]().problem
+    monkeypatch.setattr(reduction, "available_bytes", lambda: 1e3)
+    solution = solve(problem, method="coordinate_newton")
+    assert solution.status is Status.MEMORY_LIMIT
+    assert np.isinf(solution.gap)
 
 
 def test_ties_that_follow_from_others_are_left_out_where_they_outnumber_the_entries() -> None:
