@@ -20,7 +20,7 @@ from attsvm.platform.paging import rows_in_chunk
 # What the entries of two blocks may share: nothing, rows, columns, or both (other entries of the same row and column).
 Shared = Literal["nothing", "rows", "columns", "both"]
 Marks = np.ndarray | csr_array  # of bool
-FEW_STEPS = 2
+FEW_STEPS = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +123,7 @@ def _rows(problem: SelectionProblem, used: np.ndarray, seen: np.ndarray) -> Mark
 
 def _hangs_together(marks: Marks) -> bool:
     """Whether few steps over common columns lead from the first row (m, k) to all others; labels would cost more."""
-    reached = np.zeros(np.shape(marks)[0], dtype=bool)
-    reached[0] = True
+    reached = marks @ (marks[[0]].sum(axis=0) > 0)
     for _ in range(FEW_STEPS):
         reached = marks @ (marks.T @ reached)
     return bool(reached.all())

@@ -51,10 +51,11 @@ def guarantee(selection: BagSelection, covered: np.ndarray | None = None, names:
             f"No W selects the deciding instance of all {bags}: {why}. The certified soft margin selects it in {met}, "
             f"to a relative gap of {small_text(max(solution.gap, 0.0))}."
         )
-    order = np.argsort(margins, kind="stable")
-    order = order[np.isfinite(margins[order])]
-    if len(order):
-        median = np.median(margins[order])
+    finite = np.flatnonzero(np.isfinite(margins))
+    if len(finite):
+        median = np.median(margins[finite])
+        # The support bags have the same margin up to rounding, and keep their order.
+        order = finite[np.argsort(np.round(margins[finite] / (np.abs(margins[finite]).max() or 1.0), 6), kind="stable")]
         first = f"{_listed(order[:NAMED], names)}, the first at margin {margins[order[0]]:.3g}"
         sentences.append(f"The selections nearest to a change are those of bags {first}; the median is {median:.3g}.")
     if covered is not None:
