@@ -76,6 +76,16 @@ def test_places_first_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert bare.rounds[0].working == whole.rounds[0].working
 
 
+def test_a_pass_without_a_violation_returns_a_table_that_joins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collection, "MOST_BYTES", 0)
+    problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 60, 6, 5, 3))
+    runs, W = rounds_of(problem), solve(problem).W
+    table = runs.begin().table
+    fresh = runs.ask(10.0 * W, many=True, room=5, below=1.0).fresh
+    assert len(fresh) == 0
+    assert len(ConstraintTable.concatenate([table, fresh])) == len(table)
+
+
 def test_the_first_working_set_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 400, 6, 6, 2))
     whole = solve(problem, tol=TOL)

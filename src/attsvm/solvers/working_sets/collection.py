@@ -56,9 +56,12 @@ class Collection:
         request = replace(request, bare=many and request.room * self.constraint_bytes > MOST_BYTES)
         places = np.zeros((0, 3), dtype=np.int64) if table is None else table.place
         answer = self.pool.collect(price, partial(merge, room=request.room), (request,), self._by_shard(places))
-        if not (request.bare and len(answer.fresh)):
-            return answer
         bare = answer.fresh
+        if not request.bare:
+            return answer
+        if not len(bare):
+            x, z = np.zeros((0, self.shape[0])), np.zeros((0, self.shape[1]))
+            return replace(answer, fresh=replace(bare, x=x, reference=x, z=z))
         return replace(answer, fresh=replace(self.bring(bare.place), at_bound=bare.at_bound, key=bare.key))
 
     def _by_shard(self, places: np.ndarray) -> list[tuple[int, np.ndarray]]:
