@@ -86,7 +86,7 @@ class DaskCrew:
 
     def _threads(self) -> int:
         info: dict[str, Any] = self._client.scheduler_info(n_workers=-1)
-        return sum(worker["nthreads"] for worker in info["workers"].values())
+        return sum(worker["nthreads"] for worker in info.get("workers", {}).values())
 
 
 class _Share:
