@@ -18,8 +18,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHONS := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
-# Extras name attsvm-paper, which needs attsvm: pip finds that in the tree only where it is asked for first.
-PAPER := --editable ./paper
+# Extras name attsvm-paper and attsvm-pretrained: pip finds them in the tree only where it is asked for them by path.
+PROJECTS := pretrained/pyproject.toml paper/pyproject.toml
+PARTS := --editable ./pretrained --editable ./paper
 
 # Every worker of the suite is one process with one thread; otherwise the BLAS, OpenMP and numba pools
 # of N workers fight over N cores and the suite takes several times as long.
@@ -74,9 +75,9 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) --editable '.[cli]'
 	@touch $(VENV)/.package $@
 
-$(VENV)/.dev: $(VENV)/.core paper/pyproject.toml
+$(VENV)/.dev: $(VENV)/.core $(PROJECTS)
 	@echo "Installing the tools of the tests into $(VENV) (once)"
-	@$(PIP) --editable '.[test,lint]' $(PAPER)
+	@$(PIP) --editable '.[test,lint]' $(PARTS)
 	@touch $@
 
 # Machine code of the kernels, made once by two processes; the workers of the suite would each make all of it. The path is
@@ -90,9 +91,9 @@ $(VENV)/.package: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) --editable '.[torch]'
 	@touch $@
 
-$(VENV)/.bench: $(VENV)/.core
+$(VENV)/.bench: $(VENV)/.core $(PROJECTS)
 	@echo "Installing the solvers to compare with into $(VENV) (once)"
-	@$(PIP) --editable '.[bench]'
+	@$(PIP) --editable '.[bench]' --editable ./pretrained
 	@touch $@
 
 $(VENV)/.release: $(VENV)/.dev
@@ -100,14 +101,14 @@ $(VENV)/.release: $(VENV)/.dev
 	@$(PIP) --editable '.[release]'
 	@touch $@
 
-$(VENV)/.docs: $(VENV)/.core paper/pyproject.toml
+$(VENV)/.docs: $(VENV)/.core $(PROJECTS)
 	@echo "Installing the tools of the docs into $(VENV) (once)"
-	@$(PIP) --editable '.[docs]' $(PAPER)
+	@$(PIP) --editable '.[docs]' $(PARTS)
 	@touch $@
 
 # What a whole check needs, in one run of pip instead of three.
-$(VENV)/.all: pyproject.toml paper/pyproject.toml constraints.txt | $(BIN)/python
-	@$(PIP) --editable '.[cli,test,lint,docs]' $(PAPER)
+$(VENV)/.all: pyproject.toml $(PROJECTS) constraints.txt | $(BIN)/python
+	@$(PIP) --editable '.[cli,test,lint,docs]' $(PARTS)
 	@touch $(VENV)/.core $(VENV)/.dev $(VENV)/.docs $@
 
 # A name on PATH may be a shim that runs nothing, so each candidate has to answer for itself.

@@ -12,8 +12,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 
 from attsvm.pretrained import attribute
-from attsvm.pretrained.attribution.ablation import RANKINGS
-from attsvm.pretrained.heads.loading import load
+from attsvm_pretrained.attribution.ablation import RANKINGS
+from attsvm_pretrained.heads.loading import load
 
 TEXT = "A good map shows what is there and leaves out what is not needed."
 LAYERS, HEADS, MOST = (1, 3, 5), (0, 3, 6, 9), 16

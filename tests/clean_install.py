@@ -1,11 +1,11 @@
-"""Build sdist and wheel of both distributions, install them in clean environments, and run tests outside the tree.
+"""Build sdist and wheel of all distributions, install them in clean environments, and run tests outside the tree.
 
 ``python tests/clean_install.py`` visits every Python from 3.11 on that this machine has; ``--newest`` the newest alone,
 without the slow tests. Each gets the core with its reference solvers, and the tests that need no extra; then
-attsvm-paper, whose experiments must load. pip finds the built files, and what they need, on an index that this script
-serves from a folder, and nowhere else. ``--demo VERSION`` also installs ``attsvm[cli]`` for that version and runs
-``attsvm study digits``; ``--notebook FILE`` runs a notebook that needs no extra in a kernel without attsvm, with the
-wheel beside it.
+attsvm-paper and attsvm-pretrained, whose commands must be found. pip finds the built files, and what they need, on an
+index that this script serves from a folder, and nowhere else. ``--demo VERSION`` also installs ``attsvm[cli]`` for that
+version and runs ``attsvm study digits``; ``--notebook FILE`` runs a notebook that needs no extra in a kernel without
+attsvm, with the wheel beside it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,17 @@ from readme_renderer import markdown
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 CONSTRAINTS = ROOT / "constraints.txt"
-# Reads what attsvm-paper brings, its files of data too; none of it imports a package of an extra.
-PAPER = """
+# Reads what the other distributions bring, files of data too; none of it imports a package of an extra.
+BROUGHT = """
 from importlib.metadata import entry_points
+from importlib.resources import files
+import attsvm_pretrained
 from attsvm_paper import registry
 from attsvm_paper.published.ledger import ledger
 from attsvm_paper.report.errata import ERRATA
 print(*sorted(command.name for command in entry_points(group="attsvm.commands")))
 print(len(registry.names()), len(list(ledger())), len(ERRATA))
+print(sum(1 for _ in (files(attsvm_pretrained) / "report" / "templates").iterdir()))
 """
 # pip's report of what `pip install attsvm` takes from the index.
 INSTALLED = "installed.json"
@@ -220,10 +223,12 @@ def main() -> None:
         print(f"no Python {', '.join(absent)} on this machine")
     with tempfile.TemporaryDirectory() as name, served(Path(name) / "index") as index:
         folder = Path(name)
-        package, paper = wheel(folder / "attsvm", ROOT), wheel(folder / "attsvm-paper", ROOT / "paper")
-        check_description(package)
-        check_description(paper)
-        built = [*(folder / "attsvm").iterdir(), *(folder / "attsvm-paper").iterdir()]
+        projects = {"attsvm": ROOT, "attsvm-pretrained": ROOT / "pretrained", "attsvm-paper": ROOT / "paper"}
+        wheels = [wheel(folder / name, project) for name, project in projects.items()]
+        package = wheels[0]
+        for one in wheels:
+            check_description(one)
+        built = [file for name in projects for file in (folder / name).iterdir()]
         index.add(*built)
         for part in ("tests", "CONTRIBUTING.md", "pyproject.toml"):
             target = folder / "outside" / part
@@ -238,9 +243,10 @@ def main() -> None:
             selection = (*CORE_TESTS, *speed, "-k", selected, "-q", "-p", "no:cacheprovider")
             output = run(commands / "python", "-m", "pytest", *selection, cwd=folder / "outside", OMP_NUM_THREADS="1")
             print(f"Python {version}, {package.name}: {output.splitlines()[-1].strip('= ')}", flush=True)
-            index.install(commands, "--no-deps", "attsvm-paper")
-            brought = run(commands / "python", "-c", PAPER, cwd=folder).split("\n")
-            print(f"Python {version}, {paper.name}: {' and '.join(brought[0].split())}; {brought[1]}", flush=True)
+            index.install(commands, "--no-deps", *list(projects)[1:])
+            commands_found, counts, templates = run(commands / "python", "-c", BROUGHT, cwd=folder).splitlines()
+            names = ", ".join(one.name for one in wheels[1:])
+            print(f"Python {version}, {names}: {commands_found}; {counts}; {templates}", flush=True)
         newest = list(paths)[-1]
         if options.demo:
             target = folder / f"demo-{options.demo}"

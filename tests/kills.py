@@ -145,7 +145,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     import attsvm.pretrained
-    import attsvm.report.inspection
     import attsvm.report.page
     import attsvm.report.study
     import attsvm.study.run

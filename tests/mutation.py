@@ -92,13 +92,14 @@ TESTS = {
     "attsvm.training.risk.gradient": ["tests/unit/training/risk/test_gradient.py"],
     "attsvm.study.verdict": ["tests/unit/study/test_study_verdict.py", *QUICK],
     "attsvm_paper.judging.joint": ["tests/unit/experiments/test_experiment_joint.py", *QUICK],
-    "attsvm.pretrained.selection.null": ["tests/unit/pretrained/selection/test_pretrained_null.py", *QUICK],
+    "attsvm_pretrained.selection.null": ["tests/unit/pretrained/selection/test_pretrained_null.py", *QUICK],
     **{f"attsvm.solvers.separable.{name}": SEPARABLE for name in ("closed_form", "projection", "splitting")},
 }
 
 # Tests of the modules that are not listed above, by package.
 UNIT = "tests/unit/"
-FOLDERS = {name: [UNIT + name] for name in ("cli", "core", "data", "nn", "platform", "playground", "pretrained")}
+FOLDERS = {name: [UNIT + name] for name in ("cli", "core", "data", "nn", "platform", "playground")}
+FOLDERS["pretrained"] = [UNIT + "package/test_extras.py"]
 FOLDERS |= {name: [UNIT + name] for name in ("proofs", "solution", "solvers", "study", "theory", "training")}
 FOLDERS |= {
     "plots": ["tests/figures/test_plots_of_results.py"],
@@ -107,6 +108,8 @@ FOLDERS |= {
 }
 FOLDERS |= {"report": [UNIT + "report", UNIT + "study"], "norms": [UNIT + "core"]}
 FOLDERS["experiments"] = [UNIT + "package/test_distributions.py"]
+# Those of the other distributions, each by the folder of its tests.
+DISTRIBUTIONS = {"attsvm_paper": UNIT + "experiments", "attsvm_pretrained": UNIT + "pretrained"}
 FOLDERS |= {
     name: [f"{UNIT}study/test_{name}.py"] for name in ("estimator", "margin_classifier", "attention_classifier")
 }
@@ -119,7 +122,7 @@ QUIET = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
 def arguments_of(module: str) -> list[str]:
     """Arguments of pytest that choose the tests of a module."""
     package, name = module.split(".")[:2]
-    return TESTS.get(module) or [*([UNIT + "experiments"] if package == "attsvm_paper" else FOLDERS[name]), *QUICK]
+    return TESTS.get(module) or [*([DISTRIBUTIONS[package]] if package in DISTRIBUTIONS else FOLDERS[name]), *QUICK]
 
 
 def modules_of(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The modules of both distributions, attsvm and attsvm-paper."""
+"""The modules of the distributions attsvm, attsvm-pretrained and attsvm-paper."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import attsvm
 import attsvm_paper
+import attsvm_pretrained
 
-PACKAGES = tuple(Path(package.__path__[0]) for package in (attsvm, attsvm_paper))
+PACKAGES = tuple(Path(package.__path__[0]) for package in (attsvm, attsvm_pretrained, attsvm_paper))
 FILES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 
 

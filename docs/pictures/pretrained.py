@@ -18,9 +18,9 @@ import numpy as np
 mpl.use("agg")
 import matplotlib.pyplot as plt
 
-from attsvm.pretrained.heads.loading import load
-from attsvm.pretrained.inspection.inspection import inspect_model
-from attsvm.report.inspection import numbers
+from attsvm_pretrained.heads.loading import load
+from attsvm_pretrained.inspection.inspection import inspect_model
+from attsvm_pretrained.report.inspection import numbers
 
 mpl.rcParams["svg.hashsalt"] = "pretrained"
 BLUE, ORANGE, GREY = "#0072b2", "#e69f00", "#777777"

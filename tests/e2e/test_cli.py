@@ -25,9 +25,9 @@ import pytest
 
 import attsvm
 from attsvm.cli import main
-from attsvm.cli.inspect import read_lines
 from attsvm.platform.files import locked
 from attsvm.study.files import FIGURE_NAMES, file_in_the_way
+from attsvm_pretrained.cli import read_lines
 
 SCRIPT = [sys.executable, "-c", "import sys; from attsvm.cli import main; sys.exit(main())"]
 # Studies whose report has the picture "margins" only: drawing six takes most of the seconds of a short study.

@@ -76,7 +76,7 @@ def test_experiments_and_studies_compile_first(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_inspections_compile_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    inspection = pytest.importorskip("attsvm.pretrained.inspection.inspection")
+    inspection = pytest.importorskip("attsvm_pretrained.inspection.inspection")
 
     class Seen(Exception):
         pass

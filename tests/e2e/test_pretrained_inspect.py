@@ -17,9 +17,9 @@ from scipy.io import wavfile
 
 from attsvm.cli import main
 from attsvm.pretrained import extract_head, selection_report
-from attsvm.pretrained.heads.media import read_media
-from attsvm.pretrained.inspection.inspection import inspect_model
-from attsvm.report.inspection import percent, refusals, write_inspection
+from attsvm_pretrained.heads.media import read_media
+from attsvm_pretrained.inspection.inspection import inspect_model
+from attsvm_pretrained.report.inspection import percent, refusals, write_inspection
 from pretrained_models import SENTENCES, minilm, minilm_path
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attsvm.cli import main
-from attsvm.pretrained.heads.hidden import hidden_spans, hidden_states
+from attsvm_pretrained.heads.hidden import hidden_spans, hidden_states
 from pretrained_models import SENTENCES, minilm, minilm_path
 
 

@@ -234,11 +234,12 @@ def _read_texts(
     most = MOST_ROWS if train is None else max(MOST_ROWS, 2 * train)
     if model is None:
         return word_dataset(texts, most=most)
-    from attsvm.platform.extras import MissingExtra
+    from attsvm.platform.extras import MissingExtra, extra_for
 
     try:
-        from attsvm.pretrained.heads.hidden import hidden_spans, hidden_states
-        from attsvm.pretrained.heads.loading import load
+        with extra_for("--model"):
+            from attsvm_pretrained.heads.hidden import hidden_spans, hidden_states
+            from attsvm_pretrained.heads.loading import load
 
         transformer, tokenizer = load(model)
         if train is None:

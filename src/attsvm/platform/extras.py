@@ -21,6 +21,7 @@ EXTRAS = {
     "dask": "cluster",
     "zarr": "cluster",
     "pandas": "frames",
+    "attsvm_pretrained": "pretrained",
     "transformers": "pretrained",
     "safetensors": "pretrained",
     "PIL": "pretrained",

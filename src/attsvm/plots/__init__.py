@@ -10,9 +10,6 @@ from attsvm.platform.lazy import TYPE_CHECKING, lazy_names
 
 # Checkers and editors read the imports; at run time a name loads its module on first use.
 if TYPE_CHECKING:
-    from attsvm.plots.heads import attribution as attribution
-    from attsvm.plots.heads import controls as controls
-    from attsvm.plots.heads import head as head
     from attsvm.plots.norm_shares import share_path as share_path
     from attsvm.plots.norm_shares import shares as shares
     from attsvm.plots.results import attention as attention
@@ -22,14 +19,17 @@ if TYPE_CHECKING:
     from attsvm.plots.results import plane as plane
     from attsvm.plots.results import regularisation as regularisation
     from attsvm.plots.results import spectrum as spectrum
-    from attsvm.plots.series import checkpoints as checkpoints
+    from attsvm_pretrained.plots.heads import attribution as attribution
+    from attsvm_pretrained.plots.heads import controls as controls
+    from attsvm_pretrained.plots.heads import head as head
+    from attsvm_pretrained.plots.series import checkpoints as checkpoints
 else:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
-            "attsvm.plots.heads": ("attribution", "controls", "head"),
+            "attsvm_pretrained.plots.heads": ("attribution", "controls", "head"),
             "attsvm.plots.norm_shares": ("share_path", "shares"),
             "attsvm.plots.results": ("attention", "margins", "matrix", "path", "plane", "regularisation", "spectrum"),
-            "attsvm.plots.series": ("checkpoints",),
+            "attsvm_pretrained.plots.series": ("checkpoints",),
         },
     )

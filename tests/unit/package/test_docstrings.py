@@ -144,7 +144,7 @@ def test_examples_take_their_transformer_from_one_place() -> None:
         for path in FILES
         if re.search(r"^ *>>> from transformers import", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    assert builders == {"attsvm/pretrained/heads/extract.py"}
+    assert builders == {"attsvm_pretrained/heads/extract.py"}
 
 
 def test_the_example_is_the_same_in_every_call_and_leaves_random_numbers_alone() -> None:

@@ -60,7 +60,7 @@ for draw in (plots.matrix, plots.spectrum):
 for draw in (plots.shares, MarginReport.plot):
     assert draw(report, Figure().subplots()).has_data()
 assert solution.plot().has_data()
-assert plots.head and plots.path
+assert plots.path
 assert "torch" not in sys.modules
 """
 
@@ -95,18 +95,21 @@ def test_a_name_that_needs_torch_says_how_to_install_it(name: str) -> None:
         ("from attsvm.training.run.loop import train", (), "attsvm.training needs torch, ... 'attsvm[torch]'"),
         (
             "from attsvm.pretrained import extract_head", (),
-            "attsvm.pretrained.extract_head needs torch, ... 'attsvm[pretrained]'",
+            "attsvm.pretrained.extract_head needs attsvm-pretrained, ... 'attsvm[pretrained]'",
         ),
         (
-            "from attsvm import pretrained; pretrained.AttentionHead", (),
+            "from attsvm import pretrained; pretrained.AttentionHead", ("attsvm_pretrained",),
             "attsvm.pretrained.AttentionHead needs torch, ... 'attsvm[pretrained]'",
         ),
         (
-            "from attsvm.pretrained.heads.loading import load; load('gpt2')", ("torch",),
+            "from attsvm_pretrained.heads.loading import load; load('gpt2')", ("attsvm_pretrained", "torch"),
             "attsvm.pretrained needs transformers, ... 'attsvm[pretrained]'",
         ),
         ("from attsvm.plots import margins", (), "attsvm.plots.margins needs matplotlib, ... 'attsvm[plots]'"),
-        ("from attsvm import plots; plots.head", (), "attsvm.plots.head needs matplotlib, ... 'attsvm[plots]'"),
+        (
+            "from attsvm import plots; plots.head", (),
+            "attsvm.plots.head needs attsvm-pretrained, ... 'attsvm[pretrained]'",
+        ),
         ("import attsvm.experiments", (), "attsvm.experiments needs attsvm-paper, ... 'attsvm[experiments]'"),
         ("import attsvm; attsvm.Playground", ("torch",), "attsvm.Playground needs anywidget, ... 'attsvm[playground]'"),
     ],

@@ -15,9 +15,13 @@ from sources import FILES, PACKAGES, place
 # From the ground up; a module may import from its own floor and from those before it.
 FLOORS = (
     *("platform", "core", "proofs", "solution", "nn", "data", "solvers", "training", "theory"),
-    *("study", "pretrained", "plots", "report", "playground", "cli"),
+    *("study", "plots", "report", "playground", "cli"),
 )
-# Those of attsvm-paper stand on all of attsvm.
+# Those of the other distributions stand on all of attsvm.
+PRETRAINED = (
+    *("activations", "heads", "selection", "attribution", "monitoring", "inspection"),
+    *("plots", "report", "cli"),
+)
 PAPER = ("published", "judging", "engine", "plots", "figures", "beyond", "registry", "report", "cli")
 # Public modules and packages at the root, and the floor that they stand on.
 ROOT = {
@@ -30,22 +34,24 @@ ROOT = {
     "margin_classifier": "study",
     "token_scaler": "study",
     "experiments": "cli",
+    "pretrained": "cli",
     "__init__": "platform",
 }
-PACKAGE = PACKAGES[0]
+PACKAGE, _, PAPER_PACKAGE = PACKAGES
+FLOORS_OF = {"attsvm": FLOORS, "attsvm_pretrained": PRETRAINED, "attsvm_paper": PAPER}
+# Modules of attsvm that lead into the other distributions, where these are installed.
+ENTRANCES = {"attsvm/experiments.py", "attsvm/pretrained.py", "attsvm/plots/__init__.py", "attsvm/cli/study.py"}
 # Folders inside a floor, from the ground up.
-ROOMS = {
-    "training": ("risk", "optimisers", "run", "paths"),
-    "pretrained": ("activations", "heads", "selection", "attribution", "monitoring", "inspection"),
-}
+ROOMS = {"training": ("risk", "optimisers", "run", "paths")}
 # Modules of the solvers that floors above them may use.
 DOORS = {"solving", "batching", "soft_margin_path", "gram", "tie_equations"}
 
 
 def _floor(module: str) -> int:
     package, room = module.split(".")[:2] if "." in module else (module, "__init__")
-    if package == "attsvm_paper":
-        return len(FLOORS) + (PAPER.index(room) if room in PAPER else 0)
+    if package != "attsvm":
+        floors = FLOORS_OF[package]
+        return len(FLOORS) + (floors.index(room) if room in floors else 0)
     return FLOORS.index(ROOT.get(room, room) if room in ROOT or room in FLOORS else "platform")
 
 
@@ -59,17 +65,17 @@ def _is_lazy(call: ast.Call) -> bool:
 
 @cache
 def _names(path: Path) -> tuple[set[str], set[str]]:
-    """Modules of both packages that a module imports, and those that it names in strings to import later."""
+    """Modules of the packages that a module imports, and those that it names in strings to import later."""
     names: tuple[set[str], set[str]] = set(), set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names[0].update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            root = node.module in ("attsvm", "attsvm_paper")
+            root = node.module in FLOORS_OF
             names[0].update({f"{node.module}.{alias.name}" for alias in node.names} if root else {str(node.module)})
         elif isinstance(node, ast.Call) and _is_lazy(node):
             names[1].update(text.value for text in ast.walk(node.args[0]) if _is_text(text))
-    imported, named = ({name for name in part if name.startswith(("attsvm.", "attsvm_paper."))} for part in names)
+    imported, named = ({name for name in part if name.split(".")[0] in FLOORS_OF and "." in name} for part in names)
     return imported, named
 
 
@@ -81,7 +87,7 @@ def _imports(path: Path) -> set[str]:
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_imports_point_down(package: Path) -> None:
     modules = [path for path in FILES if package in path.parents and path != package / "__init__.py"]
-    floors = {*FLOORS, *ROOT} if package == PACKAGE else {*PAPER}
+    floors = {*FLOORS, *ROOT} if package == PACKAGE else {*FLOORS_OF[package.name]}
     strangers = {module.relative_to(package).parts[0].removesuffix(".py") for module in modules} - floors
     assert not strangers, f"no floor is named for {strangers}"
     upward = [
@@ -90,10 +96,17 @@ def test_imports_point_down(package: Path) -> None:
         for name in _imports(module)
         if _floor(place(module).removesuffix(".py").replace("/", ".")) < _floor(name)
     ]
-    # The one door to the other distribution.
-    assert {line.split(" imports ")[0] for line in upward} == (
-        {"attsvm/experiments.py"} if package == PACKAGE else set()
-    )
+    assert {line.split(" imports ")[0] for line in upward} == (ENTRANCES if package == PACKAGE else set())
+
+
+def test_no_distribution_but_attsvm_is_imported_by_another() -> None:
+    strangers = [
+        f"{place(path)} imports {name}"
+        for path in FILES
+        for name in _names(path)[0]
+        if name.split(".")[0] not in ("attsvm", place(path).split("/")[0]) and place(path) not in ENTRANCES
+    ]
+    assert not strangers
 
 
 def test_modules_of_the_package_are_named_in_strings_by_lazy_packages_only() -> None:
@@ -132,7 +145,7 @@ def _folders(package: Path) -> set[str]:
     return {f"{path.parent.relative_to(package).as_posix()}/" for path in package.rglob("*.py")} - {"./"}
 
 
-@pytest.mark.parametrize("number", range(2), ids=[package.name for package in PACKAGES])
+@pytest.mark.parametrize("number", range(3), ids=[package.name for package in PACKAGES])
 def test_the_map_names_every_folder_once(number: int) -> None:
     text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
     rows = text.split("| Floor | Holds |")[number + 1].split("\n\n")[0].splitlines()[2:]
@@ -158,7 +171,7 @@ def _graph(package: Path) -> dict[str, set[str]]:
 
 
 def test_no_modules_of_the_reproduction_import_each_other_in_a_circle() -> None:
-    graph = _graph(PACKAGES[1])
+    graph = _graph(PAPER_PACKAGE)
     while leaves := {name for name, found in graph.items() if not found}:
         graph = {name: found - leaves for name, found in graph.items() if name not in leaves}
     assert not graph
@@ -168,7 +181,7 @@ def test_modules_of_the_reproduction_import_at_their_top() -> None:
     inside = {
         place(path)
         for path in FILES
-        if PACKAGES[1] in path.parents
+        if PAPER_PACKAGE in path.parents
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(function, ast.FunctionDef)
         and any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(function))

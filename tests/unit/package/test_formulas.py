@@ -13,6 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from sources import FILES
+
 ROOT = Path(__file__).parents[3]
 FENCED = re.compile(r"```(?!\{math\}).*?```", re.DOTALL)
 IN_PAGES = re.compile(r"\$\$(.+?)\$\$|(?<![\\$])\$([^$\n]+(?:\n[^$\n]+)?)\$", re.DOTALL)
@@ -27,7 +29,7 @@ def formulas() -> Iterator[str]:
         if not {"_build", "auto_examples", "generated"} & set(page.parts):
             text = re.sub(r"`[^`\n]*`", "", FENCED.sub("", page.read_text(encoding="utf-8")))
             yield from ("".join(match.groups(default="")) for match in IN_PAGES.finditer(text))
-    for module in sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "paper" / "src").rglob("*.py")]):
+    for module in FILES:
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 text = ast.get_docstring(node) or ""

@@ -1,4 +1,4 @@
-"""Mutation testing has tests for every module of both packages."""
+"""Mutation testing has tests for every module of the packages."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from mutants import mutants
-from mutation import TESTS, arguments_of, modules_of
+from mutation import DISTRIBUTIONS, TESTS, arguments_of, modules_of
 
 ROOT = Path(__file__).parents[3]
-MODULES = modules_of("attsvm") + modules_of("attsvm_paper")
+MODULES = [module for package in ("attsvm", *DISTRIBUTIONS) for module in modules_of(package)]
 
 
 def test_every_module_of_the_package_is_covered() -> None:
     files = {
         ".".join(path.relative_to(source).with_suffix("").parts)
-        for source in (ROOT / "src", ROOT / "paper" / "src")
+        for source in (ROOT / "src", ROOT / "paper" / "src", ROOT / "pretrained" / "src")
         for path in source.rglob("attsvm*/**/*.py")
     }
     assert set(MODULES) == {name for name in files if not name.endswith("__init__")}

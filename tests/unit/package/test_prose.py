@@ -26,7 +26,11 @@ RATES = {
     ),
     "a stand-in for a noun": (r"\b(?:that of|those of|the one of|that which|such as has|of its own)\b", 2.0),
 }
-PARTS = {"the package": ["src"], "the reproduction": ["paper"], "the pages": ["docs", "README.md", "CONTRIBUTING.md"]}
+PARTS = {
+    "the package": ["src", "pretrained"],
+    "the reproduction": ["paper"],
+    "the pages": ["docs", "README.md", "CONTRIBUTING.md"],
+}
 GENERATED = {"_build", "auto_examples", "generated"}
 NO_WORDS = re.compile(r"`[^`]*`|\$[^$]*\$|:\w+:")
 

@@ -98,6 +98,8 @@ def test_the_recipe_has_checksum_and_requirements_of_the_source(tmp_path: Path) 
 
 
 def test_every_file_that_names_the_address_names_the_same() -> None:
-    paper = tomllib.loads((ROOT / "paper" / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    files = [ROOT / part / "pyproject.toml" for part in ("paper", "pretrained")]
+    projects = [tomllib.loads(file.read_text(encoding="utf-8"))["project"] for file in files]
+    addresses = {project["urls"].get("Documentation") for project in projects}
     citation = re.search(r"^url: (\S+)", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
-    assert published_address() == paper.get("Documentation") == (citation[1] if citation else None)
+    assert {published_address(), citation[1] if citation else None} == addresses

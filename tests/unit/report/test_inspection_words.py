@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tokenizers
 
-from attsvm.pretrained.inspection.finding import Example
-from attsvm.pretrained.selection.null import Standing
-from attsvm.pretrained.selection.types import HeadTypes, TypeScore
-from attsvm.report.inspection import WHITE_FROM, cell, change, chip, distinction, headline
-from attsvm.report.tokens import TokenText
+from attsvm_pretrained.inspection.finding import Example
+from attsvm_pretrained.report.inspection import WHITE_FROM, cell, change, chip, distinction, headline
+from attsvm_pretrained.report.tokens import TokenText
+from attsvm_pretrained.selection.null import Standing
+from attsvm_pretrained.selection.types import HeadTypes, TypeScore
 
 FAR = Standing(0.1, np.linspace(0.0, 0.3, 15), np.linspace(0.6, 0.9, 15))
 

@@ -10,10 +10,10 @@ import torch
 import transformers as tf
 
 from attsvm import pretrained, solve
-from attsvm.pretrained.activations.interface import attending_by, eager_attention
-from attsvm.pretrained.selection.audit import sampled
-from attsvm.pretrained.selection.null import redrawn
-from attsvm.pretrained.selection.span import span
+from attsvm_pretrained.activations.interface import attending_by, eager_attention
+from attsvm_pretrained.selection.audit import sampled
+from attsvm_pretrained.selection.null import redrawn
+from attsvm_pretrained.selection.span import span
 from induction import SMALL, train
 from pretrained_models import batch
 

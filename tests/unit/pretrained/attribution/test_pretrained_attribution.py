@@ -11,11 +11,11 @@ import torch
 from transformers import AlbertConfig, AlbertModel
 
 from attsvm.pretrained import Attribution, attribute, extract_head
-from attsvm.pretrained.activations.image import origin
-from attsvm.pretrained.activations.maps import Place
-from attsvm.pretrained.activations.tape import Tape
-from attsvm.pretrained.attribution.ablation import ComponentChange, check, flips, logits_with
-from attsvm.pretrained.heads.rotary import rotate
+from attsvm_pretrained.activations.image import origin
+from attsvm_pretrained.activations.maps import Place
+from attsvm_pretrained.activations.tape import Tape
+from attsvm_pretrained.attribution.ablation import ComponentChange, check, flips, logits_with
+from attsvm_pretrained.heads.rotary import rotate
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
 FAMILIES = ["gpt2", "gpt2-scales", "opt", "vit", "bert", "distilbert", "llama", "mistral", "qwen2", "cohere", "phi",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attsvm.pretrained.heads.extract import examine_heads
-from attsvm.pretrained.heads.head import AttentionHead
+from attsvm_pretrained.heads.extract import examine_heads
+from attsvm_pretrained.heads.head import AttentionHead
 from pretrained_models import tiny
 
 

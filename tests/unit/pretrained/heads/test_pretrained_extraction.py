@@ -11,7 +11,7 @@ import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from attsvm.pretrained import AttentionHead, extract_head, extract_heads, head_types, rope_lift, selection_report
-from attsvm.pretrained.activations.tracing import tracing
+from attsvm_pretrained.activations.tracing import tracing
 from pretrained_models import CONFIGURATIONS, SENTENCES, batch, minilm, tiny
 
 FAMILIES_WITH_HEADS = [family for family in CONFIGURATIONS if family != "resnet"]

@@ -11,9 +11,9 @@ import torch
 import transformers as tf
 
 from attsvm.pretrained import AttentionHead, extract_head, extract_heads, fit_selection, selection_report
-from attsvm.pretrained.activations.layers import absent_layers, layer_numbers
-from attsvm.pretrained.heads.extract import RefusedHead, examine_heads
-from attsvm.pretrained.selection.probe import distinct_contexts
+from attsvm_pretrained.activations.layers import absent_layers, layer_numbers
+from attsvm_pretrained.heads.extract import RefusedHead, examine_heads
+from attsvm_pretrained.selection.probe import distinct_contexts
 from pretrained_models import batch, tiny
 
 

@@ -24,20 +24,20 @@ from attsvm.pretrained import (
     rope_lift,
     selection_report,
 )
-from attsvm.pretrained.activations.layers import layer_numbers
-from attsvm.pretrained.activations.repetition import in_float64
-from attsvm.pretrained.activations.tracing import record
-from attsvm.pretrained.heads.extract import RefusedHead, examine_calls
-from attsvm.pretrained.heads.inputs import model_inputs
-from attsvm.pretrained.inspection import unfinished
-from attsvm.pretrained.inspection.inspection import inspect_model
-from attsvm.pretrained.inspection.survey import Survey
-from attsvm.pretrained.inspection.unfinished import HEADS_FILE, SURVEY_FILE, ResumeFile
-from attsvm.pretrained.selection import probe
-from attsvm.pretrained.selection.inner_products import Factored, TokenProducts
-from attsvm.pretrained.selection.kernel import solve_selection
-from attsvm.pretrained.selection.thinning import drawn_tokens, thin
-from attsvm.report.inspection import numbers
+from attsvm_pretrained.activations.layers import layer_numbers
+from attsvm_pretrained.activations.repetition import in_float64
+from attsvm_pretrained.activations.tracing import record
+from attsvm_pretrained.heads.extract import RefusedHead, examine_calls
+from attsvm_pretrained.heads.inputs import model_inputs
+from attsvm_pretrained.inspection import unfinished
+from attsvm_pretrained.inspection.inspection import inspect_model
+from attsvm_pretrained.inspection.survey import Survey
+from attsvm_pretrained.inspection.unfinished import HEADS_FILE, SURVEY_FILE, ResumeFile
+from attsvm_pretrained.report.inspection import numbers
+from attsvm_pretrained.selection import probe
+from attsvm_pretrained.selection.inner_products import Factored, TokenProducts
+from attsvm_pretrained.selection.kernel import solve_selection
+from attsvm_pretrained.selection.thinning import drawn_tokens, thin
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
 _SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
@@ -221,9 +221,9 @@ def test_a_folder_of_the_users_is_no_inspection(tmp_path: Path) -> None:
 _PEAK = """
 import resource, sys
 import torch, transformers as tf
-from attsvm.pretrained.inspection import inspection
-from attsvm.pretrained.inspection.finding import Reports
-from attsvm.pretrained.heads.extract import RefusedHead
+from attsvm_pretrained.inspection import inspection
+from attsvm_pretrained.inspection.finding import Reports
+from attsvm_pretrained.heads.extract import RefusedHead
 
 class Tokenizer:
     model_max_length, pad_token, all_special_ids = 160, "0", [0]

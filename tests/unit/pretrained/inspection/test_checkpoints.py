@@ -16,7 +16,7 @@ import transformers as tf
 
 from attsvm.cli import main
 from attsvm.pretrained import extract_heads, head_types, over_checkpoints, selection_report
-from attsvm.pretrained.inspection.checkpoints import Checkpoints, saved_steps
+from attsvm_pretrained.inspection.checkpoints import Checkpoints, saved_steps
 from induction import LARGER, SMALL, Repeats, train
 
 

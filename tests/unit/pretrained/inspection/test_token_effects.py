@@ -12,8 +12,8 @@ import torch
 import transformers as tf
 
 from attsvm.cli import main
-from attsvm.pretrained.inspection.finding import HeadFinding
-from attsvm.pretrained.inspection.token_effects import TokenEffects
+from attsvm_pretrained.inspection.finding import HeadFinding
+from attsvm_pretrained.inspection.token_effects import TokenEffects
 
 TEXTS = ["w1 w2 w3 w1 w2 w5 w6", "w4 w4 w2 w9", "w7 w1 w8 w3 w2", "w2 w6 w2 w6 w1 w3"]
 

@@ -18,8 +18,8 @@ import transformers as tf
 from transformers.trainer_callback import CallbackHandler, TrainerControl, TrainerState
 
 from attsvm.pretrained import AttentionMonitor, extract_head, margin_audit
-from attsvm.pretrained.monitoring.measures import measure
-from attsvm.pretrained.monitoring.records import flat
+from attsvm_pretrained.monitoring.measures import measure
+from attsvm_pretrained.monitoring.records import flat
 
 WIDTH, HEADS, LENGTH = 32, 2, 24
 # Means over rows of what the rounding of one probability decides.

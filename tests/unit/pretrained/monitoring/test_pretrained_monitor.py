@@ -65,7 +65,7 @@ def test_what_saturation_loses() -> None:
 
     At a margin of 2 it is a rounding of 1 - p = 0.12, some 5e-7 of it.
     """
-    from attsvm.pretrained.monitoring.measures import measure
+    from attsvm_pretrained.monitoring.measures import measure
 
     query = torch.tensor([[[[1.0]], [[1.0]]]])  # (1, 2 heads, 1 row, 1)
     key = torch.tensor([[[[30.0], [0.0]], [[2.0], [0.0]]]])

@@ -14,7 +14,7 @@ import transformers as tf
 from tensorboardX.proto import event_pb2
 
 from attsvm.pretrained import AttentionMonitor
-from attsvm.pretrained.monitoring.records import flat
+from attsvm_pretrained.monitoring.records import flat
 
 STEPS, EVERY = 5, 2
 

@@ -22,7 +22,7 @@ from attsvm.pretrained import (
     judge_heads,
     margin_audit,
 )
-from attsvm.pretrained.selection.null import redrawn
+from attsvm_pretrained.selection.null import redrawn
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
 _SIZES = {
@@ -99,7 +99,7 @@ def rotated_only(monkeypatch: pytest.MonkeyPatch) -> None:
         return (draw for draw in redrawn(head, count, rng) if draw[0] == "rotated")
 
     for module in ("audit", "types"):
-        monkeypatch.setattr(f"attsvm.pretrained.selection.{module}.redrawn", draws)
+        monkeypatch.setattr(f"attsvm_pretrained.selection.{module}.redrawn", draws)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attsvm.pretrained import extract_head, rank_profile
-from attsvm.pretrained.selection.rank import effective_rank, query_root, token_root
+from attsvm_pretrained.selection.rank import effective_rank, query_root, token_root
 from pretrained_models import batch, tiny
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from attsvm import SelectionProblem, Status, correlation, solve
 from attsvm.pretrained import AttentionHead, extract_head, rope_lift, solve_kernel
-from attsvm.pretrained.selection.rope import position_features
 from attsvm.solution.regularised import RegularisedSolution
+from attsvm_pretrained.selection.rope import position_features
 from pretrained_models import batch, tiny
 
 

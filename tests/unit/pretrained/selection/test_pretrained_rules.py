@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from attsvm.pretrained import AttentionHead, example_head, head_types
-from attsvm.pretrained.selection.rules import digest, read_rules
-from attsvm.pretrained.selection.types import HeadTypes, named_tokens
+from attsvm_pretrained.selection.rules import digest, read_rules
+from attsvm_pretrained.selection.types import HeadTypes, named_tokens
 
 FILE = """
 import numpy as np

@@ -19,8 +19,8 @@ from attsvm.pretrained import (
     rope_lift,
     selection_report,
 )
-from attsvm.pretrained.selection.audit import holding
-from attsvm.pretrained.selection.span import span
+from attsvm_pretrained.selection.audit import holding
+from attsvm_pretrained.selection.span import span
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
 

@@ -10,7 +10,7 @@ import torch
 import transformers as tf
 
 from attsvm.pretrained import AttentionHead, extract_head, extract_heads, head_types
-from attsvm.pretrained.selection.types import named_tokens
+from attsvm_pretrained.selection.types import named_tokens
 from induction import induction_model
 from pretrained_models import SENTENCES, batch, minilm, tiny
 

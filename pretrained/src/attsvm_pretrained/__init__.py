@@ -1,0 +1,1 @@
+"""Heads of Hugging Face models as attention SVMs; `attsvm.pretrained` has the public names."""

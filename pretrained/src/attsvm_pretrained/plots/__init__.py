@@ -1,0 +1,1 @@
+"""Pictures of heads; `attsvm.plots` has the public names."""
