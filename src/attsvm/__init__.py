@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attsvm.solution.problem_batch import BatchSolution as BatchSolution
     from attsvm.solution.problem_batch import ProblemBatch as ProblemBatch
     from attsvm.solution.solution import Solution as Solution
-    from attsvm.solution.unsolved import UnsolvedError as UnsolvedError
+    from attsvm.solution.solution import UnsolvedError as UnsolvedError
     from attsvm.solvers.batching import solve_batch as solve_batch
     from attsvm.solvers.soft_margin_path import soft_margin_path as soft_margin_path
     from attsvm.solvers.solving import solve as solve
@@ -60,8 +60,7 @@ else:
             "attsvm.playground.widget": ("Playground",),
             "attsvm.proofs": ("Proof",),
             "attsvm.solution.problem_batch": ("BatchSolution", "ProblemBatch"),
-            "attsvm.solution.solution": ("Solution",),
-            "attsvm.solution.unsolved": ("UnsolvedError",),
+            "attsvm.solution.solution": ("Solution", "UnsolvedError"),
             "attsvm.solvers.batching": ("solve_batch",),
             "attsvm.solvers.soft_margin_path": ("soft_margin_path",),
             "attsvm.solvers.solving": ("solve",),

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -44,9 +44,7 @@ from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import constraint_rows
 from attsvm.platform.extras import frame
 from attsvm.platform.summary import MARKED, Summarised, Summary, bars
-
-if TYPE_CHECKING:
-    from attsvm.solution.solution import Solution
+from attsvm.solution.numbers import SolutionNumbers
 
 # Length of a combination, with coefficients of length one, below which rows of length one count as dependent:
 # multipliers of dependent rows are known to less than eight digits.
@@ -146,7 +144,7 @@ class Influence(Summarised):
         return Summary("Influence", "", MARKED, facts, picture, "influence on the margin, the largest as one")
 
 
-def influence(solution: Solution) -> Influence:
+def influence(solution: SolutionNumbers) -> Influence:
     """Differentiate the largest margin; see :meth:`attsvm.Solution.influence`."""
     tokens, queries = margin_gradient(solution)
     problem, dual = solution.problem, _unit_multipliers(solution)
@@ -171,7 +169,7 @@ def influence(solution: Solution) -> Influence:
 
 
 def margin_gradient(
-    solution: Solution, *, for_tokens: bool = True, for_queries: bool = True
+    solution: SolutionNumbers, *, for_tokens: bool = True, for_queries: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     """Differentiate the largest margin in tokens (b, T, d) and queries (n, dz), float64.
 
@@ -185,12 +183,9 @@ def margin_gradient(
 
     Raises
     ------
-    UnsolvedError
-        If the problem was not solved.
     ValueError
         If the margin has no derivative there, or the solution has a soft margin, a prior or no rejected token.
     """
-    solution.raise_for_status()
     problem = solution.problem
     if not solution.regularisation.plain:
         raise ValueError("solution has a soft margin or a prior; a hard margin without a prior was expected.")
@@ -209,13 +204,15 @@ def margin_gradient(
     return tokens, queries
 
 
-def _unit_multipliers(solution: Solution) -> np.ndarray:
+def _unit_multipliers(solution: SolutionNumbers) -> np.ndarray:
     """Multipliers (n, T) that sum to one over rejected tokens."""
     dual = solution.certified.dual
     return dual / dual[solution.problem.rejected].sum()
 
 
-def _refuse_several(solution: Solution, W: np.ndarray, dual: np.ndarray, for_tokens: bool, for_queries: bool) -> None:
+def _refuse_several(
+    solution: SolutionNumbers, W: np.ndarray, dual: np.ndarray, for_tokens: bool, for_queries: bool
+) -> None:
     """Apply the tests of the module's derivation to W (d, dz) of norm one and multipliers (n, T).
 
     Raises ValueError if multipliers or W are not unique, or the problem is too large to decide that.

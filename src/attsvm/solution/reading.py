@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import row_lengths
 from attsvm.core.status import Status
 from attsvm.platform.interop import to_numpy
 from attsvm.platform.summary import BAD, GOOD, UNSURE, Summary, counted, histogram
 from attsvm.proofs.claim import interval_words
 from attsvm.proofs.program import Program
-
-if TYPE_CHECKING:
-    from attsvm.solution.solution import Solution
+from attsvm.solution.numbers import SolutionNumbers
 
 # The user's next step for each status.
 NEXT = {
@@ -29,23 +25,7 @@ NEXT = {
 }
 
 
-def constraint_lengths(problem: SelectionProblem, q: float = 2.0) -> np.ndarray:
-    """Return the product of the l_q lengths of each token difference and its query, (n, T)."""
-    lengths = np.empty(problem.mask.shape)
-    for rows, delta in problem.differences():
-        lengths[rows] = _lengths(delta, q)
-    return lengths * _lengths(problem.queries, q)[:, None]
-
-
-def _lengths(rows: np.ndarray, q: float) -> np.ndarray:
-    """Return l_q lengths along the last axis, of numbers of any size."""
-    if q == 2.0:
-        return row_lengths(rows)
-    top = float(np.abs(rows).max(initial=0.0)) or 1.0
-    return top * np.linalg.norm(rows / top, ord=q, axis=-1)
-
-
-def constraint_table(solution: Solution) -> dict[str, Any]:
+def constraint_table(solution: SolutionNumbers) -> dict[str, Any]:
     """List the constraints, one per rejected token, in columns."""
     query, token = np.nonzero(solution.problem.rejected)
     return {
@@ -58,7 +38,7 @@ def constraint_table(solution: Solution) -> dict[str, Any]:
     }
 
 
-def status_sentence(solution: Solution) -> str:
+def status_sentence(solution: SolutionNumbers) -> str:
     """Explain the status in a sentence, with the data, the ties or the interval for which it holds."""
     parts = [solution.status.sentence]
     certified = solution.certified
@@ -74,11 +54,11 @@ def status_sentence(solution: Solution) -> str:
     return " ".join(parts)
 
 
-def solution_summary(solution: Solution) -> Summary:
+def solution_summary(solution: SolutionNumbers) -> Summary:
     """Summarise a solution for a page or a terminal."""
     colour = {Status.OPTIMAL: GOOD, Status.INFEASIBLE: BAD}.get(solution.status, UNSURE)
     facts = [("method", f"{solution.method}, {counted(solution.iterations, 'iteration')}, {solution.seconds:.3g} s")]
-    picture, notes = "", [solution.sentence]
+    picture, notes = "", [status_sentence(solution)]
     if np.isfinite(solution.objective):
         support = int(np.asarray(solution.support).sum())
         most = "" if solution.status is Status.OPTIMAL else "at most "  # the gap leaves open which have margin one

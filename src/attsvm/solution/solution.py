@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from attsvm.core.error_free import EPS
-from attsvm.core.norms import Norm, entrywise, frobenius
-from attsvm.core.problem import SelectionProblem
 from attsvm.core.status import Status
 from attsvm.core.types import Array
 from attsvm.platform.extras import drawing, frame
-from attsvm.platform.summary import Summarised, Summary, counted, one_line
-from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import Certified
+from attsvm.platform.summary import Summary, counted, one_line
 from attsvm.proofs.claim import Claim
-from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 from attsvm.proofs.proof import Proof
 from attsvm.proofs.prove import prove
 from attsvm.proofs.recheck import recheck
 from attsvm.solution.influence import Influence, influence
-from attsvm.solution.reading import constraint_lengths, constraint_table, solution_summary, status_sentence
+from attsvm.solution.numbers import SolutionNumbers
+from attsvm.solution.reading import constraint_table, solution_summary, status_sentence
 from attsvm.solution.saved import load_solution, save_solution
-from attsvm.solution.unsolved import UnsolvedError
 
 
-@dataclass(frozen=True, eq=False)
-class Solution(Summarised):
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution(SolutionNumbers):
     """The answer to :func:`attsvm.solve`, with its proof.
 
     Only the status and the run's statistics are taken from the solver; everything else is recomputed from W and the
@@ -70,93 +63,10 @@ class Solution(Summarised):
     True
     """
 
-    problem: SelectionProblem
-    norm: Norm
-    status: Status
-    certified: Certified
-    iterations: int
-    seconds: float
-    method: str
-    certificate: FarkasCertificate | None = None
-    tol: float = 1e-9
-    note: str = ""
-    regularisation: Regularisation = HARD_MARGIN
-
     @property
     def sentence(self) -> str:
         """The status explained in a sentence, with the data, the ties or the interval for which it holds."""
         return status_sentence(self)
-
-    @property
-    def W(self) -> Array:
-        """The attention matrix, (d, dz), with smallest margin one unless the margin is soft; NaN if none was found."""
-        matrix = self.certified.W
-        return self.problem.kind.restore(matrix if np.isfinite(self.objective) else np.full_like(matrix, np.nan))
-
-    @property
-    def dual(self) -> Array:
-        """Multipliers, (n, T). For the Frobenius norm W - prior is A^T dual; otherwise A^T dual has dual norm one."""
-        return self.problem.kind.restore(self.certified.dual)
-
-    @property
-    def margins(self) -> Array:
-        """Margin of the selected token over each token, (n, T); +inf where the mask hides the token."""
-        return self.problem.kind.restore(np.where(self.problem.mask, self.certified.margins, np.inf))
-
-    @property
-    def objective(self) -> float:
-        """The norm of W, or of W - prior if there is a prior; infinite if no feasible W was found."""
-        return self.certified.objective
-
-    @property
-    def lower_bound(self) -> float:
-        """The proven bound: every feasible W has at least this norm (infinite when there is none)."""
-        return np.inf if self.status is Status.INFEASIBLE else self.certified.lower_bound
-
-    @property
-    def gap(self) -> float:
-        """Certified relative gap between the norm of W and the bound, with every rounding counted against it."""
-        return self.certified.gap
-
-    @cached_property
-    def margin_tolerance(self) -> np.ndarray:
-        r"""Largest distance of each margin from the exact solution's, (n, T).
-
-        W lies within the norm's ``distance_bound`` of the solution in some l_p. By Hoelder's inequality a margin moves
-        by at most this distance times the dual lengths of :math:`x_{i\alpha}-x_{it}` and :math:`z_i`. Norms with
-        several solutions (nuclear, spectral, l_1, largest entry) have no such bound; their value is an estimate.
-        """
-        if not np.isfinite(self.gap):
-            return np.zeros(self.problem.mask.shape)
-        # The gap itself is computed to 4 eps, so a smaller gap counts as 4 eps.
-        distance, p = self.norm.distance_bound(max(self.gap, 4 * EPS))
-        q = min(p / (p - 1.0), 8.0)  # a smaller exponent is a longer length, and its powers do not underflow
-        return constraint_lengths(self.problem, q) * (distance * entrywise(self.certified.W, p))
-
-    @property
-    def support(self) -> Array:
-        """SVM-neighbours: rejected tokens whose margin is one to within :attr:`margin_tolerance`, bool (n, T)."""
-        close = self.certified.margins <= 1.0 + self.margin_tolerance
-        mask = close & self.problem.rejected & bool(np.isfinite(self.objective))
-        return self.problem.kind.restore(mask)
-
-    @property
-    def rank(self) -> int:
-        """Number of singular values of W that the certified gap separates from zero (see :attr:`margin_tolerance`).
-
-        If there is no optimum, it is the number of singular values of the best W above rounding.
-        """
-        if not np.isfinite(self.objective):
-            return 0
-        sigma = np.linalg.svd(self.certified.W, compute_uv=False)
-        rounding = max(self.certified.W.shape) * EPS * float(sigma[0])
-        reach = max(self._distance, 4 * EPS * float(sigma[0])) if self.status is Status.OPTIMAL else rounding
-        return int(np.count_nonzero(sigma > reach))
-
-    @property
-    def _distance(self) -> float:
-        """Bound on the Frobenius distance of W from the solution, from the gap."""
-        return float(np.sqrt(2 * max(self.gap, 4 * EPS))) * frobenius(self.certified.W)
 
     def factors(self, rank: int | None = None) -> tuple[Array, Array]:
         r"""Split W into K Q^T with balanced factors, :math:`K = U\sqrt{S}` and :math:`Q = V\sqrt{S}`.
@@ -229,7 +139,7 @@ class Solution(Summarised):
           token  0, 1              1           1
           token  0, 2              0           0
         """
-        return influence(self)
+        return influence(self.raise_for_status())
 
     def verify(self, *, exact: bool = False) -> Proof:
         """Check the claim again against :attr:`problem`: status, objective, margins, bounds, gap and :attr:`tol`.
@@ -394,6 +304,28 @@ class Solution(Summarised):
         value, work = f"{self.norm.name} norm {self.objective:.6g}", counted(self.iterations, "iteration")
         parts = (self.status.name, value, f"gap {self.gap:.1e}", self.method, work, f"{self.seconds:.3g} s")
         return one_line("Solution", parts)
+
+
+class UnsolvedError(RuntimeError):
+    """Raised by :meth:`Solution.raise_for_status`; carries the solution as ``.solution``.
+
+    Examples
+    --------
+    >>> from attsvm import SelectionProblem, UnsolvedError, solve
+    >>> problem = SelectionProblem([[[0.0], [1.0], [-1.0]]], [[1.0]], [0])
+    >>> try:
+    ...     solve(problem).raise_for_status()
+    ... except UnsolvedError as error:
+    ...     print(error.solution.status.name)
+    INFEASIBLE
+    """
+
+    def __init__(self, solution: Solution) -> None:
+        hard = solution.status is Status.INFEASIBLE and solution.regularisation.hard
+        super().__init__(
+            f"{solution.sentence} A soft margin allows shortfalls: give C=1.0." if hard else solution.sentence
+        )
+        self.solution = solution
 
 
 # Class of the answer by whether only the norm is minimised; the class of another module registers itself.

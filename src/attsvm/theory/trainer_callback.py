@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from transformers import TrainerCallback
@@ -12,16 +12,28 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
-    from attsvm.theory.margin_recorder import MarginRecorder
-
 RECORDS_FILE = "margin_records.pt"
 """File with the records in a checkpoint folder."""
+
+
+class Recorder(Protocol):
+    """What the callback needs of :class:`attsvm.MarginRecorder`, which imports this module."""
+
+    def step(self) -> None:
+        """Count a step of the optimiser."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return steps and records."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Continue from records."""
 
 
 class MarginCallback(TrainerCallback):
     """Calls a recorder after every step of the optimiser, and stores its records in the checkpoints."""
 
-    def __init__(self, recorder: MarginRecorder) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
 
     def on_train_begin(

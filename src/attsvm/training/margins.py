@@ -170,7 +170,7 @@ class _Slopes(Function):
         tokens: Tensor, queries: Tensor, index: Tensor, solutions: UserList[Solution], wants: tuple[bool, bool]
     ) -> tuple[Tensor, Tensor]:
         pairs = [
-            margin_gradient(solutions[one], for_tokens=wants[0], for_queries=wants[1])
+            margin_gradient(solutions[one].raise_for_status(), for_tokens=wants[0], for_queries=wants[1])
             for one in index.flatten().tolist()
         ]
         first, second = (

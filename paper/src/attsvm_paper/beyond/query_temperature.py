@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 
 from attsvm.core.problem import SelectionProblem
 from attsvm.plots.style import house_style
-from attsvm.solution.unsolved import UnsolvedError
+from attsvm.solution.solution import UnsolvedError
 from attsvm.theory.temperature import temperature_saving
 from attsvm_paper.beyond.predictions import with_outcome
 from attsvm_paper.engine.experiment import Effort
