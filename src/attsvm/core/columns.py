@@ -109,12 +109,11 @@ class Columns:
         """Scores (T, G) of W (d, dz)."""
         return _inner_products(self.directions, _inner_products(self.tokens, W).T).T
 
-    def tie(self, S: np.ndarray) -> np.ndarray:
-        """Scores (T, G) whose ties hold to the last bit, from scores whose ties hold up to rounding."""
-        if not self.tied.any():
-            return S
-        first = S[self.preferred.argmax(axis=0), np.arange(len(self.tied))]
-        return np.where(self.preferred & self.tied, first, S)
+    def tie(self, S: np.ndarray) -> None:
+        """Make the ties of scores (T, G), which hold up to rounding, hold to the last bit."""
+        if self.tied.any():
+            first = S[self.preferred.argmax(axis=0), np.arange(len(self.tied))]
+            np.copyto(S, first, where=self.preferred & self.tied)
 
     def margins(self, S: np.ndarray) -> np.ndarray:
         """Margins (n, T) of scores (T, G), zero where unconstrained."""
@@ -131,9 +130,12 @@ class Columns:
         supply = np.where(self.preferred & ~self.tied, np.maximum(change, 0.0), 0.0)
         total = supply.sum(axis=0)[group[several]]
         share[several] = supply[alpha[several], group[several]] / np.where(total > 0, total, 1.0)
+        part = change.T[group]
+        part *= -(share / self.length[rows])[:, None]
         dual = np.zeros(problem.mask.shape)
-        dual[rows] = -change.T[group] * (share / self.length[rows])[:, None]
-        return np.where(problem.constrained, dual, 0.0)
+        dual[rows] = part
+        dual[~problem.constrained] = 0.0
+        return dual
 
 
 def _may_be_orthogonal(queries: np.ndarray) -> bool:

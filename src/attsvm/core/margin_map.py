@@ -118,8 +118,13 @@ class MarginMap:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Upper bound on the length ``|delta_it| |z_i|`` of every constraint, (n, T), for bounds on rounding."""
+        """Upper bound on the length ``|delta_it| |z_i|`` of every constraint, (n, T), for bounds on rounding.
+
+        Entries without a constraint may have any value.
+        """
         with np.errstate(over="ignore", under="ignore"):
+            if self.one_hot is not None:
+                return self._lengths_one_hot(self.one_hot)
             squares = np.empty(self.mask.shape)
             for rows, delta in self.differences():
                 squares[rows] = squares_of(delta)
@@ -226,13 +231,28 @@ class MarginMap:
                 margins[rows] = words.margins(self.queries[rows] @ W.T, reference, self.mask[rows])
             if dual is not None:
                 adjoint[rows] = words.adjoint(np.where(self.constrained[rows], dual[rows], 0.0), reference)
-        if W is not None and dual is not None and "lengths" not in self.__dict__:
-            squares = words.squares(self.reference)
-            squares[~self.constrained] = 0.0
-            self.lengths = self._lengths(squares)
         if dual is None:
             return margins, np.empty((0, dz))
         return margins, adjoint.T @ self.queries if contexts is None else contexts.sums(adjoint)
+
+    def _lengths_one_hot(self, words: OneHot) -> np.ndarray:
+        """Lengths without the tokens' differences; the memory of one number if all lengths are equal."""
+        contexts = self.one_hot_queries
+        if contexts is not None and words.is_even and contexts.is_even:
+            square, query = 2.0 * words.entries[:1, None] ** 2, contexts.entries[:1] ** 2
+            length = lengths_above(square, query, sum(self.shape[2:]))
+            if length is not None:
+                return np.broadcast_to(length, self.mask.shape)
+        squares = words.squares(self.reference)
+        squares[~self.constrained] = 0.0
+        return self._lengths(squares)
+
+    @cached_property
+    def chunks(self) -> list[slice]:
+        """Slices of the queries, each with few enough margins for a temporary copy."""
+        n, T = self.mask.shape
+        step = rows_in_chunk(8 * T)
+        return [slice(start, min(start + step, n)) for start in range(0, n, step)]
 
     @cached_property
     def one_hot(self) -> OneHot | None:

@@ -48,6 +48,11 @@ class OneHot:
         """Whether no two vectors share an axis."""
         return len(self.axes) <= self.width and bool((np.bincount(self.axes) <= 1).all())
 
+    @property
+    def is_even(self) -> bool:
+        """Whether all entries have one size."""
+        return bool((np.abs(self.entries) == abs(self.entries[0])).all())
+
     def __len__(self) -> int:
         return len(self.axes)
 

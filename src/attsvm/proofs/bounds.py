@@ -65,7 +65,8 @@ def upper_bound(
     # digits of this difference.
     origin = 0.0 if program.plain else 1.0
     least = margins - origin
-    least -= allowance * lengths
+    for rows in problem.chunks:
+        least[rows] -= allowance * lengths[rows]
     move = tie_move(problem, W, size) if problem.has_ties else 0.0
     longer = move * growth(norm, W.shape) * (1 + FUNCTION_ROUNDING) if move > 0 else 0.0
     shift = move * lengths if 0.0 < longer <= above else 0.0
@@ -73,12 +74,14 @@ def upper_bound(
         least = _sharpen(problem, W, margins, least, size, shift, origin)
     residual = 0.0
     if problem.has_ties:
-        after_move = least - shift
+        after_move = least - shift if longer > 0.0 else least
         if longer <= above and (not terms.hard or float(after_move.min(where=rejected, initial=np.inf)) + origin > 0):
             least = after_move
-            least -= FUNCTION_ROUNDING * np.abs(least)
+            for rows in problem.chunks:
+                least[rows] -= FUNCTION_ROUNDING * np.abs(least[rows])
         else:
-            longer, residual = 0.0, float((np.abs(margins) + allowance * lengths).max(where=problem.tied, initial=0.0))
+            tied = problem.tied
+            longer, residual = 0.0, float((np.abs(margins[tied]) + allowance * lengths[tied]).max(initial=0.0))
     floor = float(least.min(where=rejected, initial=np.inf))
     if program.plain:
         return (
@@ -169,10 +172,9 @@ def lower_bound(
     """
     problem, norm, terms, prior = program.problem, program.norm, program.terms, program.prior
     n, T = dual.shape
-    values = dual[problem.rejected]
-    total = sum_below(values)
-    size = np.abs(dual) if problem.has_ties else dual
-    weight = float(np.vdot(size, problem.lengths)) * (1 + gamma(n * T + 4))
+    total = sum_below(dual[problem.rejected])
+    weight = sum(float(np.vdot(np.abs(dual[rows]), problem.lengths[rows])) for rows in problem.chunks)
+    weight *= 1 + gamma(n * T + 4)
     # Zero multipliers add no rounding.
     longest = problem.roundings[1]
     count = longest if longest < 64 else min(longest, int(np.count_nonzero(dual)))
@@ -195,7 +197,7 @@ def lower_bound(
         if exact is not None:
             high, low = two_product(prior, adjoint)
             bulk_total = [] if bulk is None else [bulk.total]
-            parts = np.concatenate([values, bulk_total, -high.ravel(), -low.ravel()])
+            parts = np.concatenate([dual[problem.rejected], bulk_total, -high.ravel(), -low.ravel()])
             sums = sum_pairs(Pair(parts, np.zeros(len(parts))), 0)
             total = float(sums.high + sums.low) * (1 - FUNCTION_ROUNDING) - error_of(len(parts), 4) * float(
                 np.abs(parts).sum()
@@ -219,4 +221,4 @@ def lower_bound(
         # The adjoint must lie in the unit ball of the dual norm: divide it by the bound on its dual norm.
         shrink = 1.0 / above * (1 - FUNCTION_ROUNDING)
     value = (shrink * total - 0.5 * shrink * shrink * curvature * (1 + FUNCTION_ROUNDING)) * (1 - FUNCTION_ROUNDING)
-    return max(value - (len(values) + UNDERFLOWS) * SUBNORMAL, 0.0)
+    return max(value - (int(np.count_nonzero(problem.rejected)) + UNDERFLOWS) * SUBNORMAL, 0.0)

@@ -181,7 +181,8 @@ def _scale_matrix(program: Program, W: np.ndarray, margins: np.ndarray) -> tuple
 def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> bool:
     """Whether W misses a tie by more than rounding, so that it must be moved onto the ties."""
     allowance = margin_allowance(problem, frobenius(W))
-    return bool((np.abs(margins) > allowance * problem.lengths).any(where=problem.tied))
+    tied = problem.tied
+    return bool((np.abs(margins[tied]) > allowance * problem.lengths[tied]).any())
 
 
 def _scale_multipliers(
@@ -202,8 +203,9 @@ def _scale_multipliers(
         return dual, 0.0, bound
     if terms.hard and terms.norm is FROBENIUS and SAFE_NORM < bound < 1.0 / SAFE_NORM:
         scale *= bound
+    if terms.hard and not sharp:
+        # The bound of a hard margin does not depend on the scale; unscaled multipliers carry no rounding from scaling.
+        return dual * scale, lower_bound(program, dual, adjoint, length, residual, sharp=sharp), bound
     # Rounding may take a multiplier past its upper bound.
     scaled = terms.clip(dual * scale) if terms.upper < math.inf else dual * scale
-    # The bound of a hard margin does not depend on the scale; the unscaled multipliers carry no rounding from scaling.
-    proving = (scaled, adjoint * scale, length * scale) if sharp or not terms.hard else (dual, adjoint, length)
-    return scaled, lower_bound(program, *proving, residual, sharp=sharp), bound
+    return scaled, lower_bound(program, scaled, adjoint * scale, length * scale, residual, sharp=sharp), bound

@@ -44,8 +44,10 @@ def admissible(
 
     ``upper`` is a number or an array (n, 1).
     """
-    admitted, clipped = np.where(tied, dual, 0.0), np.maximum(dual, 0.0)
-    np.copyto(admitted, np.minimum(clipped, upper, out=clipped), where=rejected)
+    admitted = np.maximum(dual, 0.0)
+    np.minimum(admitted, upper, out=admitted)
+    admitted[~rejected] = 0.0
+    np.copyto(admitted, dual, where=tied)
     return admitted
 
 
@@ -58,7 +60,7 @@ class Terms:
     squared : bool
         Half the square of the norm (Frobenius, soft margin) instead of the norm.
     rejected, tied : ndarray of bool, shape (n, T)
-    cost : ndarray, shape (n, T)
+    cost : ndarray of float or bool, shape (n, T)
         The margins that V must reach: c of the module's derivation, zero where unconstrained.
     upper : float
         Largest multiplier: C for the hinge, the smallest C if it differs between queries; otherwise infinite.
@@ -248,7 +250,7 @@ class Regularisation:
 
     def terms(self, problem: SelectionProblem | Reduced, norm: Norm) -> Terms:
         """Terms of the objective in the coordinates of the problem; the prior is in the same coordinates."""
-        cost = problem.rejected.astype(np.float64)
+        cost = problem.rejected  # an array of numbers would take as much memory as the multipliers
         if self.prior is not None:
             with np.errstate(**LENIENT):
                 cost = cost - problem.apply(self.prior)

@@ -293,7 +293,10 @@ def _in_parts(answers: Answers) -> Solution | None:
     program, control = answers.program, answers.control
     pair = None if program.terms.prices is not None else solve_separable(program, control)
     if pair is not None:
-        return answers.of(*pair)
+        W, dual = pair
+        # With its evaluation, a certificate needs no copy of multipliers that have their signs.
+        known = None if W is None or dual is None or not program.terms.hard else program.problem.evaluate(W, dual)
+        return answers.of(W, dual, known)
     outcome = None if _large(program.problem) else solve_blocks(program, answers.tol, control, solve)
     if outcome is None:
         return None

@@ -256,7 +256,14 @@ def test_one_hot_tokens_are_evaluated_as_dense_ones_are() -> None:
     for one, other in zip(problem.evaluate(W, dual), same.evaluate(W, dual), strict=True):
         # A margin is a sum of two products, an adjoint one of eight; their sizes are below ten.
         np.testing.assert_allclose(one, other, atol=1e-14)
-    np.testing.assert_allclose(problem.lengths, same.lengths, rtol=1e-14)
+    constrained = problem.constrained
+    np.testing.assert_allclose(problem.lengths[constrained], same.lengths[constrained], rtol=1e-14)
+
+
+def test_lengths_of_one_hot_vectors_of_one_size_are_one_number() -> None:
+    assert contexts(16).lengths.strides == (0, 0)
+    words = SelectionProblem(np.diag([1.0, 2.0, 2.0])[None], np.eye(2), [0, 1], sequence=[0, 0])
+    np.testing.assert_allclose(words.lengths, [[0.0, 5**0.5, 5**0.5], [5**0.5, 0.0, 8**0.5]], rtol=1e-14, atol=1e-90)
 
 
 @pytest.mark.parametrize(

@@ -26,13 +26,17 @@ def solve_separable(program: Program, control: Control) -> Pair | None:
     columns = None if method is None else Columns.of(program.problem)
     if method is None or columns is None or not _separates(columns, program):
         return None
-    method(columns, program.terms, columns.lower(program.origin), control)
-    scores, control.W = control.W, None  # as large as W
+    # Zeros that nothing writes to take no memory.
+    origin = np.zeros(columns.shape) if program.prior is None else columns.lower(program.prior)
+    method(columns, program.terms, origin, control)
+    scores, dual = control.W, control.dual
+    control.W = control.dual = None  # each as large as the answer
     if scores is None:
-        return None, control.dual
+        return None, dual
     if program.prior is None:
-        return columns.lift(columns.tie(scores)), control.dual
-    return program.prior + columns.lift(scores), control.dual
+        columns.tie(scores)
+        return columns.lift(scores), dual
+    return program.prior + columns.lift(scores), dual
 
 
 def _method_of(program: Program) -> Method | None:

@@ -138,5 +138,6 @@ def report(
     """
     dual = terms.clip(columns.multipliers(adjoint))
     scale, bound = terms.bound(dual, adjoint, terms.norm.dual(adjoint))
+    dual *= scale
     loss = 0.0 if terms.hard else terms.loss(terms.cost - columns.margins(V))
-    return control.observe(V, terms.size(V) + loss, scale * dual, bound, steps=steps)
+    return control.observe(V, terms.size(V) + loss, dual, bound, steps=steps)
