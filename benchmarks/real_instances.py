@@ -76,9 +76,15 @@ def classes(data: str, *, held_out: bool = False) -> SelectionProblem:
 
 
 @cache
+def documentation() -> LabelledTexts:
+    """Return the docstrings of NumPy and SciPy, which take half a second to read."""
+    return docstrings()
+
+
+@cache
 def corpus(library: str) -> tuple[list[list[str]], list[str]]:
     """Return the words of a library's docstrings, text by text, and the vocabulary in order of frequency."""
-    whole = docstrings()
+    whole = documentation()
     chosen = [text for text, name in zip(whole.texts, whole.labels, strict=True) if (name > 0) == (library == "scipy")]
     texts = [[match.group().lower() for match in WORD.finditer(text)] for text in chosen]
     counts = Counter(word for text in texts for word in text)
@@ -178,7 +184,7 @@ def embed(texts: Sequence[str]) -> np.ndarray:
 
 def sentences(start: int, count: int) -> list[tuple[str, str]]:
     """Return the first sentence and the rest of texts with several sentences."""
-    halves = [text.partition(". ") for text in docstrings().texts]
+    halves = [text.partition(". ") for text in documentation().texts]
     return [(first, rest) for first, _, rest in halves if len(rest) > 40][start : start + count]
 
 
@@ -207,7 +213,7 @@ def near_duplicates(documents: int, start: int) -> SelectionProblem:
 def minilm_head(layer: int, head: int, length: int, texts: int, start: int) -> SelectionProblem:
     """Select the tokens to which a head attends most, in texts of ``length`` tokens."""
     model, tokenizer = minilm()
-    words = " ".join(docstrings().texts[start:])
+    words = " ".join(documentation().texts[start:])
     ids = tokenizer(words, truncation=True, max_length=texts * length, return_tensors="pt", add_special_tokens=False)
     inputs = {name: value.reshape(texts, length) for name, value in ids.items()}
     return extract_head(model, layer, head, inputs).problem()
@@ -238,7 +244,7 @@ def patches(pair: str, rows: int, seed: int = 0) -> SelectionProblem:
 
 def repeated_texts(rows: int, seed: int) -> SelectionProblem:
     """Study words of texts that occur three times: twice unchanged and once without the last word."""
-    whole = docstrings()
+    whole = documentation()
     order = np.random.default_rng([33, seed]).permutation(len(whole.texts))[: rows // 3]
     texts = [text for i in order for text in (whole.texts[i], whole.texts[i], whole.texts[i].rpartition(" ")[0])]
     labelled = LabelledTexts("docstrings", tuple(texts), np.repeat(whole.labels[order], 3), whole.classes)

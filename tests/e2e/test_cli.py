@@ -39,6 +39,31 @@ from attsvm.cli import main
 pictures = report.pictures
 report.pictures = lambda study: {name: one for name, one in pictures(study).items() if name == "margins"}
 """
+# Two runs of the command at once, forked when all is imported, so that they meet; their exit codes and what they print.
+TWICE = """
+import json, os, tempfile
+import attsvm.study.run, attsvm.training
+
+def begin():
+    file = tempfile.TemporaryFile("w+")
+    process = os.fork()
+    if not process:
+        os.dup2(file.fileno(), 1)
+        code = 1
+        try:
+            code = main()
+            sys.stdout.flush()
+        finally:
+            os._exit(code)
+    return process, file
+
+def end(process, file):
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    file.seek(0)
+    return code, file.read()
+
+print(json.dumps([end(*one) for one in [begin(), begin()]]))
+"""
 # Presses Ctrl-C as training of W has told its third share: after the first steps, on a machine of any speed.
 PRESS = """
 import signal
@@ -730,14 +755,11 @@ def test_two_studies_at_once_never_share_a_directory(
         assert "Report: attsvm-study-2/report.html" in capsys.readouterr().out
         assert main([*arguments, "--out", "one"]) == 2
     assert "one is in use by another run; wait for it, or choose another --out." in capsys.readouterr().err
-    command = [*QUICK_SCRIPT, *arguments, "--out", "both"]
-    both = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-        for _ in range(2)
-    ]
-    results = [(one.communicate(timeout=120), one.returncode) for one in both]
-    assert sorted(code for _, code in results) == [0, 2], results
-    assert sum("Report: both/report.html" in text for (text, _), _ in results) == 1
+    command = [sys.executable, "-c", FEW_PICTURES + TWICE, *arguments, "--out", "both"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT, check=True)
+    results = json.loads(done.stdout)
+    assert sorted(code for code, _ in results) == [0, 2], done
+    assert sum("Report: both/report.html" in text for _, text in results) == 1
 
 
 def test_solve_does_not_overwrite_its_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

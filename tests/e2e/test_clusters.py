@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import distributed
 import numpy as np
 import pytest
 
 from attsvm import ShardedProblem, solve
 from attsvm.cli import main
 from attsvm.platform import cluster as dask_cluster
-from attsvm.platform.cluster import ClusterLost
+from attsvm.platform.cluster import ClusterLost, quiet
 from attsvm.solvers.working_sets import rounds
 from attsvm_paper import registry
 from attsvm_paper.engine.store import Store
@@ -136,6 +137,9 @@ def test_what_a_lost_cluster_leaves_goes_on(
         solve(pieces, scheduler=by_hand.address, checkpoint=file, callback=lose_the_workers)
     assert file.exists()
     by_hand.add()
+    with quiet(), distributed.Client(by_hand.address, set_as_default=False) as client:
+        client.wait_for_workers(1, timeout=60)
+    monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 2.0)  # for as long a lost scheduler is looked for
 
     def lose_the_scheduler(state: Any) -> bool:
         by_hand.scheduler.kill()

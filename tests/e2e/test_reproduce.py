@@ -10,14 +10,16 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from distributed import LocalCluster
 
 import attsvm
+import tiny_experiment
 from attsvm.cli import main
 from attsvm.platform import cluster as dask_cluster
 from attsvm.platform.cluster import quiet
@@ -89,6 +91,12 @@ def computations(log: Path) -> Counter[str]:
     return Counter(line.split(" ", 1)[1] for line in log.read_text(encoding="utf-8").splitlines())
 
 
+@pytest.fixture
+def unpaused(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A function after which trials of this process no longer pause, though the pause stays in their rows."""
+    return lambda: monkeypatch.setattr(tiny_experiment, "time", SimpleNamespace(sleep=lambda seconds: None))
+
+
 def one_sentence(streams: pytest.CaptureResult[str]) -> str:
     assert streams.out == ""
     assert streams.err.startswith("attsvm: ")
@@ -97,7 +105,9 @@ def one_sentence(streams: pytest.CaptureResult[str]) -> str:
 
 
 @pytest.mark.slow
-def test_after_kill_9_only_what_is_missing_is_computed_and_the_bytes_are_the_same(tmp_path: Path) -> None:
+def test_after_kill_9_only_what_is_missing_is_computed_and_the_bytes_are_the_same(
+    tmp_path: Path, unpaused: Callable[[], None]
+) -> None:
     log = tmp_path / "log"
     settings = {"pause": 0.02, "log": str(log), "numerics": "exact"}
     out = tmp_path / "killed"
@@ -108,6 +118,7 @@ def test_after_kill_9_only_what_is_missing_is_computed_and_the_bytes_are_the_sam
     assert not (out / "tiny" / "rows.parquet").exists()
     kept_trials = sum(int(path.stem[9:]) - int(path.stem[:8]) for path in shards(out))
     log.unlink()
+    unpaused()
     run(EXPERIMENT, "full", out / "tiny", overrides=settings)
     second = computations(log)
     run(EXPERIMENT, "full", tmp_path / "whole", overrides=settings)
@@ -117,7 +128,9 @@ def test_after_kill_9_only_what_is_missing_is_computed_and_the_bytes_are_the_sam
 
 
 @pytest.mark.slow
-def test_two_workers_one_of_them_killed_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_workers_one_of_them_killed_give_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpaused: Callable[[], None]
+) -> None:
     log = tmp_path / "log"
     monkeypatch.setattr(workers, "SHARD_SECONDS", 0.3)
     settings = {"pause": 0.04, "log": str(log)}  # long enough for a successor to start on a busy machine
@@ -135,6 +148,7 @@ def test_two_workers_one_of_them_killed_give_the_same_bytes(tmp_path: Path, monk
     assert os.getpid() not in processes
     assert len(victims) == 1
     with_a_kill = computations(log).total()
+    unpaused()
     run(EXPERIMENT, "full", tmp_path / "one", overrides=settings)
     rest = computations(log).total() - with_a_kill
     # Lost are the range under way and one that was done but not yet fetched. Each lasts at most twice the seconds of a

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,7 @@ def sweep(effort: Effort) -> list[Config]:
     ]
 
 
+@cache
 def real_data(classes: str) -> Dataset:
     """Return the digits of two classes, or the texts of two libraries."""
     return word_dataset(docstrings(classes)) if is_text(classes) else digits(classes)

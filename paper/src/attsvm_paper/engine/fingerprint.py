@@ -52,8 +52,9 @@ def digest(source: str, *names: str) -> str:
     """
     texts: dict[str, list[str]] = {}
     uses: dict[str, set[str]] = {}
+    lines = source.encode().split(b"\n")
     for statement in ast.parse(source).body:
-        for name, text in _definitions(statement, source):
+        for name, text in _definitions(statement, lines):
             texts.setdefault(name, []).append(text)
             uses.setdefault(name, set()).update(node.id for node in ast.walk(statement) if isinstance(node, ast.Name))
     if not texts.keys() >= set(names):
@@ -68,7 +69,7 @@ def digest(source: str, *names: str) -> str:
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
-def _definitions(statement: ast.stmt, source: str) -> Iterator[tuple[str, str]]:
+def _definitions(statement: ast.stmt, lines: list[bytes]) -> Iterator[tuple[str, str]]:
     """Yield the names that a statement binds at the top of a module, with the text that defines each."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         origin = getattr(statement, "module", None) or ""
@@ -77,11 +78,20 @@ def _definitions(statement: ast.stmt, source: str) -> Iterator[tuple[str, str]]:
     elif isinstance(statement, ast.FunctionDef | ast.ClassDef):
         if isinstance(statement, ast.ClassDef):
             statement.body = [part for part in statement.body if getattr(part, "name", None) != "__post_init__"]
-        decorators = [ast.get_source_segment(source, one) or "" for one in statement.decorator_list]
+        decorators = [_segment(lines, one) for one in statement.decorator_list]
         parts = statement.body if isinstance(statement, ast.ClassDef) else [statement]
-        yield statement.name, "\n".join([*decorators, *(ast.get_source_segment(source, part) or "" for part in parts)])
+        yield statement.name, "\n".join([*decorators, *(_segment(lines, part) for part in parts)])
     else:
-        text = ast.get_source_segment(source, statement) or ""
+        text = _segment(lines, statement)
         for node in ast.walk(statement):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 yield node.id, text
+
+
+def _segment(lines: list[bytes], node: ast.expr | ast.stmt) -> str:
+    """Return the text of a node; ast.get_source_segment would split the module into lines for every node."""
+    first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+    segment = lines[first : last + 1]
+    segment[-1] = segment[-1][: node.end_col_offset]
+    segment[0] = segment[0][node.col_offset :]
+    return b"\n".join(segment).decode()

@@ -115,13 +115,23 @@ def smooth_absolute(x: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, n
 
 def smooth_positive(x: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Value, slope, one minus the slope, and curvature of the smooth positive part."""
+    upper, lower = _around(x, mu)
+    return upper - mu * np.log(upper / mu) - mu * np.log(lower / mu), *_slopes(upper, lower, mu)
+
+
+def _around(x: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return u and u - x, of which the smooth positive part consists."""
     half = 0.5 * x
-    root = np.hypot(mu, half)
-    far = mu + root + np.abs(half)
-    near = mu + mu * (mu / (root + np.abs(half)))
-    upper, lower = np.where(x > 0, far, near), np.where(x > 0, near, far)  # u and u - x
-    curvature = 1.0 / (upper * (upper / mu) + lower * (lower / mu))
-    return upper - mu * np.log(upper / mu) - mu * np.log(lower / mu), mu / lower, mu / upper, curvature
+    root, size = np.hypot(mu, half), np.abs(half)
+    far = mu + root + size
+    near = mu + mu * (mu / (root + size))
+    positive = x > 0
+    return np.where(positive, far, near), np.where(positive, near, far)
+
+
+def _slopes(upper: np.ndarray, lower: np.ndarray, mu: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slope, one minus the slope, and curvature of the smooth positive part."""
+    return mu / lower, mu / upper, 1.0 / (upper * (upper / mu) + lower * (lower / mu))
 
 
 def power_gauge(p: float) -> Gauge:
@@ -155,7 +165,7 @@ def top_gauge(k: int) -> Gauge:
         low, high = float(offset.min()) - len(x) * mu, float(offset.max()) + len(x) * mu
         s = 0.5 * float(offset[order[-k - 1]])
         for _ in range(ROOT_STEPS):
-            _, weight, missing, curvature = smooth_positive(offset - s, mu)
+            weight, missing, curvature = _slopes(*_around(offset - s, mu), mu)
             excess = float(weight[~among].sum()) - float(missing[among].sum())
             low, high = (s, high) if excess > 0 else (low, s)
             # Newton's method for 1/(m - S) - 1/S, S the sum of m weights: this function of s is linear if all x agree.
