@@ -1,10 +1,7 @@
-"""BLAS and torch on one thread during small work, and as before afterwards."""
+"""BLAS on one thread while a small problem is solved, and as before afterwards."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -45,34 +42,3 @@ def test_small_problems_are_solved_on_one_thread(
     assert notes
     assert all(threads == ({1} if limit else two_threads) for threads in notes)
     assert _threads() == two_threads
-
-
-def test_torch_has_one_thread_whenever_it_is_imported() -> None:
-    """Work that needs no torch does not wait for its import."""
-    code = """
-import sys
-from importlib.util import find_spec
-from attsvm.platform.threads import one_thread
-
-with one_thread():
-    pass
-assert "torch" not in sys.modules
-finders = list(sys.meta_path)
-with one_thread(), one_thread():
-    assert find_spec("torch").name == "torch"  # as transformers asks, without importing it
-    import torch
-    assert torch.get_num_threads() == 1
-assert sys.meta_path == finders
-before = torch.get_num_threads()
-torch.set_num_threads(3)
-with one_thread():
-    assert torch.get_num_threads() == 1
-assert torch.get_num_threads() == 3
-print(before)
-"""
-    environment = {name: value for name, value in os.environ.items() if name != "MKL_NUM_THREADS"}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(
-        command, env=environment | {"OMP_NUM_THREADS": "2"}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "2\n"
