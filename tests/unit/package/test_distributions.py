@@ -90,3 +90,26 @@ def test_where_it_is_not_installed_its_commands_say_what_to_install(command: str
     name = package.replace("_", "-")
     sentence = f"this command needs {name}, which an extra installs: pip install 'attsvm[{extra}]'."
     assert process.stderr == f"attsvm: {sentence}\n"
+
+
+@pytest.mark.slow
+def test_a_study_of_hidden_states_says_what_to_install(tmp_path: Path) -> None:
+    file = tmp_path / "texts.csv"
+    file.write_text("text,label\n" + "".join(f"{'good' if i % 2 else 'bad'} word {i},{i % 2}\n" for i in range(12)))
+    arguments = [
+        "study",
+        str(file),
+        "--text",
+        "text",
+        "--label",
+        "label",
+        "--model",
+        "gpt2",
+        "--out",
+        str(tmp_path / "o"),
+    ]
+    code = f"from attsvm.cli import main; sys.exit(main({arguments}))"
+    process = run_without(code, tuple(EXTRAS.keys() - {"attsvm_pretrained"}))
+    assert process.returncode == 2
+    sentence = "--model needs attsvm-pretrained, which an extra installs: pip install 'attsvm[pretrained]'."
+    assert process.stderr.splitlines()[-1] == f"attsvm: {sentence}"
