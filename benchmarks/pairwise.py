@@ -1,6 +1,6 @@
 """Two checkouts of attsvm on the same instances, alternating: which statuses differ, and which checkout is slower?
 
-    python benchmarks/pairwise.py OTHER [--suite rows named random mid] [--out FILE]
+    python benchmarks/pairwise.py OTHER [--suite rows named random mid held-out] [--out FILE]
 
 OTHER is the folder of another checkout, for example of an earlier commit. Each checkout has a separate process with one
 thread, and machine code is compiled before the clock starts. An instance is solved by both alternately, until both have
@@ -9,7 +9,8 @@ spent some time; the least processor time counts. The suites:
 * *rows*: the instances of the tables of ``attsvm bench``, at each of its tolerances;
 * *named*: the instances of tests/problems.py whose answers are known;
 * *random*: every family of tests/problems.py at small sizes, hard and soft margins;
-* *mid*: the same families at (100, 32, 24).
+* *mid*: the same families at (100, 32, 24);
+* *held-out*: families, sizes and seeds on which no constant was tuned, as in mid_size.py.
 
 The option --out appends each finished instance as a line of JSON, and skips instances in the file.
 """
@@ -31,11 +32,13 @@ HERE = Path(__file__).parent
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 
-SUITES = ("rows", "named", "random", "mid")
+SUITES = ("rows", "named", "random", "mid", "held-out")
 NORMS = ("frobenius", "nuclear", "spectral", "max", "1", "1.5")
 SMALL = ((6, 8, 10), (15, 15, 20), (30, 10, 8))
 MIDDLE = (100, 32, 24)
 SOFT = (0.1, 10.0)
+# First word of the seeds of drawn instances; the second is the seed of mid_size.py.
+SEED, HELD_OUT_SEED = 11, 100
 LIMIT = 120.0
 # Seconds of each checkout up to which an instance is repeated, and largest number of repeats.
 ENOUGH, MOST = 0.4, 5
@@ -60,6 +63,7 @@ class Order:
 
 def orders(suites: list[str]) -> Iterator[Order]:
     """Yield the instances of the suites."""
+    from mid_size import HELD_OUT_SIZES
     from plan import cells
 
     import problems
@@ -75,8 +79,9 @@ def orders(suites: list[str]) -> Iterator[Order]:
                 for norm in NORMS:
                     yield Order("named", [name], norm, {})
         else:
-            for family in problems.FAMILIES:
-                for size in SMALL if suite == "random" else (MIDDLE,):
+            sizes = {"random": SMALL, "mid": (MIDDLE,), "held-out": HELD_OUT_SIZES}[suite]
+            for family in (*(problems.HELD_OUT if suite == "held-out" else ()), *problems.FAMILIES):
+                for size in sizes:
                     for norm in NORMS:
                         yield Order(suite, [family, *size], norm, {})
                         if suite == "random":
@@ -103,7 +108,9 @@ def serve() -> None:
             elif order.suite == "named":
                 made[key] = problems.NAMED[name]().problem
             else:
-                made[key] = problems.FAMILIES[name].make(np.random.default_rng([11, *size]), *size)
+                make = problems.HELD_OUT[name] if name in problems.HELD_OUT else problems.FAMILIES[name].make
+                seed = HELD_OUT_SEED if order.suite == "held-out" else SEED
+                made[key] = make(np.random.default_rng([seed, *size]), *size)
         norm = order.norm if order.norm.isalpha() else float(order.norm)
         start = time.process_time()
         solution = solve(made[key], norm, time_limit=LIMIT, **order.options)

@@ -64,9 +64,12 @@ def upper_bound(
     # A norm scales with W, so margins count from zero. Losses depend on 1 - margin, and the margin itself would lose
     # digits of this difference.
     origin = 0.0 if program.plain else 1.0
-    least = margins - origin
-    for rows in problem.chunks:
-        least[rows] -= allowance * lengths[rows]
+    least = -allowance * lengths
+    if program.plain:
+        least += margins
+    else:
+        for rows in problem.chunks:
+            least[rows] += margins[rows] - origin
     move = tie_move(problem, W, size) if problem.has_ties else 0.0
     longer = move * growth(norm, W.shape) * (1 + FUNCTION_ROUNDING) if move > 0 else 0.0
     shift = move * lengths if 0.0 < longer <= above else 0.0
@@ -173,7 +176,9 @@ def lower_bound(
     problem, norm, terms, prior = program.problem, program.norm, program.terms, program.prior
     n, T = dual.shape
     total = sum_below(dual[problem.rejected])
-    weight = sum(float(np.vdot(np.abs(dual[rows]), problem.lengths[rows])) for rows in problem.chunks)
+    weight, lengths = 0.0, problem.lengths
+    for rows in problem.chunks:
+        weight += float(np.vdot(np.abs(dual[rows]), lengths[rows]))
     weight *= 1 + gamma(n * T + 4)
     # Zero multipliers add no rounding.
     longest = problem.roundings[1]

@@ -179,6 +179,8 @@ def solve(
     answers = Answers(program, tol, control)
     if not program.plain and method not in (None, "auto", "streamed"):
         raise ValueError(f"method is {method!r}; None, 'auto' or 'streamed' was expected with C or prior.")
+    if program.plain and measure.leaves == 1:  # most problems, and small ones notice an empty stack of contexts
+        return _solve_hard(answers, method, warm_start)
     with ExitStack() as contexts:
         if measure.leaves > 1:
             # The certificate minimises over splits of a matrix; a dual norm in closed form needs neither.

@@ -154,6 +154,21 @@ def test_the_map_names_every_folder_once(number: int) -> None:
     assert sorted(named) == sorted(_folders(PACKAGES[number]) | modules)
 
 
+def test_contributing_names_what_exists() -> None:
+    text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    dotted = set(re.findall(r"`((?:[a-z_]+\.)+[A-Za-z_]+)`", text)) - {"attsvm.solve"}
+    names = sorted(name for name in dotted if name.rsplit(".", 1)[1] not in ("py", "toml", "md", "txt"))
+    sources = {path.with_suffix("").as_posix(): path for path in FILES}
+    for name in names:
+        module, attribute = name.rsplit(".", 1)
+        ends = f"/{module.replace('.', '/')}"
+        texts = [path.read_text(encoding="utf-8") for place, path in sources.items() if place.endswith(ends)]
+        folders = [path for path in FILES if path.parent.as_posix().endswith(ends) and path.stem == attribute]
+        defined = rf"^(?: *(?:def|class) )?{attribute}\b"
+        assert folders or any(re.search(defined, one, re.MULTILINE) for one in texts), name
+    assert len(names) > 15
+
+
 def _graph(package: Path) -> dict[str, set[str]]:
     """Modules of a package and those that each imports; imports for types and inside functions count."""
     root = package.parent
