@@ -138,9 +138,9 @@ def test_kept_sets_hold_the_mass_and_no_smaller_set_does():
     weights = np.random.default_rng(1).dirichlet(np.full(6, 0.4), 40)
     sets = layers.kept_sets(weights)
     mass = np.where(sets, weights, 0).sum(1)
-    assert (mass >= layers.FLOOR - 1e-12).all()
+    assert (mass >= layers.KEPT_SHARE - 1e-12).all()
     smallest = np.where(sets, weights, np.inf).min(1)
-    assert (mass - smallest < layers.FLOOR).all()
+    assert (mass - smallest < layers.KEPT_SHARE).all()
 
 
 @pytest.mark.slow

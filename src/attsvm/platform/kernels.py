@@ -45,8 +45,8 @@ FAST: Any = {"reassoc", "contract"}
 NOTICE = "attsvm: compiling {name} for its first use (kept for the next run) ..."
 ERASE_LINE = "\r\x1b[2K"
 
-# Errors when reading an incomplete cache file.
-READ_ERRORS = (OSError, EOFError, pickle.UnpicklingError)
+# Errors when reading a cache file that is incomplete, or that names a class of another version.
+READ_ERRORS = (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError)
 # Number of multiplications and additions per second in the interpreter.
 RATE = 3e6
 # Smallest number of operations counted for one call of a kernel in the interpreter.

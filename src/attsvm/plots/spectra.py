@@ -12,16 +12,16 @@ from attsvm.plots.style import NORM_COLOURS, NORM_TITLES, QUIET, house_style, le
 from attsvm.study.results import Run
 from attsvm.study.spectrum import certified_rank, singular_values
 
-FLOOR = 1e-6
+SMALLEST_SHOWN = 1e-6
 MOST_VALUES = 30
 
 
 def _draw(ax: Axes, W: np.ndarray, marker: str, color: str, size: float, label: str) -> tuple[int, float]:
     values = singular_values(W)[:MOST_VALUES]
-    values = values[values > FLOOR]
+    values = values[values > SMALLEST_SHOWN]
     face = "none" if marker == "o" else color
     ax.plot(np.arange(1, len(values) + 1), values, marker, color=color, ms=size, mfc=face, label=label)
-    return len(values), float(values[-1]) if len(values) else FLOOR  # for a W that is still zero
+    return len(values), float(values[-1]) if len(values) else SMALLEST_SHOWN  # for a W that is still zero
 
 
 def spectrum_figure(runs: dict[str, Run], width: float) -> Figure:
@@ -43,7 +43,7 @@ def spectrum_figure(runs: dict[str, Run], width: float) -> Figure:
                         va="center" if to_the_right else "top", color=color, weight="bold", fontsize=8,
                     )  # fmt: skip
             ax.set_yscale("log")
-            ax.set_ylim(FLOOR, 2)
+            ax.set_ylim(SMALLEST_SHOWN, 2)
             ax.yaxis.set_minor_locator(NullLocator())
             ax.set_xlim(0, ax.get_xlim()[1] + 0.5)
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -19,7 +19,7 @@ from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.words import table
 
 # Number of ties up to which exact elimination takes milliseconds.
-FEW = 32
+EXACT_TIES = 32
 # Largest number of entries of a right inverse; the checker multiplies it by every equation.
 INVERSE_NUMBERS = 200_000
 
@@ -94,7 +94,7 @@ def exact_move(ties: TieEquations) -> Move | None:
     left, right = ties.left, ties.right
     gram = np.dot(left.numbers, left.numbers.T) * np.dot(right.numbers, right.numbers.T)
     _, columns = linear.independent(gram)
-    if len(columns) > FEW:
+    if len(columns) > EXACT_TIES:
         return None
     # Independent columns of a Gram matrix are independent rows too, and their square part is nonsingular.
     multipliers = linear.solve(gram[np.ix_(columns, columns)], -ties.margins.numbers[columns])

@@ -17,8 +17,6 @@ TREES = {
     for path in sorted(ROOT.rglob("*.py"))
     if path.relative_to(ROOT).parts[0] not in APART
 }
-# Arguments of kernels: numba's cache pickles their types by module and name, and an old cache must stay readable.
-PICKLED = {"Constraints"}
 
 
 def constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -48,8 +46,7 @@ def test_a_class_name_has_one_owner() -> None:
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 owners[node.name].append(str(path.relative_to(ROOT)))
-    assert {name: paths for name, paths in owners.items() if len(paths) > 1 and name not in PICKLED} == {}
-    assert all(len(owners[name]) > 1 for name in PICKLED)
+    assert {name: paths for name, paths in owners.items() if len(paths) > 1} == {}
 
 
 def test_a_constants_name_has_one_value() -> None:

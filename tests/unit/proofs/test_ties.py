@@ -418,15 +418,15 @@ def test_too_many_equations_are_left_to_the_other_proof(monkeypatch: pytest.Monk
     problem = tied_problem(0)
     count = int(problem.tied.sum())
     W = np.ones(problem.shape[2:])
-    monkeypatch.setattr(tie_moves, "FEW", count)
+    monkeypatch.setattr(tie_moves, "EXACT_TIES", count)
     assert exact_move(equations(problem, W)) is not None
-    monkeypatch.setattr(tie_moves, "FEW", count - 1)
+    monkeypatch.setattr(tie_moves, "EXACT_TIES", count - 1)
     assert exact_move(equations(problem, W)) is None
 
 
 def near_ties(problem: SelectionProblem, W: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> tuple[Row, Fraction]:
     """W after the move of many ties, and how near, in the Frobenius norm, the checker proves a matrix that ties."""
-    monkeypatch.setattr(tie_moves, "FEW", 0)
+    monkeypatch.setattr(tie_moves, "EXACT_TIES", 0)
     witness = certificate(problem, FROBENIUS, W, np.zeros(problem.mask.shape))
     matrix = Matrix.read(witness.witness["W"], *W.shape) + Matrix.read(witness.witness["move"], *W.shape)
     values = [Fraction(a) * matrix.unit for row in matrix.rows for a in row]
@@ -470,7 +470,7 @@ def test_equations_that_no_matrix_satisfies_are_refused(monkeypatch: pytest.Monk
 
 def test_a_tie_that_is_not_named_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = tied_problem(0, n=2)
-    monkeypatch.setattr(tie_moves, "FEW", 0)
+    monkeypatch.setattr(tie_moves, "EXACT_TIES", 0)
     W = np.random.default_rng(0).standard_normal(problem.shape[2:])
     witness = certificate(problem, FROBENIUS, W, np.zeros(problem.mask.shape))
     witness.witness["ties"] = witness.witness["ties"][1:]

@@ -39,7 +39,7 @@ Rule: TypeAlias = Literal["plain", "normalised", "polyak"]
 RULES: dict[Rule, OptimizerName] = {"plain": "gd", "normalised": "normalized_gd", "polyak": "polyak"}
 SIGNAL, NOISE = 2.0, 1.0
 # Smallest shortfall that is known: the norm of the SVM is certified to 1e-9.
-FLOOR = 1e-8
+SMALLEST_SHORTFALL = 1e-8
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
         row["selects"] = bool((np.asarray(trace.selected)[b] == instances.optimal[b]).all())
         row["share"] = float(share[-1]) if row["feasible"] else None
         comparable = row["feasible"] and row["selects"]
-        near = comparable & (share < 1 - FLOOR)
+        near = comparable & (share < 1 - SMALLEST_SHORTFALL)
         row["rate"] = float(np.polyfit(np.log(marks)[near], np.log(1 - share[near]), 1)[0]) if near.sum() > 1 else None
         usable = comparable & (remainder > 0)
         slope = np.polyfit(norms[usable] / least, np.log(remainder[usable]), 1)[0] if usable.sum() > 1 else None

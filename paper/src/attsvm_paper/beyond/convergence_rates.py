@@ -36,7 +36,7 @@ from attsvm_paper.published.instances import draw, start_seeds
 
 NAME = "convergence-rates"
 # Smallest difference from 1 of a correlation between float64 matrices that can be resolved.
-FLOOR = 1e-13
+SMALLEST_ERROR = 1e-13
 FAMILIES = {
     "gradient, normalised": ("gradient", "gradient, exponential", "normalised", "normalised, sqrt",
                              "normalised, linear", "normalised, exponential"),
@@ -107,7 +107,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 def slope(row: Row, key: str) -> float:
     """Fit the exponent of an error over the last decade of steps, as far as float64 resolves it; otherwise NaN."""
     step, error = np.array(row["step"]), np.array(row[key])
-    usable = (step >= step[-1] / 10 * 0.999) & (error > FLOOR)
+    usable = (step >= step[-1] / 10 * 0.999) & (error > SMALLEST_ERROR)
     return float(exponents(error[usable], step[usable])[0]) if usable.sum() >= 3 else float("nan")
 
 
@@ -172,7 +172,7 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
             for look, name in enumerate(names):
                 color, marker = SERIES[look % len(SERIES)]
                 feasible = cells[name]
-                values = np.maximum(np.median([row["error"] for row in feasible], axis=0), FLOOR)
+                values = np.maximum(np.median([row["error"] for row in feasible], axis=0), SMALLEST_ERROR)
                 fits = table.of((name,), "error")
                 label = name + "*" * RULES[name].experimental + (f", {fits.value:.2f}" if fits.count else "")
                 ax.plot(feasible[0]["step"], values, "-" if look < len(SERIES) else "--", color=color, marker=marker,

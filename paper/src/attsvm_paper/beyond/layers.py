@@ -41,7 +41,7 @@ from attsvm_paper.plots.experiments import curve_of, draw_curve
 
 NAME = "layers"
 # Share of a query's attention that its kept set holds.
-FLOOR = 0.9
+KEPT_SHARE = 0.9
 SHUFFLES = 2
 FRESH = 500
 LOOKS = ("linear", "mlp", "residual")
@@ -124,11 +124,11 @@ def trials(config: Config, seeds: Any) -> list[Row]:
 
 
 def kept_sets(weights: np.ndarray) -> np.ndarray:
-    """Return the smallest sets of tokens that hold :data:`FLOOR` of the attention, bool (m, T)."""
+    """Return the smallest sets of tokens that hold :data:`KEPT_SHARE` of the attention, bool (m, T)."""
     order = np.argsort(-weights, axis=1)
     ahead = np.cumsum(np.take_along_axis(weights, order, 1), axis=1) - np.take_along_axis(weights, order, 1)
     sets = np.zeros(weights.shape, dtype=bool)
-    np.put_along_axis(sets, order, ahead < FLOOR, axis=1)
+    np.put_along_axis(sets, order, ahead < KEPT_SHARE, axis=1)
     return sets
 
 

@@ -20,7 +20,17 @@ from attsvm.solvers.nuclear.face_newton import FACE_STEPS as STEPS_ON_FACE
 from attsvm.solvers.nuclear.face_newton import Demand, move, read
 from attsvm.solvers.nuclear.first_order import WEIGHT_FACTOR
 from attsvm.solvers.nuclear.matrices import combination, outer, products, right_singular, singular_values
-from attsvm.solvers.nuclear.steps import BEST, GAP, NORM, Constraints, advance, apply_adjoint, begin, copy, margins_of
+from attsvm.solvers.nuclear.steps import (
+    BEST,
+    GAP,
+    NORM,
+    StepConstraints,
+    advance,
+    apply_adjoint,
+    begin,
+    copy,
+    margins_of,
+)
 from attsvm.solvers.schedule import PATIENCE, STEPS_TO_FACE
 
 # Gaps at which Newton is tried.
@@ -197,7 +207,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
         scatter(values, of, column, free, dual)
     if state != SOLVED:
         return state, np.inf, np.inf
-    constraints, demand = Constraints(tokens_in, of, queries_in, free, lengths), Demand(cost[:m], np.inf, 0.0)
+    constraints, demand = StepConstraints(tokens_in, of, queries_in, free, lengths), Demand(cost[:m], np.inf, 0.0)
     inner = np.empty((p, r))
     apply_adjoint(constraints, values, inner)
     spectral = singular_values(inner)[0]
@@ -256,7 +266,7 @@ def solve_one(tokens, queries, selected, mask, tol, W, dual, margins):
     copy(outer(left, combination(best_W, right)).reshape(W.size), W.reshape(W.size))
     table, column = constraints_of(tokens, queries, selected, mask)
     row, values = table.of, np.empty(len(column))
-    everything = Constraints(table.delta, row, table.queries, table.tied, values)  # lengths are not needed
+    everything = StepConstraints(table.delta, row, table.queries, table.tied, values)  # lengths are not needed
     smallest = _unit_margin(everything, W, values, TIE_PRECISION)
     if smallest <= 0.0:
         return OPEN, np.inf, np.inf

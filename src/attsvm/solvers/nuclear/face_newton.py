@@ -26,7 +26,7 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face import CUTOFFS, FACE, SYSTEM_BYTES, face_at, newton_step, system_size
 from attsvm.solvers.nuclear.matrices import right_singular, rows_at, singular_values, total
-from attsvm.solvers.nuclear.steps import NUCLEAR_CONSTRAINTS, Constraints, apply_adjoint, copy, margins_of
+from attsvm.solvers.nuclear.steps import NUCLEAR_CONSTRAINTS, StepConstraints, apply_adjoint, copy, margins_of
 from attsvm.solvers.schedule import COMPILED_CONSTRAINTS, FACE_GAP, ROTATION_ROWS, nuclear_interior_work
 
 # Largest number of Newton steps from one pair.
@@ -69,7 +69,7 @@ def refine(setting: Setting, V: np.ndarray, dual: np.ndarray, control: Control) 
     terms, reduced = setting.terms, setting.reduced
     dual = terms.clip(dual)
     place = np.nonzero(terms.rejected | terms.tied)
-    constraints = Constraints.of_reduced(reduced, place)
+    constraints = StepConstraints.of_reduced(reduced, place)
     demand = Demand(terms.cost[place], terms.upper, terms.shift)
     length = spectral(reduced.adjoint(dual))
     if length <= 0 or not V.any():
@@ -183,7 +183,7 @@ def read(constraints, demand, V, dual, active):
 
     Parameters
     ----------
-    constraints : Constraints
+    constraints : StepConstraints
     demand : Demand
     V : ndarray, shape (p, r)
     dual : ndarray, shape (m,)

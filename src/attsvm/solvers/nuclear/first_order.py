@@ -7,7 +7,7 @@ import numpy as np
 from attsvm.core.norms import spectral
 from attsvm.core.reduction import Reduced
 from attsvm.platform.kernels import call, compiles
-from attsvm.solvers.nuclear.steps import BEST, STEPS_PER_TEST, Constraints, advance, begin
+from attsvm.solvers.nuclear.steps import BEST, STEPS_PER_TEST, StepConstraints, advance, begin
 from attsvm.solvers.schedule import STEPS_TO_FACE
 
 # Ratio of the primal weight to the Frobenius solution's estimate.
@@ -47,7 +47,7 @@ class FirstOrder:
         reduced = self.reduced
         self.working = working
         self._place = np.nonzero(working)
-        self._constraints = Constraints.of_reduced(reduced, self._place)
+        self._constraints = StepConstraints.of_reduced(reduced, self._place)
         start = np.ascontiguousarray(W, dtype=float), np.ascontiguousarray(dual[self._place])
         # Operations outside NumPy when a step is interpreted: loops over W and the multipliers.
         self._step = 5.0 * (W.size + len(self._place[0]))

@@ -43,7 +43,7 @@ NORM, WEIGHT, ERROR, SINCE, STEP_COUNT, GAP = range(6)
 _gap_of = kernel(inner=True, fastmath=FAST)(relative_gap)
 
 
-class Constraints(NamedTuple):
+class StepConstraints(NamedTuple):
     """Constraints delta_k . W z = or >= c, listed query by query.
 
     Attributes
@@ -65,7 +65,7 @@ class Constraints(NamedTuple):
     lengths: np.ndarray
 
     @classmethod
-    def of_reduced(cls, reduced: Reduced, place: tuple[np.ndarray, ...]) -> Constraints:
+    def of_reduced(cls, reduced: Reduced, place: tuple[np.ndarray, ...]) -> StepConstraints:
         """List the constraints at rows and columns ``place`` of a reduced problem."""
         # Numba compiles once more for arrays that are read-only or not contiguous.
         of, queries = np.ascontiguousarray(place[0]), np.require(reduced.queries, requirements="W")
@@ -91,7 +91,7 @@ class Memory(NamedTuple):
 
 
 NUCLEAR_CONSTRAINTS = types.NamedTuple(
-    (float64[:, ::1], int64[::1], float64[:, ::1], boolean[::1], float64[::1]), Constraints
+    (float64[:, ::1], int64[::1], float64[:, ::1], boolean[::1], float64[::1]), StepConstraints
 )
 NUCLEAR_MEMORY = types.NamedTuple((float64[:, ::1], float64[:, ::1], float64[::1]), Memory)
 
