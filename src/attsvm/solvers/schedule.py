@@ -113,6 +113,8 @@ SMOOTH_ENTRIES = 1100
 """Number of entries of W above which the path of smoothed norms neither follows other methods nor enlarges systems."""
 FORMED_ENTRIES = 1 << 14
 """Number of entries of W above which no second run is made, since its matrix has the square of this number."""
+FEW_FOR_BLOCKS = 300
+"""Number of rejected tokens up to which blocks are solved together, in entrywise norms and norms of singular values."""
 ONE_THREAD = 2000
 """Smaller of the numbers of entries of W and of constraints up to which BLAS is kept to one thread."""
 

@@ -29,7 +29,16 @@ from attsvm.solvers.compiled.frobenius import avoids_compiling, solve_compiled
 from attsvm.solvers.in_memory import solve_in_memory
 from attsvm.solvers.options import METHODS as METHODS
 from attsvm.solvers.options import method_of, read_limits
-from attsvm.solvers.schedule import FEW_ENTRIES, GRAM_LIMIT, ONE_THREAD, SMALL, SMALL_PRODUCTS, STREAM_BYTES, WARM
+from attsvm.solvers.schedule import (
+    FEW_ENTRIES,
+    FEW_FOR_BLOCKS,
+    GRAM_LIMIT,
+    ONE_THREAD,
+    SMALL,
+    SMALL_PRODUCTS,
+    STREAM_BYTES,
+    WARM,
+)
 from attsvm.solvers.separable.blocks import solve_blocks
 from attsvm.solvers.separable.solving import solve_separable
 from attsvm.solvers.sharded import solve_shards
@@ -299,12 +308,19 @@ def _in_parts(answers: Answers) -> Solution | None:
         # With its evaluation, a certificate needs no copy of multipliers that have their signs.
         known = None if W is None or dual is None or not program.terms.hard else program.problem.evaluate(W, dual)
         return answers.of(W, dual, known)
-    outcome = None if _large(program.problem) else solve_blocks(program, answers.tol, control, solve)
+    outcome = None if _as_one(program) else solve_blocks(program, answers.tol, control, solve)
     if outcome is None:
         return None
     certificate, W, dual = outcome
     proven = None if certificate is None else answers.infeasible(certificate)
     return proven or answers.of(W, dual)
+
+
+def _as_one(program: Program) -> bool:
+    """Tell whether blocks are better solved together: steps in mixed norms cost more than those of many blocks."""
+    norm, problem = program.norm, program.problem
+    is_cheap = norm.invariant or norm.power is not None
+    return _large(problem) or (is_cheap and np.count_nonzero(problem.rejected) <= FEW_FOR_BLOCKS)
 
 
 def _start_multipliers(before: Solution, terms: Terms) -> np.ndarray:

@@ -61,6 +61,12 @@ def undivided(monkeypatch: pytest.MonkeyPatch, problem: SelectionProblem, norm: 
         return solve(problem, norm, **options)
 
 
+@pytest.fixture(autouse=True)
+def blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Solve blocks by themselves, however few tokens they have."""
+    monkeypatch.setattr(solving, "FEW_FOR_BLOCKS", 0)
+
+
 @pytest.fixture
 def no_compiled_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep small problems from the one compiled call that is tried first."""
@@ -179,3 +185,13 @@ def test_many_blocks_take_the_time_of_their_sum() -> None:
     # As one problem it takes a hundred times the sum; finding and certifying take a few times the sum.
     assert time.process_time() - start < 30 * max(alone, 0.01)
     assert whole.objective == pytest.approx(np.linalg.norm(each), rel=AGREE)
+
+
+def test_few_tokens_are_solved_as_one_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = together(parts())
+    count = int(problem.rejected.sum())
+    monkeypatch.setattr(solving, "FEW_FOR_BLOCKS", count)
+    assert WORD not in solve(problem, "max").method
+    assert WORD in solve(problem, norms.Mixed(2, 1, axis="columns")).method
+    monkeypatch.setattr(solving, "FEW_FOR_BLOCKS", count - 1)
+    assert WORD in solve(problem, "max").method
