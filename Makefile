@@ -17,7 +17,8 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHONS := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python
-PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
+# Byte code is written where a module is first imported; compiling the whole environment would take a minute.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile --constraint constraints.txt
 # Extras name attsvm-paper and attsvm-pretrained: pip finds them in the tree only where it is asked for them by path.
 PROJECTS := pretrained/pyproject.toml paper/pyproject.toml
 PARTS := --editable ./pretrained --editable ./paper
@@ -37,7 +38,9 @@ demo: $(VENV)/.core
 
 test: SELECTION := -m "not slow"
 slow: SELECTION := -m slow
-test slow test-all: $(VENV)/.dev $(VENV)/.kernels
+# Machine code is made on the core that pip leaves idle.
+test slow test-all: $(VENV)/.core
+	@$(MAKE) --no-print-directory -j 2 $(VENV)/.dev $(VENV)/.kernels
 	$(ONE_THREAD) $(KEEP_BYTE_CODE) $(BIN)/python -m pytest $(PYTEST_FLAGS) $(SELECTION) $(ARGS)
 
 # testmon keeps in .testmondata which lines a test runs in its own process; -m alone would switch its selection off.

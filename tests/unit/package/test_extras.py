@@ -101,9 +101,9 @@ def test_a_name_that_needs_torch_says_how_to_install_it(name: str) -> None:
             "from attsvm import pretrained; pretrained.AttentionHead", ("attsvm_pretrained",),
             "attsvm.pretrained.AttentionHead needs torch, ... 'attsvm[pretrained]'",
         ),
-        (
+        pytest.param(
             "from attsvm_pretrained.heads.loading import load; load('gpt2')", ("attsvm_pretrained", "torch"),
-            "attsvm.pretrained needs transformers, ... 'attsvm[pretrained]'",
+            "attsvm.pretrained needs transformers, ... 'attsvm[pretrained]'", marks=pytest.mark.slow,
         ),
         ("from attsvm.plots import margins", (), "attsvm.plots.margins needs matplotlib, ... 'attsvm[plots]'"),
         (

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -16,6 +17,8 @@ from scipy.linalg import LinAlgError, cho_factor
 from attsvm import SelectionProblem, Status, solve
 from attsvm.core import cholesky
 from clocks import least_seconds
+
+TESTS = Path(__file__).parents[2]
 
 # Each of these runs for ten seconds and more on a core of 2 to 3 GHz.
 PHASES = {
@@ -35,12 +38,10 @@ while True:
     _row_basis(rows)
 """,
     "coordinate descent": """
-from attsvm.core.norms import FROBENIUS
-from attsvm.core.reduction import reduce
-from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.coordinate_descent import DualCoordinateDescent
+from settings import setting_of
 problem = attsvm.SelectionProblem(rng.standard_normal((20000, 16, 16)), rng.standard_normal((20000, 16)), [0] * 20000)
-setting = Setting.hard_margin(reduce(problem), FROBENIUS)
+setting = setting_of(problem)
 descent = DualCoordinateDescent(setting, np.zeros((20000, 15)))
 descent.run(1)
 ready()
@@ -63,8 +64,12 @@ def ready():
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.slow
 def test_every_phase_answers_an_interruption(phase: str) -> None:
+    script, env = (
+        PREAMBLE + PHASES[phase],
+        os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
+    )
     running = subprocess.Popen(
-        [sys.executable, "-c", PREAMBLE + PHASES[phase]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
     )
     try:
         assert running.stdout is not None

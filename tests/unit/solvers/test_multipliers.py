@@ -5,17 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attsvm.core.norms import get_norm
-from attsvm.core.reduction import reduce
-from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.multipliers import proximal_step
 from problems import FAMILIES
+from settings import setting_of
 
 
 @pytest.mark.parametrize("patience", [0, 1, 5, 40])
 def test_a_step_ends_where_time_is_over(patience: int) -> None:
     problem = FAMILIES["planted"].make(np.random.default_rng(0), 40, 8, 6)
-    setting = Setting.hard_margin(reduce(problem), get_norm("frobenius"))
+    setting = setting_of(problem)
     asked = 0
 
     def is_over() -> bool:

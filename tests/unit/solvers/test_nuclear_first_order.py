@@ -5,21 +5,21 @@ import pytest
 
 from attsvm import SelectionProblem, Status, solve
 from attsvm.core.norms import NUCLEAR, nuclear, spectral
-from attsvm.core.reduction import Reduced, reduce
+from attsvm.core.reduction import Reduced
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import open_with_frobenius
-from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import FirstOrder
 from attsvm.solvers.nuclear.portfolio import NUCLEAR_METHODS
 from attsvm.solvers.schedule import finish
 from problems import FAMILIES
+from settings import setting_of
 
 
 def begin(problem: SelectionProblem) -> tuple[Reduced, FirstOrder]:
-    reduced = reduce(problem)
-    steps = open_with_frobenius(Setting.hard_margin(reduced, NUCLEAR), Control(-1.0))  # a goal that no gap meets
-    opening = finish(steps)
+    setting = setting_of(problem, NUCLEAR)
+    reduced = setting.reduced
+    opening = finish(open_with_frobenius(setting, Control(-1.0)))  # a goal that no gap meets
     assert opening.V is not None
     assert opening.dual is not None
     return reduced, FirstOrder(reduced, reduced.rejected | reduced.tied, opening.V, opening.dual)
@@ -69,9 +69,9 @@ def test_norm_of_the_operator_is_bounded_from_above() -> None:
 
 
 def test_joining_constraints_keep_the_progress() -> None:
-    reduced = reduce(FAMILIES["planted"].draw(12, 6, 6, seed=7))
-    steps = open_with_frobenius(Setting.hard_margin(reduced, NUCLEAR), Control(-1.0))  # a goal that no gap meets
-    opening = finish(steps)
+    setting = setting_of(FAMILIES["planted"].draw(12, 6, 6, seed=7), NUCLEAR)
+    reduced = setting.reduced
+    opening = finish(open_with_frobenius(setting, Control(-1.0)))  # a goal that no gap meets
     assert opening.V is not None
     assert opening.dual is not None
     few = opening.dual > 0
@@ -86,17 +86,19 @@ def test_joining_constraints_keep_the_progress() -> None:
 
 
 def test_newton_follows_the_face_from_a_rough_guess() -> None:
-    reduced, method = begin(FAMILIES["planted"].draw(12, 6, 6, seed=11))
+    problem = FAMILIES["planted"].draw(12, 6, 6, seed=11)
+    reduced, method = begin(problem)
     method.advance(1e-3, 20_000)
-    setting, control = Setting.hard_margin(reduced, NUCLEAR), Control(1e-12)
+    setting, control = setting_of(problem, NUCLEAR), Control(1e-12)
     margins = reduced.apply(method.W)
     assert refine(setting, method.W / reduced.min_margin(margins), method.scattered_dual(), control)
     assert control.state.gap <= 1e-12
 
 
 def test_newton_gives_up_far_from_the_face() -> None:
-    reduced, method = begin(FAMILIES["planted"].draw(12, 6, 6, seed=11))
-    setting, control = Setting.hard_margin(reduced, NUCLEAR), Control(1e-12)
+    problem = FAMILIES["planted"].draw(12, 6, 6, seed=11)
+    reduced, method = begin(problem)
+    setting, control = setting_of(problem, NUCLEAR), Control(1e-12)
     margins = reduced.apply(method.W)
     assert not refine(setting, method.W / reduced.min_margin(margins), method.scattered_dual(), control)
     assert control.iterations < 10
@@ -146,8 +148,8 @@ def test_near_duplicates_in_every_other_sequence_are_decided(seed: int) -> None:
 def test_what_newton_has_put_at_its_margin_stays_active() -> None:
     """With multipliers over many decades, a face read off margins alone loses constraints to rounding there."""
     problem = FAMILIES["near_duplicates"].draw(30, 12, 12)
-    reduced, control = reduce(problem), Control(3e-5)
-    setting = Setting.hard_margin(reduced, NUCLEAR)
+    setting, control = setting_of(problem, NUCLEAR), Control(3e-5)
+    reduced = setting.reduced
     finish(NUCLEAR_METHODS["interior_point"](setting, control, None))
     assert control.W is not None
     assert control.dual is not None

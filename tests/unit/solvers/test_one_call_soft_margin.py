@@ -7,24 +7,21 @@ import pytest
 
 from attsvm import SelectionProblem, solve
 from attsvm.core.error_free import EPS
-from attsvm.core.norms import FROBENIUS
-from attsvm.core.reduction import reduce
 from attsvm.platform import kernels
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.regularisation import LOSSES
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.compiled.soft_margin import PATH_END, solve_on_path, suits_path
 from problems import FAMILIES, published, several
+from settings import setting_of
 
 METHOD = "one-call interior point"
 # Multiplier over the largest above which a constraint counts as a support.
 SUPPORT = 1e-9
 
 
-def setting_of(problem: SelectionProblem, C: float, loss: str, prior: np.ndarray | None = None) -> Setting:
-    regularisation = Regularisation(C, loss, prior)
-    origin = regularisation.origin(problem.shape[2:])
-    return Setting.of(reduce(problem), regularisation.terms(problem, FROBENIUS), origin)
+def soft(problem: SelectionProblem, C: float, loss: str, prior: np.ndarray | None = None) -> Setting:
+    return setting_of(problem, regularisation=Regularisation(C, loss, prior))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -35,7 +32,7 @@ def test_the_path_ends_at_the_optimum(family: str, C: float, loss: str) -> None:
 
     The slope of a hinge is C on one side of the margin of a support.
     """
-    setting = setting_of(FAMILIES[family].draw(12, 6, 4), C, loss)
+    setting = soft(FAMILIES[family].draw(12, 6, 4), C, loss)
     terms, reduced = setting.terms, setting.reduced
     with kernels.compiled_first():
         V, dual, _ = solve_on_path(setting)
@@ -50,7 +47,7 @@ def test_the_path_ends_at_the_optimum(family: str, C: float, loss: str) -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_machine_code_and_interpreter_agree(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    setting = setting_of(published(np.random.default_rng(0), 5, 3, 3), 0.5, loss, np.full((3, 3), 0.1))
+    setting = soft(published(np.random.default_rng(0), 5, 3, 3), 0.5, loss, np.full((3, 3), 0.1))
     with kernels.compiled_first():
         compiled = solve_on_path(setting)
     monkeypatch.setattr(kernels, "at_hand", lambda function: False)
@@ -65,7 +62,7 @@ def test_small_soft_margins_without_ties_take_it() -> None:
     problem = published(np.random.default_rng(0), 20, 5, 4)
     with kernels.compiled_first():
         assert solve(problem, C=1.0).method == METHOD
-        assert suits_path(setting_of(problem, 1.0, "hinge"))
-        assert not suits_path(setting_of(several(np.random.default_rng(0), 20, 5, 4), 1.0, "hinge"))
-        assert not suits_path(Setting.hard_margin(reduce(problem), FROBENIUS))
-        assert not suits_path(setting_of(published(np.random.default_rng(0), 40, 10, 24), 1.0, "hinge"))
+        assert suits_path(soft(problem, 1.0, "hinge"))
+        assert not suits_path(soft(several(np.random.default_rng(0), 20, 5, 4), 1.0, "hinge"))
+        assert not suits_path(setting_of(problem))
+        assert not suits_path(soft(published(np.random.default_rng(0), 40, 10, 24), 1.0, "hinge"))

@@ -6,13 +6,12 @@ from scipy.optimize import linprog
 
 from attsvm import SelectionProblem, Status, solve
 from attsvm.core.norms import MAX, Entrywise, Norm
-from attsvm.core.reduction import reduce
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.interior_point.general import restart
 from oracle import dense
 from problems import FAMILIES
+from settings import setting_of
 
 TOL = 1e-9
 PRIOR = 0.2 * np.random.default_rng(5).standard_normal((12, 12))
@@ -22,11 +21,6 @@ OPTIONS = {
     "prior": Regularisation(None, "hinge", PRIOR),
     "hinge and prior": Regularisation(20.0, "hinge", PRIOR),
 }
-
-
-def setting_of(problem: SelectionProblem, norm: Norm, options: Regularisation) -> Setting:
-    prior = np.zeros(problem.shape[2:]) if options.prior is None else options.prior
-    return Setting.of(reduce(problem, rotate=False), options.terms(problem, norm), prior)
 
 
 def highs(problem: SelectionProblem, norm: Norm, options: Regularisation) -> float:
@@ -61,7 +55,7 @@ def highs(problem: SelectionProblem, norm: Norm, options: Regularisation) -> flo
 @pytest.mark.parametrize(("family", "seed"), [("planted", 1), ("several", 2), ("self_attention", 3)])
 def test_a_rough_answer_ends_as_the_whole_linear_program(family, seed, options, norm) -> None:
     problem = FAMILIES[family].draw(6, 4, 12, seed=seed)
-    setting, control = setting_of(problem, norm, options), Control(TOL)
+    setting, control = setting_of(problem, norm, options, rotate=False), Control(TOL)
     control.unit = setting.value_unit
     rough = solve(problem, norm, C=options.C, prior=options.prior, tol=1e-2)
     V = setting.reduced.lower(rough.W) - setting.prior

@@ -10,7 +10,7 @@ import numpy as np
 from attsvm.core.error_free import EPS
 from attsvm.core.norms import FROBENIUS, SPECTRAL, Norm, frobenius
 from attsvm.core.reduction import LARGEST, SMALLEST, Reduced
-from attsvm.proofs.objective import HARD_MARGIN, SEPARATION_TOL, Terms
+from attsvm.proofs.objective import SEPARATION_TOL, Terms
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.ties import Ties
 
@@ -44,11 +44,6 @@ class Setting:
     def ties(self) -> Ties:
         """The tied tokens as a linear space."""
         return Ties(self.reduced)
-
-    @classmethod
-    def hard_margin(cls, reduced: Reduced, norm: Norm) -> Setting:
-        """Set up the smallest norm at margin one, without a prior; no rejected token may have length zero."""
-        return cls(reduced, HARD_MARGIN.terms(reduced, norm), np.zeros(reduced.shape), 0.0, 1.0)
 
     @classmethod
     def of(cls, reduced: Reduced, terms: Terms, prior: np.ndarray) -> Setting:

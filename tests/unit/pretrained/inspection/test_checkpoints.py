@@ -55,6 +55,7 @@ def test_induction_appears_between_two_checkpoints(small) -> None:
     assert "2 are named induction (the first from step " in series.sentence
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_every_checkpoint_by_itself(small) -> None:
     models, ids, series = small
     for s, (step, model) in enumerate(models.items()):
