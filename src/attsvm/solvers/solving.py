@@ -320,7 +320,7 @@ def _as_one(program: Program) -> bool:
     """Tell whether blocks are better solved together: steps in mixed norms cost more than those of many blocks."""
     norm, problem = program.norm, program.problem
     is_cheap = norm.invariant or norm.power is not None
-    return _large(problem) or (is_cheap and np.count_nonzero(problem.rejected) <= FEW_FOR_BLOCKS)
+    return _large(problem) or (is_cheap and int(problem.rejected.sum()) <= FEW_FOR_BLOCKS)
 
 
 def _start_multipliers(before: Solution, terms: Terms) -> np.ndarray:

@@ -165,6 +165,7 @@ def test_cross_entropy_keeps_a_loss_below_rounding():
     ],
     ids=["softmax", "cross-entropy", "attention", "chunked"],
 )
+@pytest.mark.slow
 def test_the_compiled_graph_has_the_same_exact_gradient(function, scale):
     torch.compiler.reset()
     scores = draw(4, 5, scale=scale)

@@ -132,6 +132,7 @@ def test_a_missing_derivative_is_refused_and_that_in_queries_found() -> None:
 # Dynamo itself looks at .grad of every tensor that enters a frame.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @functions
+@pytest.mark.slow
 def test_the_compiler_breaks_its_graph(function) -> None:
     torch.compiler.reset()
     x = TOKENS[0].clone().requires_grad_()
