@@ -250,12 +250,18 @@ def of_wide() -> Iterator[Instance]:
 
 
 def of_large_C() -> Iterator[Instance]:
-    """Yield data that no W separates, with losses much larger than the norm."""
+    """Yield data that no W separates, with losses much larger than the norm, and C in place of a hard margin."""
     for family in ("contradicted", "published", "near_duplicates"):
         for size in ((10, 5, 4), (10, 6, 8), (30, 10, 8)):
             for norm in NORMS:
                 for C in (1e4, 1e5, 1e6, 1e7):
                     label = f"large C {family} {size} {norm} C={C:g}"
+                    yield Instance(label, partial(_of_family, family, size, 0), _as_norm(norm), {"C": C})
+    for family in ("planted", "several", "badly_scaled"):
+        for size in ((10, 5, 4), (12, 6, 6), (15, 15, 20)):
+            for norm in ("nuclear", "max", "1", "1.5"):
+                for C in (1e15, 1e20, 1e30):
+                    label = f"huge C {family} {size} {norm} C={C:g}"
                     yield Instance(label, partial(_of_family, family, size, 0), _as_norm(norm), {"C": C})
 
 

@@ -108,7 +108,6 @@ PARTS = {
     "alignment": Part((semidefinite.SpectralTerm,), "finish", _not_finished),
     "refinement": Part((answers,), "refine", _as_it_is, _refined),
     "refinement of W": Part((refinement,), "_correct", _nothing, _found),
-    "refinement into the ball": Part((refinement,), "_into_ball", _nothing, _found),
     "restart": Part((general,), "restart", _no_steps),
     "resumed path": Part((general, portfolio), "resume", _no_steps, _is_open),
     "hard margin for large C": Part((general,), "_without_loss", _no_steps),

@@ -7,9 +7,6 @@ constraints scaled to length one. The shortest correction :math:`E = B^\top y` w
 the multipliers move too, so that :math:`W = A^\top\lambda` still holds. If there is a prior, only W moves: scaling W up
 for the rounding of its margins would move it away from the prior.
 
-Multipliers of hinges need a third correction. Rounding of multipliers near a large C takes A^T dual out of the unit
-ball of the dual norm; the least relative change of the multipliers below their bound brings it back.
-
 W is stored in floats, whose rounding moves a margin by up to :math:`u|\delta||W||z|`. The target b of each margin is
 one plus this amount, so that rounding cannot take the margin below one. Near duplicates have a short :math:`|\delta|`
 and nearly all of the multipliers, so they lose almost nothing. If long constraints have large multipliers, the amount
@@ -21,12 +18,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from attsvm.core.double_double import Rows, sharp_adjoint
+from attsvm.core.double_double import Rows
 from attsvm.core.error_free import UNIT, Pair, two_sum
 from attsvm.core.norms import FROBENIUS, frobenius
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.reduction import constraint_gram, constraint_rows
-from attsvm.core.rounding import LENIENT, growth
+from attsvm.core.reduction import constraint_gram
+from attsvm.core.rounding import LENIENT
 from attsvm.proofs.certified import Certified, certify
 from attsvm.proofs.objective import Terms
 from attsvm.proofs.program import Program
@@ -56,44 +53,12 @@ def refine(program: Program, W: np.ndarray, dual: np.ndarray, tol: float) -> Cer
     if best.gap <= tol or not np.isfinite(best.objective):
         return best
     problem, terms = program.problem, program.terms
-    if np.isfinite(terms.upper) and not terms.squared:
-        with np.errstate(**LENIENT):
-            shorter = _into_ball(problem, terms, dual)
-        candidate = best if shorter is None else certify(program, W, shorter, sharp=True)
-        best = candidate if candidate.gap < best.gap else best
-        if best.gap <= tol:
-            return best
-        dual = best.dual
     # W = A^T dual, and the multipliers move along with W.
     along = program.norm is FROBENIUS and program.plain
     with np.errstate(**LENIENT):
         pair = _correct(problem, terms, W, dual, tol, along=along)
     candidate = best if pair is None else certify(program, *pair, sharp=True)
     return candidate if candidate.gap < best.gap else best
-
-
-def _into_ball(problem: SelectionProblem, terms: Terms, dual: np.ndarray) -> np.ndarray | None:
-    """Move multipliers below their bound until A^T dual is in the unit ball of the dual norm.
-
-    Scaling all multipliers down would give up a part of the losses.
-    """
-    norm, scale = terms.norm, terms.largest_scale(dual)
-    if not 1.0 < scale < 1.0 / (1.0 - AT_BOUND):
-        return None
-    dual = terms.clip(dual * scale)
-    exact = sharp_adjoint(problem, dual)
-    rows, columns = np.nonzero(problem.tied | (terms.rejected & (dual > 0.0) & (dual < terms.uppers)))
-    if exact is None or not 0 < len(rows) * exact[0].high.size <= REFINED_ENTRIES:
-        return None
-    adjoint, size = exact[0].high, np.abs(dual[rows, columns])
-    rounding = UNIT * float(np.linalg.norm(dual * problem.lengths)) * growth(norm, adjoint.shape, True)
-    excess = max(norm.dual(adjoint) - 1.0, 0.0) + MARGIN_UNITS * rounding
-    active = Rows.of(problem, rows, columns)
-    matrix = constraint_rows(active.delta.high * size[:, None], active.queries)
-    change = np.linalg.lstsq(matrix.T, -excess * adjoint.ravel(), rcond=None)[0]
-    new = dual.copy()
-    new[rows, columns] += size * change
-    return new
 
 
 def _correct(
