@@ -195,3 +195,29 @@ def test_few_tokens_are_solved_as_one_problem(monkeypatch: pytest.MonkeyPatch) -
     assert WORD in solve(problem, norms.Mixed(2, 1, axis="columns")).method
     monkeypatch.setattr(solving, "FEW_FOR_BLOCKS", count - 1)
     assert WORD in solve(problem, "max").method
+
+
+def test_two_blocks_are_found() -> None:
+    assert len(blocks_of(together(parts(2)), "both")) == 2
+
+
+def test_blocks_that_share_rows_or_columns_are_told_apart() -> None:
+    """Six blocks on a grid: two sets of rows times three sets of columns."""
+    rows, columns = np.divmod(np.arange(6), 3)
+    tokens = np.zeros((6, 2, 2))
+    tokens[np.arange(6), 0, rows] = 1.0
+    problem = SelectionProblem(tokens, np.eye(3)[columns], np.zeros(6, dtype=int))
+    assert sorted(int(block.queries[0]) for block in blocks_of(problem, "both")) == list(range(6))
+    assert len(blocks_of(problem, "rows")) == 3
+    assert len(blocks_of(problem, "columns")) == 2
+
+
+def test_a_constraint_on_no_entry_leaves_the_problem_whole() -> None:
+    problem = together(parts(2))
+    queries = problem.queries.copy()
+    queries[3] = 0.0
+    assert blocks_of(SelectionProblem(problem.tokens, queries, problem.reference), "both") == []
+
+
+def test_a_problem_without_constraints_has_no_blocks() -> None:
+    assert blocks_of(SelectionProblem(np.ones((2, 1, 3)), np.ones((2, 2)), [0, 0]), "both") == []
