@@ -317,7 +317,7 @@ def _in_parts(answers: Answers) -> Solution | None:
 
 
 def _as_one(program: Program) -> bool:
-    """Tell whether blocks are better solved together: steps in mixed norms cost more than those of many blocks."""
+    """Tell whether one problem is faster than its blocks; in mixed norms, whose steps are dear, blocks are faster."""
     norm, problem = program.norm, program.problem
     is_cheap = norm.invariant or norm.power is not None
     return _large(problem) or (is_cheap and int(problem.rejected.sum()) <= FEW_FOR_BLOCKS)
