@@ -97,8 +97,8 @@ class Mutant:
         Of what is changed; the column counts from the first character of the line.
     function : str
         The function it is in.
-    first : int
-        The first line of that function.
+    statement : range
+        The lines of the statement it is in, without those of the statements inside that one.
     text : str
         The line.
     was, becomes : str
@@ -109,7 +109,7 @@ class Mutant:
     line: int
     column: int
     function: str
-    first: int
+    statement: range
     text: str
     was: str
     becomes: str
@@ -131,7 +131,7 @@ def mutants(source: str) -> Iterator[Mutant]:
         _set_child(node, name, at, child)
         return new
 
-    def visit(node: ast.AST, function: str, inside: int) -> Iterator[Mutant]:
+    def visit(node: ast.AST, function: str, inside: bool, statement: range) -> Iterator[Mutant]:
         for name, value in ast.iter_fields(node):
             for at, child in enumerate(value if isinstance(value, list) else [value]):
                 if not isinstance(child, ast.AST) or isinstance(child, EXEMPTIONS) or name in SKIPS:
@@ -142,21 +142,27 @@ def mutants(source: str) -> Iterator[Mutant]:
                     continue
                 name_of_function, within = function, inside
                 if isinstance(child, ast.FunctionDef | ast.Lambda):
-                    decorators = getattr(child, "decorator_list", [])
-                    within = min([child.lineno, *(one.lineno for one in decorators)])
-                    name_of_function = getattr(child, "name", function)
+                    name_of_function, within = getattr(child, "name", function), True
+                lines_of = _lines_of(child) if isinstance(child, ast.stmt) else statement
                 for other in _changes(child) if inside else ():
                     ast.copy_location(other, child)
                     line = getattr(child, "lineno", 0)
                     text = lines[line - 1]
                     column = getattr(child, "col_offset", 0) - (len(text) - len(text.lstrip()))
                     yield Mutant(
-                        line, column, function, inside, text.strip(), _brief(child), _brief(other),
+                        line, column, function, lines_of, text.strip(), _brief(child), _brief(other),
                         partial(add_mutant, node, name, at, child, other),
                     )  # fmt: skip
-                yield from visit(child, name_of_function, within)
+                yield from visit(child, name_of_function, within, lines_of)
 
-    yield from visit(tree, "", 0)
+    yield from visit(tree, "", False, range(0))
+
+
+def _lines_of(statement: ast.stmt) -> range:
+    """The lines of a statement, or of the head of one that has others inside."""
+    body = getattr(statement, "body", None)
+    end = body[0].lineno if body else (statement.end_lineno or statement.lineno) + 1
+    return range(statement.lineno, max(end, statement.lineno + 1))
 
 
 def _is_kernel(decorator: ast.expr) -> bool:
@@ -168,11 +174,11 @@ def _brief(node: ast.AST) -> str:
 
 
 def draw(mutants_of: list[Mutant], count: int, seed: int) -> list[Mutant]:
-    """Draw mutants systematically along the functions, in random order within each: every one is equally likely."""
+    """Draw mutants systematically along the lines, in random order within a statement: every one is equally likely."""
     if not 0 < count < len(mutants_of):
         return mutants_of
     rng = random.Random(seed)
-    order = sorted(mutants_of, key=lambda one: (one.first, rng.random()))
+    order = sorted(mutants_of, key=lambda one: (one.statement.start, rng.random()))
     start = rng.random()
     return [order[int((k + start) * len(mutants_of) / count)] for k in range(count)]
 

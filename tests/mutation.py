@@ -4,13 +4,14 @@
 
 A name is a module, or a package with all its modules; by default it is attsvm. A mutant (tests/mutants.py) is one
 change inside a function, made in a forked child by exchanging the code objects of the functions, so that every
-reference sees it; then those tests of the module that call the changed function run in the child, quick ones first,
-until the first failure. A mutant that fails a test is killed, and so is one that takes half a minute and twenty times
-the tests' time. The tests of a module are listed in TESTS; those of any other module are the quick ones of its package.
+reference sees it. The tests that reach the changed statement then run in the child until one fails: first those that
+killed another mutant of the function, then quick ones. A mutant that fails a test is killed, and so is one that takes
+half a minute and twenty times the tests' time. A mutant that no test notices within half a minute survives. The tests
+of a package are listed in TESTS.
 
-A sample is drawn over the functions in proportion to their mutants. Mutants that change nothing are listed with the
-reason in tests/equivalent_mutants.toml; they are run like all others and counted apart. With --out every mutant is a
-line of JSON as soon as it was run; --again runs those of such a file that survived.
+A sample is drawn along the lines of a module in proportion to their mutants. Mutants that change nothing are listed
+with the reason in tests/equivalent_mutants.toml; they are run like all others and counted apart. With --out every
+mutant is a line of JSON as soon as it was run; --again runs those of such a file that survived.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ import pkgutil
 import select
 import signal
 import sys
+import threading
 import time
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -40,90 +43,38 @@ from mutants import Mutant, draw, install, mutants
 
 ROOT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
-THEORY, PROOFS = "attsvm.theory.", "attsvm.proofs."
-# The tests that run for a module, quick ones first; the expression leaves out what takes more than a few seconds.
-CONSTANTS = ["tests/unit/theory/test_theory_constants.py"]
-CONDITIONS = ["tests/unit/theory/test_theory_conditions.py"]
-VERDICTS = ["tests/unit/theory/test_theory_verdicts.py"]
-COUNTEREXAMPLE = ["tests/unit/theory/test_theory_counterexample.py"]
-PROPERTIES = ["tests/property/test_theory_properties.py"]
-SLOW = ["-k", "not strict_and_slack and not descent_from_zero and not both_basins and not independence and not mixes"]
-EVERYTHING = CONDITIONS + CONSTANTS + COUNTEREXAMPLE + VERDICTS + PROPERTIES + SLOW
-EXACT = ["tests/unit/proofs/test_exact.py"]
-PROOF = ["tests/unit/proofs/test_proofs.py"]
-CLAIMS = [*PROOF, "tests/unit/proofs/test_certified_claims.py"]
-QUICK = ["-m", "not slow"]
-SEPARABLE = ["tests/unit/solvers/test_separable.py", *QUICK]
-FUNCTIONAL = ["tests/unit/nn/test_functional.py", "tests/unit/nn/test_multi_token.py", "-k", "not limit_of"]
-TESTS = {
-    THEORY + "constants": CONSTANTS + CONDITIONS + SLOW,
-    THEORY + "conditions": CONDITIONS + CONSTANTS + COUNTEREXAMPLE + SLOW,
-    THEORY + "tokens": ["tests/unit/theory/test_theory_tokens.py", *CONDITIONS, *CONSTANTS, *SLOW],
-    THEORY + "verdict": COUNTEREXAMPLE + VERDICTS + CONSTANTS + CONDITIONS + SLOW,
-    THEORY + "divergence": VERDICTS + PROPERTIES + SLOW,
-    THEORY + "separability": ["tests/unit/theory/test_theory_separability.py"],
-    THEORY + "finite_part": ["tests/unit/theory/test_finite_part.py", "tests/unit/theory/test_equivalence.py"],
-    THEORY + "equivalence": ["tests/unit/theory/test_equivalence.py"],
-    THEORY + "graph": ["tests/reference/test_graph_svm.py"],
-    THEORY + "prompt": ["tests/unit/theory/test_prompt_svm.py"],
-    "attsvm.core.reduction": ["tests/unit/core/test_reduction.py"],
-    "attsvm.core.blocks": ["tests/unit/solvers/test_blocks.py"],
-    "attsvm.core.problem": ["tests/unit/core/test_problem.py", "tests/unit/core/test_bad_input_problem.py"],
-    "attsvm.core.rounding": ["tests/unit/core/test_rounding.py"],
-    "attsvm.solution.solution": ["tests/unit/solution/test_solution.py"],
-    "attsvm.solution.solution_set": ["tests/unit/solution/test_solution_set.py"],
-    PROOFS + "bounds": ["tests/unit/proofs", "tests/unit/solvers/test_soft_margin.py", *QUICK],
-    PROOFS + "certified": ["tests/unit/proofs/test_certified.py"],
-    PROOFS + "objective": ["tests/unit/proofs/test_certified.py", *CLAIMS],
-    PROOFS + "ties": ["tests/unit/proofs/test_ties.py"],
-    PROOFS + "tie_moves": ["tests/unit/proofs/test_ties.py"],
-    PROOFS + "surjective": ["tests/unit/proofs/test_ties.py"],
-    PROOFS + "decision": ["tests/unit/proofs/test_decision.py"],
-    PROOFS + "linear": ["tests/unit/proofs/test_decision.py", *EXACT],
-    PROOFS + "certificate": ["tests/unit/proofs/test_certificate.py"],
-    PROOFS + "infeasible": ["tests/unit/proofs/test_certificate.py"],
-    PROOFS + "claim": CLAIMS,
-    PROOFS + "recheck": CLAIMS,
-    PROOFS + "prove": CLAIMS,
-    PROOFS + "witness": PROOF + EXACT,
-    "attsvm.core.norms.square_root": ["tests/unit/core/test_mahalanobis_certificates.py"],
-    PROOFS + "dyadic": PROOF + EXACT,
-    PROOFS + "proof": PROOF + EXACT,
-    **{f"attsvm.functional.{name}": FUNCTIONAL for name in ("softmax", "attention", "cross_entropy")},
-    "attsvm.training.risk.gradient": ["tests/unit/training/risk/test_gradient.py"],
-    "attsvm.study.verdict": ["tests/unit/study/test_study_verdict.py", *QUICK],
-    "attsvm_paper.judging.joint": ["tests/unit/experiments/test_experiment_joint.py", *QUICK],
-    "attsvm_pretrained.selection.null": ["tests/unit/pretrained/selection/test_pretrained_null.py", *QUICK],
-    **{f"attsvm.solvers.separable.{name}": SEPARABLE for name in ("closed_form", "projection", "splitting")},
-}
-
-# Tests of the modules that are not listed above, by package.
 UNIT = "tests/unit/"
-FOLDERS = {name: [UNIT + name] for name in ("cli", "core", "data", "nn", "platform", "playground")}
-FOLDERS["pretrained"] = [UNIT + "package/test_extras.py"]
-FOLDERS |= {name: [UNIT + name] for name in ("proofs", "solution", "solvers", "study", "theory", "training")}
-FOLDERS |= {
-    "plots": ["tests/figures/test_plots_of_results.py"],
-    "check": [UNIT + "proofs"],
-    "compile": [UNIT + "platform"],
+SOLVING = [UNIT + name for name in ("core", "proofs", "solvers", "solution")]
+SOLVING += ["tests/property/test_solve_properties.py", "tests/reference"]
+TRAINING = [UNIT + "training", UNIT + "nn", "tests/property/test_training_properties.py"]
+TRAINING += ["tests/property/test_batch_properties.py", "tests/reference/test_gradient_reference.py"]
+TRAINING += ["tests/reference/test_functional_accuracy.py", "tests/reference/test_limit_directions.py"]
+STUDY = [UNIT + name for name in ("study", "report", "data")]
+# The tests of a package, or of a module that is none: those that take more than two seconds are marked slow.
+TESTS = {f"attsvm.{name}": SOLVING for name in ("core", "proofs", "solvers", "solution", "check", "norms")}
+TESTS |= {f"attsvm.{name}": TRAINING for name in ("training", "functional", "nn")}
+ESTIMATORS = ("estimator", "margin_classifier", "attention_classifier", "token_scaler")
+TESTS |= {f"attsvm.{name}": STUDY for name in ("study", "report", "data", *ESTIMATORS)}
+TESTS |= {f"attsvm.{name}": [UNIT + name] for name in ("cli", "platform", "playground")}
+TESTS |= {
+    "attsvm.theory": [UNIT + "theory", "tests/property/test_theory_properties.py", "tests/reference/test_graph_svm.py"],
+    "attsvm.plots": ["tests/figures/test_plots_of_results.py"],
+    "attsvm.compile": [UNIT + "platform"],
+    "attsvm.pretrained": [UNIT + "package/test_extras.py"],
+    "attsvm.experiments": [UNIT + "package/test_distributions.py"],
+    "attsvm_paper": [UNIT + "experiments", "tests/figures"],
+    "attsvm_pretrained": [UNIT + "pretrained", UNIT + "report"],
 }
-FOLDERS |= {"report": [UNIT + "report", UNIT + "study"], "norms": [UNIT + "core"]}
-FOLDERS["experiments"] = [UNIT + "package/test_distributions.py"]
-# Those of the other distributions, each by the folder of its tests.
-DISTRIBUTIONS = {"attsvm_paper": UNIT + "experiments", "attsvm_pretrained": UNIT + "pretrained"}
-FOLDERS |= {
-    name: [f"{UNIT}study/test_{name}.py"] for name in ("estimator", "margin_classifier", "attention_classifier")
-}
-FOLDERS["token_scaler"] = FOLDERS["estimator"]
-FOLDERS["core"] = [*FOLDERS["core"], UNIT + "solvers/test_solve_options.py", UNIT + "solvers/test_separable.py"]
 
+# Seconds that the tests of one mutant may take together, so that a survivor that all tests reach costs no more.
+PATIENCE = 30.0
 QUIET = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
 
 
 def arguments_of(module: str) -> list[str]:
     """Arguments of pytest that choose the tests of a module."""
     package, name = module.split(".")[:2]
-    return TESTS.get(module) or [*([DISTRIBUTIONS[package]] if package in DISTRIBUTIONS else FOLDERS[name]), *QUICK]
+    return [*TESTS.get(f"{package}.{name}", TESTS.get(package, [])), "-m", "not slow"]
 
 
 def modules_of(name: str) -> list[str]:
@@ -133,8 +84,8 @@ def modules_of(name: str) -> list[str]:
     return names or [name]
 
 
-class Calls:
-    """A pytest plugin that notes which functions of some modules every test calls, and how long the test takes."""
+class Lines:
+    """A pytest plugin that notes which lines of some files every test reaches, and how long the test takes."""
 
     def __init__(self, files: set[str]) -> None:
         self.files = files
@@ -142,17 +93,26 @@ class Calls:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        lines: dict[str, set[int]] = {}
+        reached: dict[str, set[int]] = {file: set() for file in self.files}
 
-        def note(frame: FrameType, event: str, argument: Any) -> None:
-            if event == "call" and frame.f_code.co_filename in self.files:
-                lines.setdefault(frame.f_code.co_filename, set()).add(frame.f_code.co_firstlineno)
+        def note(frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
+            lines = reached.get(frame.f_code.co_filename)
+            if lines is None:
+                return None
+
+            def note_line(frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
+                lines.add(frame.f_lineno)
+                return note_line
+
+            return note_line
 
         start = time.process_time()
-        sys.setprofile(note)
+        threading.settrace(note)
+        sys.settrace(note)
         yield
-        sys.setprofile(None)
-        self.of[item.nodeid] = (time.process_time() - start, {file: sorted(of) for file, of in lines.items()})
+        sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]
+        self.of[item.nodeid] = (time.process_time() - start, {file: sorted(of) for file, of in reached.items() if of})
 
 
 @dataclass(frozen=True)
@@ -176,30 +136,40 @@ class Loop:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
-        of = _in_child(lambda: self._calls(session), 600 * len(self.draws))
-        if not isinstance(of, dict):
-            raise pytest.UsageError(f"without a mutation {of or 'a test'} fails or takes too long")
+        of = _in_child(lambda: self._lines(session), 7200)
+        if of is None:
+            raise pytest.UsageError("without a mutation the tests take too long")
         for one in self.draws:
+            killers: dict[str, set[str]] = defaultdict(set)
             for mutant in one.sample:
-                callers = sorted(
-                    (seconds, test) for test, (seconds, lines) in of.items() if mutant.first in lines.get(one.file, ())
+                first = killers[mutant.function]
+                tests = sorted(
+                    (test not in first, seconds, test)
+                    for test, (seconds, lines) in of.items()
+                    if set(mutant.statement).intersection(lines.get(one.file, ()))
                 )
-                limit = 30 + 20 * sum(seconds for seconds, _ in callers)
+                limit = 30 + 20 * sum(seconds for _, seconds, _ in tests)
                 start = time.monotonic()
-                work = partial(self._notices, one.module, mutant, [items[test] for _, test in callers])
+                work = partial(self._killer, one.module, mutant, [items[test] for *_, test in tests])
                 # Too long, or a child that dies, is killed as well.
-                is_killed = bool(callers) and _in_child(work, limit) is not False
-                one.tell(mutant, is_killed, len(callers), time.monotonic() - start)
+                killer = _in_child(work, limit) if tests else ""
+                first.update([killer] if killer else [])
+                one.tell(mutant, killer != "", len(tests), time.monotonic() - start)
         return True
 
-    def _calls(self, session: pytest.Session) -> dict[str, tuple[float, dict[str, list[int]]]] | str:
-        """What every test calls, or the first test that fails."""
-        plugin = Calls({one.file for one in self.draws})
+    def _lines(self, session: pytest.Session) -> dict[str, tuple[float, dict[str, list[int]]]]:
+        """The lines that every test reaches, without the tests that fail while their lines are noted."""
+        plugin = Lines({one.file for one in self.draws})
         session.config.pluginmanager.register(plugin)
-        return next((item.nodeid for item in session.items if _fails(item)), plugin.of)
+        failing = [item.nodeid for item in session.items if _fails(item)]
+        return {test: of for test, of in plugin.of.items() if test not in failing}
 
-    def _notices(self, module: ModuleType, mutant: Mutant, items: list[pytest.Item]) -> bool:
-        return install(mutant, module) and any(_fails(item) for item in items)
+    def _killer(self, module: ModuleType, mutant: Mutant, items: list[pytest.Item]) -> str:
+        """The first test that fails, or no name."""
+        if not install(mutant, module):
+            return ""
+        end = time.monotonic() + PATIENCE
+        return next((item.nodeid for item in items if time.monotonic() < end and _fails(item)), "")
 
 
 class Failures:
@@ -338,7 +308,7 @@ def _tell(
     reason = "" if is_killed else reasons.get((name, *mutant.key), "")
     tally.drawn, tally.killed, tally.same = tally.drawn + 1, tally.killed + is_killed, tally.same + bool(reason)
     if not is_killed:
-        what = reason or ("survives" if tests else "no test calls it")
+        what = reason or ("survives" if tests else "no test reaches it")
         where = f"{name.removeprefix('attsvm.')}:{mutant.line} {mutant.function}"
         change = f"`{mutant.was}` -> `{mutant.becomes}` in `{mutant.text}`"
         print(f"{where}: {change}: {what}", file=sys.stderr, flush=True)

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from mutants import mutants
-from mutation import DISTRIBUTIONS, TESTS, arguments_of, modules_of
+from mutation import TESTS, arguments_of, modules_of
 
 ROOT = Path(__file__).parents[3]
-MODULES = [module for package in ("attsvm", *DISTRIBUTIONS) for module in modules_of(package)]
+DISTRIBUTIONS = ("attsvm", "attsvm_paper", "attsvm_pretrained")
+MODULES = [module for package in DISTRIBUTIONS for module in modules_of(package)]
 
 
 def test_every_module_of_the_package_is_covered() -> None:
@@ -20,7 +21,7 @@ def test_every_module_of_the_package_is_covered() -> None:
         for path in source.rglob("attsvm*/**/*.py")
     }
     assert set(MODULES) == {name for name in files if not name.endswith("__init__")}
-    assert set(TESTS) <= set(MODULES)
+    assert set(TESTS) == {package for package in TESTS if any(f"{name}.".startswith(f"{package}.") for name in MODULES)}
 
 
 @pytest.mark.parametrize("tests", sorted({tuple(arguments_of(name)) for name in MODULES}), ids=lambda tests: tests[0])
@@ -33,3 +34,10 @@ def test_the_tests_of_a_module_exist(tests: tuple[str, ...]) -> None:
 def test_compiled_kernels_are_left_out() -> None:
     source = "@kernel(int64)\ndef a(x):\n    return x + 1\n\n\ndef b(x):\n    return x + 1\n"
     assert {one.function for one in mutants(source)} == {"b"}
+
+
+def test_a_mutant_names_the_lines_of_its_statement() -> None:
+    source = "def a(x):\n    if (\n        x > 1\n    ):\n        return (\n            x + 2\n        )\n    return 3"
+    assert {(one.was, one.statement.start, one.statement.stop) for one in mutants(source)} >= {
+        ("x > 1", 2, 5), ("1", 2, 5), ("x + 2", 5, 8), ("2", 5, 8), ("3", 8, 9),
+    }  # fmt: skip
