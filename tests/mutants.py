@@ -215,15 +215,17 @@ def _functions(owner: Any, module: ModuleType, prefix: str = "") -> Iterator[tup
                 yield f"{prefix}{inner.__name__}", inner
 
 
-def install(mutant: Mutant, module: ModuleType) -> bool:
-    """Exchange the code of every function of the module for the mutant's; False when none of them is another."""
-    codes = dict(_codes(compile(mutant.make(), module.__file__ or "", "exec", dont_inherit=True)))
-    is_exchanged = False
+def install(code: CodeType, module: ModuleType) -> None:
+    """Exchange the code of every function of the module for the one in the code of a changed module."""
+    codes = dict(_codes(code))
     for name, function in _functions(module, module):
         if name in codes and len(codes[name].co_freevars) == len(function.__code__.co_freevars):
-            is_exchanged = is_exchanged or codes[name] != function.__code__
             function.__code__ = codes[name]
+    clear_caches(module)
+
+
+def clear_caches(module: ModuleType) -> None:
+    """Forget what the functions of a module have cached."""
     for value in vars(module).values():
         if callable(getattr(value, "cache_clear", None)):
             value.cache_clear()
-    return is_exchanged

@@ -4,10 +4,10 @@
 
 A name is a module, or a package with all its modules; by default it is attsvm. A mutant (tests/mutants.py) is one
 change inside a function, made in a forked child by exchanging the code objects of the functions, so that every
-reference sees it. The tests that reach the changed statement then run in the child until one fails: first those that
-killed another mutant of the function, then quick ones. A mutant that fails a test is killed, and so is one that takes
-half a minute and twenty times the tests' time. A mutant that no test notices within half a minute survives. The tests
-of a package are listed in TESTS.
+reference sees it; processes that tests start load the changed module. The tests that reach the changed statement run in
+the child until one fails: first those that killed another mutant of the function, then quick ones. A mutant that fails
+a test is killed, and so is one that takes half a minute and twenty times the tests' time. A mutant that no test notices
+within half a minute survives. The tests of a package are listed in TESTS.
 
 A sample is drawn along the lines of a module in proportion to their mutants. Mutants that change nothing are listed
 with the reason in tests/equivalent_mutants.toml; they are run like all others and counted apart. With --out every
@@ -20,12 +20,12 @@ import argparse
 import contextlib
 import importlib
 import json
+import marshal
 import os
 import pkgutil
 import select
 import signal
 import sys
-import threading
 import time
 import tomllib
 from collections import defaultdict
@@ -33,48 +33,61 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import FrameType, ModuleType
+from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from attsvm_paper.judging.statistics import wilson_interval
-from mutants import Mutant, draw, install, mutants
+from mutants import Mutant, clear_caches, draw, install, mutants
+from mutated.sitecustomize import note_lines
 
 ROOT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 UNIT = "tests/unit/"
 SOLVING = [UNIT + name for name in ("core", "proofs", "solvers", "solution")]
 SOLVING += ["tests/property/test_solve_properties.py", "tests/reference"]
+SOLVING += [f"{UNIT}nn/test_{name}.py" for name in ("max_margin", "margin_transforms")]
 TRAINING = [UNIT + "training", UNIT + "nn", "tests/property/test_training_properties.py"]
 TRAINING += ["tests/property/test_batch_properties.py", "tests/reference/test_gradient_reference.py"]
-TRAINING += ["tests/reference/test_functional_accuracy.py", "tests/reference/test_limit_directions.py"]
+TRAINING += [f"tests/reference/test_{name}.py" for name in ("functional_accuracy", "limit_directions")]
+TRAINING += ["tests/reference/test_regularization_path.py"]
 STUDY = [UNIT + name for name in ("study", "report", "data")]
+# Every module's docstrings run as tests.
+EXAMPLES = UNIT + "package/test_docstrings.py"
 # The tests of a package, or of a module that is none: those that take more than two seconds are marked slow.
 TESTS = {f"attsvm.{name}": SOLVING for name in ("core", "proofs", "solvers", "solution", "check", "norms")}
 TESTS |= {f"attsvm.{name}": TRAINING for name in ("training", "functional", "nn")}
 ESTIMATORS = ("estimator", "margin_classifier", "attention_classifier", "token_scaler")
 TESTS |= {f"attsvm.{name}": STUDY for name in ("study", "report", "data", *ESTIMATORS)}
-TESTS |= {f"attsvm.{name}": [UNIT + name] for name in ("cli", "platform", "playground")}
+COMMANDS = [f"tests/e2e/test_{name}.py" for name in ("cli", "certificates", "bench")]
+TESTS |= {f"attsvm.{name}": [UNIT + name, *COMMANDS] for name in ("cli", "platform", "playground")}
+PLOTS = ["tests/figures/test_plots_of_results.py"]
+REPRODUCTION = [f"tests/e2e/test_{name}.py" for name in ("reproduce", "reproduce_own", "every_experiment")]
 TESTS |= {
     "attsvm.theory": [UNIT + "theory", "tests/property/test_theory_properties.py", "tests/reference/test_graph_svm.py"],
-    "attsvm.plots": ["tests/figures/test_plots_of_results.py"],
-    "attsvm.compile": [UNIT + "platform"],
+    "attsvm.plots": PLOTS,
+    "attsvm.compile": [UNIT + "platform", "tests/e2e/test_machine_code.py"],
     "attsvm.pretrained": [UNIT + "package/test_extras.py"],
     "attsvm.experiments": [UNIT + "package/test_distributions.py"],
-    "attsvm_paper": [UNIT + "experiments", "tests/figures"],
-    "attsvm_pretrained": [UNIT + "pretrained", UNIT + "report"],
+    "attsvm_paper": [UNIT + "experiments", "tests/figures", *REPRODUCTION],
+    "attsvm_pretrained": [UNIT + "pretrained", UNIT + "report", "tests/e2e/test_pretrained_inspect.py", *PLOTS],
 }
+# Packages whose tests are mostly slow ones.
+SLOW = ("attsvm.cli", "attsvm.platform", "attsvm.compile", "attsvm.plots", "attsvm_paper", "attsvm_pretrained")
 
 # Seconds that the tests of one mutant may take together, so that a survivor that all tests reach costs no more.
 PATIENCE = 30.0
 QUIET = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
+QUIET += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # for what the packages have imported
 
 
 def arguments_of(module: str) -> list[str]:
     """Arguments of pytest that choose the tests of a module."""
     package, name = module.split(".")[:2]
-    return [*TESTS.get(f"{package}.{name}", TESTS.get(package, [])), "-m", "not slow"]
+    key = f"{package}.{name}" if f"{package}.{name}" in TESTS else package
+    return [*TESTS[key], EXAMPLES, *([] if key in SLOW else ["-m", "not slow"])]
 
 
 def modules_of(name: str) -> list[str]:
@@ -85,34 +98,31 @@ def modules_of(name: str) -> list[str]:
 
 
 class Lines:
-    """A pytest plugin that notes which lines of some files every test reaches, and how long the test takes."""
+    """A pytest plugin that notes which lines of some files every test reaches, and how long the test takes.
 
-    def __init__(self, files: set[str]) -> None:
-        self.files = files
+    The lines of fixtures and of processes that the test starts are its lines too. What a test file caches is forgotten,
+    so that every test reaches all it needs.
+    """
+
+    def __init__(self, files: set[str], folder: Path) -> None:
+        self.files, self.folder = files, folder
         self.of: dict[str, tuple[float, dict[str, list[int]]]] = {}
+        (folder / "files").write_text(json.dumps(sorted(files)), encoding="utf-8")
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         reached: dict[str, set[int]] = {file: set() for file in self.files}
-
-        def note(frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
-            lines = reached.get(frame.f_code.co_filename)
-            if lines is None:
-                return None
-
-            def note_line(frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
-                lines.add(frame.f_lineno)
-                return note_line
-
-            return note_line
-
-        start = time.process_time()
-        threading.settrace(note)
-        sys.settrace(note)
+        clear_caches(item.module)  # type: ignore[attr-defined]
+        start = time.monotonic()
+        end = note_lines(reached)
         yield
-        sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
-        self.of[item.nodeid] = (time.process_time() - start, {file: sorted(of) for file, of in reached.items() if of})
+        end()
+        seconds = time.monotonic() - start
+        for path in self.folder.glob("*.lines"):
+            for file, lines in json.loads(path.read_text(encoding="utf-8")).items():
+                reached[file].update(lines)
+            path.unlink()
+        self.of[item.nodeid] = (seconds, {file: sorted(of) for file, of in reached.items() if of})
 
 
 @dataclass(frozen=True)
@@ -131,12 +141,13 @@ class Draw:
 class Loop:
     """A pytest plugin that runs, instead of the tests collected once, those of every mutant in a child of its own."""
 
-    def __init__(self, draws: list[Draw]) -> None:
-        self.draws = draws
+    def __init__(self, draws: list[Draw], folder: Path) -> None:
+        self.draws, self.folder = draws, folder
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
         of = _in_child(lambda: self._lines(session), 7200)
+        (self.folder / "files").unlink()
         if of is None:
             raise pytest.UsageError("without a mutation the tests take too long")
         for one in self.draws:
@@ -153,21 +164,23 @@ class Loop:
                 work = partial(self._killer, one.module, mutant, [items[test] for *_, test in tests])
                 # Too long, or a child that dies, is killed as well.
                 killer = _in_child(work, limit) if tests else ""
+                (self.folder / "mutant").unlink(missing_ok=True)
                 first.update([killer] if killer else [])
                 one.tell(mutant, killer != "", len(tests), time.monotonic() - start)
         return True
 
     def _lines(self, session: pytest.Session) -> dict[str, tuple[float, dict[str, list[int]]]]:
         """The lines that every test reaches, without the tests that fail while their lines are noted."""
-        plugin = Lines({one.file for one in self.draws})
+        plugin = Lines({one.file for one in self.draws}, self.folder)
         session.config.pluginmanager.register(plugin)
         failing = [item.nodeid for item in session.items if _fails(item)]
         return {test: of for test, of in plugin.of.items() if test not in failing}
 
     def _killer(self, module: ModuleType, mutant: Mutant, items: list[pytest.Item]) -> str:
         """The first test that fails, or no name."""
-        if not install(mutant, module):
-            return ""
+        code = compile(mutant.make(), module.__file__ or "", "exec", dont_inherit=True)
+        install(code, module)
+        (self.folder / "mutant").write_bytes(marshal.dumps((module.__name__, code)))
         end = time.monotonic() + PATIENCE
         return next((item.nodeid for item in items if time.monotonic() < end and _fails(item)), "")
 
@@ -209,7 +222,7 @@ def _in_child(work: Callable[[], Any], seconds: float) -> Any:
     with os.fdopen(reading, encoding="utf-8") as pipe:
         answer = pipe.read() if select.select([reading], [], [], seconds)[0] else ""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(child, signal.SIGKILL)
+        os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return json.loads(answer) if answer else None
 
@@ -287,8 +300,9 @@ def run(
         )
         draws.append(Draw(module, sample, partial(_tell, name, tallies[name], options, reasons)))
     if not options.list:
-        with _silence():
-            code = pytest.main([*tests, *QUIET], plugins=[Loop(draws)])
+        with _silence(), TemporaryDirectory() as folder:
+            os.environ["MUTATION_FOLDER"] = folder  # read by the processes that tests start
+            code = pytest.main([*tests, *QUIET], plugins=[Loop(draws, Path(folder))])
         if code != pytest.ExitCode.OK:
             print(f"{', '.join(names)}: not run", file=sys.stderr, flush=True)
     return tallies
@@ -346,6 +360,8 @@ def main() -> None:
         options.names = sorted(set(_survivors(options.again).values()))
     os.chdir(ROOT)
     sys.path[:0] = [str(ROOT / "tests")]
+    paths = [str(ROOT / "tests/mutated"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     if not options.list:
         _warm_up()
     groups: dict[tuple[str, ...], list[str]] = {}
