@@ -49,11 +49,16 @@ UNIT = "tests/unit/"
 SOLVING = [UNIT + name for name in ("core", "proofs", "solvers", "solution")]
 SOLVING += ["tests/property/test_solve_properties.py", "tests/reference"]
 SOLVING += [f"{UNIT}nn/test_{name}.py" for name in ("max_margin", "margin_transforms")]
+SOLVING += [UNIT + "theory/test_correlation.py"]
+THEORY = [UNIT + "theory", UNIT + "data/test_preferences.py", "tests/property/test_theory_properties.py"]
+THEORY += ["tests/reference/test_graph_svm.py"]
 TRAINING = [UNIT + "training", UNIT + "nn", "tests/property/test_training_properties.py"]
 TRAINING += ["tests/property/test_batch_properties.py", "tests/reference/test_gradient_reference.py"]
 TRAINING += [f"tests/reference/test_{name}.py" for name in ("functional_accuracy", "limit_directions")]
 TRAINING += ["tests/reference/test_regularization_path.py"]
 STUDY = [UNIT + name for name in ("study", "report", "data")]
+STUDY += [f"{UNIT}solvers/test_{name}.py" for name in ("shards", "shards_memory", "shard_changes")]
+STUDY += [f"tests/e2e/test_study_{name}.py" for name in ("pages", "digits")]
 # Every module's docstrings run as tests.
 EXAMPLES = UNIT + "package/test_docstrings.py"
 # The tests of a package, or of a module that is none: those that take more than two seconds are marked slow.
@@ -61,12 +66,15 @@ TESTS = {f"attsvm.{name}": SOLVING for name in ("core", "proofs", "solvers", "so
 TESTS |= {f"attsvm.{name}": TRAINING for name in ("training", "functional", "nn")}
 ESTIMATORS = ("estimator", "margin_classifier", "attention_classifier", "token_scaler")
 TESTS |= {f"attsvm.{name}": STUDY for name in ("study", "report", "data", *ESTIMATORS)}
-COMMANDS = [f"tests/e2e/test_{name}.py" for name in ("cli", "certificates", "bench")]
+COMMANDS = [f"tests/e2e/test_{name}.py" for name in ("cli", "certificates", "bench", "solve_folder_targets")]
+COMMANDS += ["tests/e2e/test_pretrained_study.py", UNIT + "study/test_study_comparison.py"]
+COMMANDS += [UNIT + "experiments/test_experiment_runs.py", UNIT + "training/run/test_large_steps.py"]
+COMMANDS += [UNIT + "package/test_extras.py"]
 TESTS |= {f"attsvm.{name}": [UNIT + name, *COMMANDS] for name in ("cli", "platform", "playground")}
 PLOTS = ["tests/figures/test_plots_of_results.py"]
 REPRODUCTION = [f"tests/e2e/test_{name}.py" for name in ("reproduce", "reproduce_own", "every_experiment")]
 TESTS |= {
-    "attsvm.theory": [UNIT + "theory", "tests/property/test_theory_properties.py", "tests/reference/test_graph_svm.py"],
+    "attsvm.theory": THEORY,
     "attsvm.plots": PLOTS,
     "attsvm.compile": [UNIT + "platform", "tests/e2e/test_machine_code.py"],
     "attsvm.pretrained": [UNIT + "package/test_extras.py"],

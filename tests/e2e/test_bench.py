@@ -7,8 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -130,6 +132,61 @@ def test_outside_a_checkout_bench_is_one_sentence(
     assert output.out == ""
     assert output.err.count("\n") == 1
     assert "in a checkout" in output.err
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout beside which the command runs."""
+    place = tmp_path / "checkout"
+    for file in ("src/attsvm/cli/bench.py", "benchmarks/solvers.py", "benchmarks/real.py"):
+        (place / file).parent.mkdir(parents=True, exist_ok=True)
+        (place / file).touch()
+    monkeypatch.setattr(attsvm.cli.bench, "__file__", str(place / "src" / "attsvm" / "cli" / "bench.py"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return place
+
+
+def test_the_benchmarks_lie_beside_the_package(checkout: Path) -> None:
+    assert attsvm.cli.bench.find_script() == checkout / "benchmarks" / "solvers.py"
+
+
+@pytest.mark.parametrize("part", ["src", "benchmarks"])
+def test_a_part_of_a_checkout_is_none(checkout: Path, part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(checkout / part)
+    assert main(["bench"]) == 2
+    assert "in a checkout of its repository." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "script", "options"),
+    [
+        ([], "solvers.py", []),
+        (["--quick"], "solvers.py", ["--quick"]),
+        (["--large"], "solvers.py", ["--large"]),
+        (["--real"], "real.py", []),
+        (["--real", "--quick"], "real.py", ["--quick"]),
+    ],
+)
+def test_bench_passes_its_options_on(
+    checkout: Path, arguments: list[str], script: str, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    @contextmanager
+    def start(command: list[str]) -> Iterator[SimpleNamespace]:
+        commands.append(command)
+        yield SimpleNamespace(wait=lambda: 5)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    assert main(["bench", *arguments]) == 5
+    assert commands == [[sys.executable, str(checkout / "benchmarks" / script), *options]]
+
+
+@pytest.mark.parametrize("other", ["--quick", "--real"])
+def test_long_runs_are_of_the_whole_suite_only(checkout: Path, other: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--large", other]) == 2
+    assert capsys.readouterr().err == f"attsvm: {other} and --large exclude each other; one of them was expected.\n"
 
 
 def test_bench_starts_the_script_of_the_checkout(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,21 @@ def test_a_certificate_that_nothing_solves_the_problem(problem: Path, capsys) ->
     capsys.readouterr()
     assert main(["check", str(target)]) == 0
     assert "No W satisfies the constraints" in capsys.readouterr().out
+
+
+def test_an_interval_is_held_against_the_tolerance(problem: Path, capsys) -> None:
+    wide, empty = problem / "c.json", problem / "none.json"
+    assert main(["solve", str(problem / "p.npz"), "--certificate", str(wide)]) == 0
+    assert main(["solve", str(problem / "none.npz"), "--certificate", str(empty)]) == 3
+    capsys.readouterr()
+    assert main(["check", str(wide)]) == 0
+    assert "rejected" not in capsys.readouterr().out
+    assert main(["check", str(wide), "--tol", "0"]) == 1  # the norm is a root, which no two equal fractions enclose
+    assert re.search(r"^rejected  \S.* 0\b", capsys.readouterr().out, re.MULTILINE)
+    assert main(["check", str(empty), "--tol", "0"]) == 0
+    for tol in (-0.5, float("inf"), float("nan")):
+        assert main(["check", str(wide), f"--tol={tol}"]) == 2
+        assert capsys.readouterr().err == f"attsvm: --tol is {tol}; a number from 0 was expected.\n"
 
 
 def test_files_that_are_no_certificates(problem: Path, capsys) -> None:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import urllib.request
 import zipfile
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -24,6 +25,7 @@ import numpy as np
 import pytest
 
 import attsvm
+from attsvm import Status
 from attsvm.cli import main
 from attsvm.platform.files import locked
 from attsvm.study.files import FIGURE_NAMES, file_in_the_way
@@ -340,6 +342,27 @@ def test_solve_takes_what_python_takes(tmp_path: Path, capsys: pytest.CaptureFix
     assert ".npz was expected" in one_sentence(capsys.readouterr())
 
 
+@pytest.mark.parametrize(
+    ("status", "proven", "code"),
+    [
+        (Status.OPTIMAL, False, 4),
+        (Status.INFEASIBLE, False, 4),
+        (Status.CANCELLED, False, 130),
+        (Status.OPTIMAL, True, 0),
+        (Status.INFEASIBLE, True, 3),
+    ],
+)
+def test_a_verdict_that_is_not_proven_has_its_exit_code(
+    status: Status, proven: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solution = attsvm.solve(attsvm.SelectionProblem(*problem().values()))
+    proof = replace(solution.verify(exact=True), proven=proven)
+    monkeypatch.setattr(attsvm.Solution, "verify", lambda self, exact: proof)
+    changed = replace(solution, status=status)
+    monkeypatch.setattr("attsvm.cli.solve.solve_problem", lambda *arguments, **options: changed)
+    assert main(["solve", str(write(tmp_path / "in.npz", problem())), "--exact"]) == code
+
+
 def write_header(path: Path, shape: tuple[int, ...], content: int) -> Path:
     """Write a problem whose tokens declare a shape of their own."""
     member = io.BytesIO()
@@ -543,6 +566,26 @@ def test_a_truncated_shard_is_named(
     assert "file was expected" in text
 
 
+def test_a_folder_that_nothing_selects_has_a_proof_and_one_out_of_time_a_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some, none = tmp_path / "some", tmp_path / "none"
+    some.mkdir()
+    none.mkdir()
+    source = problem()
+    write(some / "0.npz", source)
+    assert main(["solve", str(some), "--time-limit", "1e-9"]) == 4
+    output = capsys.readouterr().out
+    assert "\nbound    the objective of every W is above 0\n" in output
+    assert "\nproof " not in output
+    source["tokens"][0, 1] = source["tokens"][0, 0]
+    write(none / "0.npz", source)
+    assert main(["solve", str(none)]) == 3
+    output = capsys.readouterr().out
+    assert "\nproof    1 multiplier\n" in output  # of the two equal tokens
+    assert "\nbound " not in output
+
+
 def test_a_shard_that_declares_petabytes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "shards").mkdir()
     write_header(tmp_path / "shards" / "0.npz", (10**6, 10**4, 10**4), 64)
@@ -555,6 +598,30 @@ def test_a_port_in_use_is_refused_by_play(capsys: pytest.CaptureFixture[str]) ->
         port = server.getsockname()[1]
         assert main(["play", "--no-browser", "--port", str(port)]) == 2
     assert f"port {port} cannot be used" in one_sentence(capsys.readouterr())
+
+
+@pytest.mark.parametrize("port", [-1, 0, 1 << 16])
+def test_a_number_that_is_no_port_is_refused_by_play(port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["play", "--no-browser", f"--port={port}"]) == 2
+    assert one_sentence(capsys.readouterr()) == f"attsvm: --port is {port}; a number from 1 to 65535 was expected.\n"
+
+
+def test_play_tells_its_address_before_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    from http.server import ThreadingHTTPServer
+
+    output, told = io.BytesIO(), []
+
+    def serve(server: ThreadingHTTPServer) -> None:
+        told.append((server.server_port, output.getvalue().decode()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", serve)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", io.TextIOWrapper(output, encoding="utf-8"))  # a pipe: written when it is full
+        assert main(["play", "--no-browser", "--port", str(port)]) == 0
+    assert told == [(port, f"The playground is at http://127.0.0.1:{port}/ (Ctrl-C ends it).\n")]
 
 
 def test_play_prints_the_path_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
@@ -809,6 +876,15 @@ def test_an_empty_path_is_not_this_folder(arguments: list[str], sentence: str, c
     assert main(arguments) == 2
     assert one_sentence(capsys.readouterr()) == f"attsvm: {sentence}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+@pytest.mark.parametrize("classes", ["good", "good,bad,worse", "good;bad"])
+def test_classes_of_a_table_are_two_labels(classes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("a,b\none,good\ntwo,bad\nthree,worse\n", encoding="utf-8")
+    assert main(["study", str(table), "--text", "a", "--label", "b", "--classes", classes]) == 2
+    sentence = f"--classes is '{classes}'; two labels joined by a comma, such as good,bad, were expected."
+    assert one_sentence(capsys.readouterr()) == f"attsvm: {sentence}\n"
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from attsvm.cli import main
+from attsvm.cli.study import _read_texts
+from attsvm.data.text import MOST_TOKENS
 from attsvm_pretrained.heads.hidden import hidden_spans, hidden_states
 from pretrained_models import SENTENCES, minilm, minilm_path
 
@@ -33,6 +37,24 @@ def test_study_of_texts(table: Path, tmp_path: Path, with_model: bool) -> None:
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert ("last hidden states of model" if with_model else "fitted on the file") in page
     assert "Closest decision 1" in page
+
+
+def test_texts_are_as_many_as_their_hidden_states_fit(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    width, read = 5, []
+
+    def states(model: object, tokenizer: object, texts: Sequence[str], most: int) -> list[np.ndarray]:
+        read.append(len(texts))
+        return list(np.random.default_rng(0).standard_normal((len(texts), 2, width)))
+
+    model = SimpleNamespace(config=SimpleNamespace(hidden_size=width))
+    monkeypatch.setattr("attsvm_pretrained.heads.loading.load", lambda name: (model, None))
+    monkeypatch.setattr("attsvm_pretrained.heads.hidden.hidden_states", states)
+    monkeypatch.setattr("attsvm_pretrained.heads.hidden.hidden_spans", lambda tokenizer, texts: None)
+    for fit in (4, len(SENTENCES)):
+        monkeypatch.setattr("attsvm.data.text.MOST_STATES", fit * MOST_TOKENS * width)
+        _read_texts(str(table), "sentence", "half", None, None, "model")
+    _read_texts(str(table), "sentence", "half", None, 3, "model")  # the user's number of rows
+    assert read == [4, len(SENTENCES), len(SENTENCES)]
 
 
 def test_hidden_states_are_those_of_the_words() -> None:

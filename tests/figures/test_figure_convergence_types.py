@@ -2,9 +2,11 @@
 
 import pytest
 
+from attsvm import train
 from attsvm_paper.figures import convergence_types
 from attsvm_paper.figures.convergence_types import STOP_STEP, Config
 from attsvm_paper.judging.statistics import wilson_interval
+from attsvm_paper.published.instances import draw
 from figure_trials import check_report, run
 
 TRIALS = 40
@@ -47,3 +49,23 @@ def test_k_and_q_reach_the_nuclear_svm():
     rows = run("convergence-types", Config(10, "KQ", steps=2000, trials=TRIALS // 2))
     assert all(row["local"] for row in rows)
     assert sum(row["correlation"] > 0.9 for row in rows) >= 0.8 * len(rows)
+
+
+def test_a_run_is_global_if_every_sequence_has_its_best_token(monkeypatch):
+    traces = []
+
+    def spy(*given, **options):
+        traces.append(train(*given, **options))
+        return traces[-1]
+
+    monkeypatch.setattr(convergence_types, "train", spy)
+    rows = run("convergence-types", Config(2, steps=100, trials=12))
+    (trace,) = traces
+    instances = draw([row["seed"] for row in rows], 5, 5, 2, convergence_types.GAP)
+    shares = []
+    for b, row in enumerate(rows):
+        scores = instances.data.labels[b][:, None] * (instances.data.tokens[b] @ instances.v[b])
+        shares.append((scores.argmax(-1) == trace.selected[b]).mean())
+        assert row["global"] == (shares[-1] == 1)
+    # Some runs select some of the best tokens.
+    assert any(0 < share < 1 for share in shares)

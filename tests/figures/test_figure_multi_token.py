@@ -32,4 +32,5 @@ def test_instances_have_a_negative_label():
     for seed in range(50):
         _, _, labels, V = instance(seed, 2, 3, 4)
         assert (labels == -1).any()
+        assert set(labels) <= {-1.0, 1.0}
         assert abs((V**2).sum() - 1) < 1e-12

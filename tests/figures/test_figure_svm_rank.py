@@ -57,3 +57,23 @@ def test_splitting_solution_is_near_the_certified_one():
         # Residuals bound the error up to the conditioning of the problem, which is far from a thousand here.
         assert errors[1] < 1e-3 * np.linalg.norm(solutions.W[b])
         assert errors[1] < errors[0]
+
+
+def test_the_splitting_method_starts_from_zero(monkeypatch):
+    from attsvm_paper.published import solver
+    from attsvm_paper.published.instances import draw
+
+    monkeypatch.setattr(solver, "LIMIT", 1)
+    instances = draw([3], 2, 3, 4)
+    (problem,) = instances.problems(instances.optimal)
+    tokens, queries = instances.data.tokens[0], instances.data.queries[0]
+    A = [
+        np.outer(tokens[i, best] - tokens[i, t], queries[i]).ravel()
+        for i, best in enumerate(instances.optimal[0])
+        for t in range(3)
+        if t != best
+    ]
+    # Of |A W - 1|^2 + 2 |W|^2 the least, since W stands twice in the cone's matrix.
+    stacked = np.vstack([A, np.sqrt(2) * np.eye(16)])
+    expected = np.linalg.lstsq(stacked, np.r_[np.ones(len(A)), np.zeros(16)], rcond=None)[0]
+    np.testing.assert_allclose(solver.splitting_solution(problem).ravel(), expected, rtol=1e-10, atol=1e-12)

@@ -1,11 +1,13 @@
 """The grokking experiment: network, losses and optimisers against what can be said of them, and small runs."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 import torch
 
-from attsvm_paper.beyond import modular_addition
-from attsvm_paper.beyond.grokking import LOSSES, Config
+from attsvm_paper.beyond import grokking, modular_addition
+from attsvm_paper.beyond.grokking import LOSSES, Config, words
 from attsvm_paper.beyond.modular_addition import (
     descend,
     initial,
@@ -88,6 +90,20 @@ def test_where_the_gradient_at_the_label_is_lost(loss, dtype, margin, share):
     assert float(loss_of_gradient(loss, *one_label(margin, dtype))) == share
 
 
+def test_the_share_of_lost_gradients_is_over_the_pairs_of_each_model():
+    # In float32 a margin of 30 is lost and one of 10 is not; one label throughout.
+    lost, kept = (one_label(margin, torch.float32)[0] for margin in (30.0, 10.0))
+    a = torch.cat([torch.cat([lost, kept, kept, kept], 1), torch.cat([kept, lost, lost, lost], 1)])
+    shares = loss_of_gradient("plain", a, torch.zeros(2, 4, dtype=torch.long))
+    assert shares.tolist() == [0.25, 0.75]
+
+
+@pytest.mark.parametrize("loss", ["plain", "exact", "scaled", "power"])
+def test_losses_of_a_softmax_do_not_change_with_all_logits_together(loss):
+    a, sums = torch.tensor([[[0.5, -1.0, 2.0], [1.0, 3.0, 0.0]]], dtype=torch.float64), torch.tensor([[0, 1]])
+    assert float(risk(loss, a + 3, sums)) == pytest.approx(float(risk(loss, a, sums)), rel=1e-12)
+
+
 def test_stablemax_collapses_too_once_the_others_are_rounding():
     # Others at -m as well: their sum is 4/(1 + m) against m + 1, below 2^-24 of it from m = 8200 on.
     for margin, share in ((1e3, 0.0), (1e5, 1.0)):
@@ -134,6 +150,21 @@ def test_contrasts_pair_the_seeds_of_cells_that_differ_in_one_thing():
     best = {loss: np.mean([row["best"] for row in rows if row["loss"] == loss]) for loss in ("scaled", "power")}
     assert tail.measured == pytest.approx(best["power"] - best["scaled"], abs=1e-12)
     assert len([name for name in verdicts if name.startswith("arithmetic")]) == 1
+    assert all(row["step"] == [0, 2, 4] for row in rows)
+
+
+def test_precisions_are_compared_under_stablemax_only():
+    size = {"p": 7, "width": 8, "steps": 4, "records": 2, "optimiser": "normalised", "trials": 3}
+    cells = [Config(loss, precision, **size) for loss in ("plain", "stablemax") for precision in ("float32", "float64")]
+    quantities = [one.quantity for one in grokking.verdicts(run("grokking", *cells))]
+    (contrast,) = (name for name in quantities if "float64 over float32" in name)
+    assert "stablemax" in contrast
+
+
+def test_a_cell_is_named_by_what_it_changes():
+    name = words(asdict(Config("plain", decay=0.5)))
+    assert "decay 0.5" in name
+    assert "epsilon" not in name
 
 
 @pytest.mark.parametrize("wrong", [{"p": 1}, {"share": 1.0}, {"share": 0.001}, {"steps": 0}, {"lr": 0.0}])

@@ -21,6 +21,7 @@ def test_a_prediction_is_a_hit_only_if_the_whole_interval_lies_within():
     foreseen = Prediction(0.0, 1.0, "guess", "")
     assert foreseen.outcome(0.0, 1.0) == "hit"
     assert foreseen.outcome(0.5, 1.1) == "undecided"
+    assert foreseen.outcome(-1.0, 0.0) == foreseen.outcome(1.0, 2.0) == "undecided"
     assert foreseen.outcome(1.01, 2.0) == "miss"
     assert foreseen.outcome(-2.0, -0.1) == "miss"
 
@@ -70,6 +71,19 @@ def test_temperatures_spare_W_the_difference_of_near_queries():
             assert 0 <= row["saving_low"] <= row["saving_high"] <= row["saving_low"] + 2e-4
 
 
+def test_norms_of_near_queries_are_the_least_for_their_margins():
+    config = query_temperature.Config("specificity", angle=0.2, d=4, n=2, T=3)
+    row = query_temperature.specificity(config, 5)
+    rng = np.random.default_rng(5)
+    tokens = rng.standard_normal((3, 4)) / 2
+    first, second = np.linalg.qr(rng.standard_normal((4, 2)))[0].T
+    queries = (first, np.cos(0.2) * first + np.sin(0.2) * second)
+    A = np.array([np.outer(tokens[0] - tokens[t], query).ravel() for query in queries for t in (1, 2)])
+    for field, sharper in (("plain", query_temperature.SHARPER), ("own", 1.0)):
+        margins = np.repeat([1.0, sharper], 2)
+        assert row[field] == pytest.approx(np.sqrt(margins @ np.linalg.solve(A @ A.T, margins)), rel=1e-9)
+
+
 @pytest.mark.slow
 def test_the_flow_keeps_aligned_factors_aligned_and_others_not():
     cells = [factor_flow.Config(case, 12.0, n=3, T=4, d=4, trials=3) for case in factor_flow.CASES]
@@ -88,6 +102,8 @@ def test_adaptive_steps_go_farther_than_plain_ones_from_any_start():
     rows = run("adaptive-steps", *cells)
     check_report("adaptive-steps", rows)
     assert all(row["selects"] for row in rows)
+    # Along the SVM every other token's probability falls by a factor e per norm of its solution.
+    assert all(row["sparsification"] == pytest.approx(-1, abs=0.1) for row in rows)
     share = {rule: np.mean([row["share"] for row in rows if row["rule"] == rule]) for rule in adaptive_steps.RULES}
     assert share["plain"] < share["normalised"]
     assert share["plain"] < share["polyak"]
@@ -104,6 +120,31 @@ def test_flipped_labels_are_fitted_and_more_signal_helps_fresh_sequences():
     assert mean["trained", 1.0] > mean["trained", 0.1] + 0.1
     assert mean["two tokens", 1.0] > mean["two tokens", 0.1]
     assert all(row["train"] == 1 for row in rows if row["setting"] == "trained" and row["ratio"] == 1.0)
+
+
+def test_weak_signals_are_of_the_own_class_and_of_the_other():
+    n, ratio = 6, 1e6
+    tokens, labels = benign_overfitting.sequences(np.random.default_rng(0), n, 4, 3, ratio, 0.0)
+    expected = np.zeros((n, 4, 3))
+    for i, label in enumerate(labels):
+        own, other = (0, 1) if label > 0 else (1, 0)
+        expected[i, 0, own], expected[i, 1, own], expected[i, 2, other] = (
+            1,
+            benign_overfitting.WEAK,
+            benign_overfitting.WEAK,
+        )
+    # Gaussian noise beside a signal of a million.
+    np.testing.assert_allclose(tokens / (ratio * np.sqrt(3)), expected, atol=1e-5)
+
+
+def test_sentences_hold_one_to_three_words_of_their_class():
+    words, labels = trained_embeddings.sentences(np.random.default_rng(0), 40, 8)
+    telling = trained_embeddings.TELLING
+    for sentence, label in zip(words, labels, strict=True):
+        counts = [int((sentence // telling == kind).sum()) for kind in (0, 1)]
+        own, other = counts if label > 0 else counts[::-1]
+        assert 1 <= own <= 3
+        assert other == 0
 
 
 def test_the_threshold_lies_between_the_ratios_that_enclose_it():

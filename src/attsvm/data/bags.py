@@ -110,10 +110,14 @@ def read_bags(X: Any, mask: Any, bag: Any) -> Bags:
 def table_bags(table: Any, bag: Any) -> tuple[list[np.ndarray], list[Any]]:
     """Return the rows of each bag of a table, and the bags' names, in the order of their first rows.
 
-    Raises ValueError if the table lacks the column.
+    Raises ValueError if the table lacks the column, or a row has no name.
     """
     if bag not in table.columns:
         raise ValueError(f"bag is {bag!r}; one of the columns {', '.join(map(repr, table.columns))} was expected.")
+    missing = table[bag].isna().to_numpy()
+    if missing.any():
+        row = int(missing.argmax())
+        raise ValueError(f"the column {bag!r} has no value in row {row}; the name of a bag in every row was expected.")
     groups = table.reset_index(drop=True).groupby(bag, sort=False).indices
     names = list(dict.fromkeys(table[bag]))
     return [np.asarray(groups[name]) for name in names], names

@@ -70,17 +70,16 @@ def _phase_one(matrix: np.ndarray, free: np.ndarray) -> list[Fraction] | None:
     """
     k, m = matrix.shape
     ties = np.flatnonzero(free)
-    # Columns: weights, the negative parts of free ones, artificial variables, the right-hand side.
-    table = np.zeros((m + 2, k + len(ties) + m + 2), dtype=object)
+    # Columns: weights, the negative parts of free ones, the right-hand side. Artificial variables never enter again, so
+    # they need no columns.
+    table = np.zeros((m + 2, k + len(ties) + 1), dtype=object)
     table[:m, :k] = matrix.T
     table[:m, k : k + len(ties)] = -matrix[ties].T
     table[m, :k] = (~free).astype(int)
     artificial = k + len(ties)
-    table[np.arange(m + 1), artificial + np.arange(m + 1)] = 1
     table[m, -1] = 1
     # The last row holds reduced costs of the sum of artificial variables, negated.
     table[m + 1] = table[: m + 1].sum(axis=0)
-    table[m + 1, artificial : artificial + m + 1] = 0
     basis, scale = list(range(artificial, artificial + m + 1)), 1
     while True:
         improving = np.flatnonzero(table[m + 1, :artificial] > 0)

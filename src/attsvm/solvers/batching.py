@@ -14,7 +14,7 @@ from numba import get_num_threads
 from attsvm.core.error_free import gamma
 from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.core.problem import SelectionProblem
-from attsvm.core.rounding import LENIENT
+from attsvm.core.rounding import LENIENT, PAIRWISE
 from attsvm.core.status import Status
 from attsvm.core.types import AnyNorm
 from attsvm.platform.cluster import gathered, remote_client
@@ -269,6 +269,7 @@ def _rounding(stack: ProblemBatch, norm: Norm, W: np.ndarray, dual: np.ndarray, 
         adjoint = objective if norm is FROBENIUS else np.ones(B)
         entries = d * dz if norm is FROBENIUS else 4 * d * dz
         relative = gamma(d + dz + 8) * size * length + gamma(n + T + 12) * weight / adjoint + 2 * gamma(entries + 16)
+        relative += gamma(min(n * T, PAIRWISE) + 16)  # of the sum of the multipliers, and of small norms
     tied = (stack.selected.sum(axis=2) > 1).any(axis=1)
     # These are first-order terms; while they are small, a tenth of them exceeds all other terms.
     return np.where(tied | ~(relative < 0.01) | (length < TOO_SHORT), np.inf, 1.1 * relative)

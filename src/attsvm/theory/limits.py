@@ -124,7 +124,7 @@ def limit_of_curve(steps: np.ndarray, shares: np.ndarray) -> tuple[float, float]
     if not gains[-1] * gains[-2] > 0 or ratios[-1] + CAUTION * abs(ratios[-1] - ratios[-2]) > steepest:
         trends = [gains[-count:].mean() for count in range(1, LIMIT_RECORDS)]
         low, high = min(low, last + gains_left * min(trends)), max(high, last + gains_left * max(trends))
-    if gains[-1] * gains[-2] > 0 and ratios[-1] > steepest:
+    if ratios[-1] > steepest:
         low = min(low, last)
     unit = 10.0**SHARE_DIGITS
     return float(np.floor(low * unit) / unit), min(float(np.ceil(high * unit) / unit), 1.0)

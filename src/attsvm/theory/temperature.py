@@ -130,7 +130,7 @@ def temperature_saving(
     plain = solve(problem, measure).raise_for_status()
     active = problem.rejected.any(-1)
     m = int(active.sum())
-    best, bound, tau = plain, plain.lower_bound if m == 0 else 0.0, np.ones(problem.shape[0])
+    best, bound, tau = plain, 0.0, np.ones(problem.shape[0])
     current, cuts = plain, np.empty((0, m))
     mass, mixture = tau, np.empty(0)
     for _ in range(max_iter if m else 0):

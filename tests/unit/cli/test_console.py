@@ -98,6 +98,36 @@ def test_a_terminal_that_can_show_signs_gets_them(monkeypatch: pytest.MonkeyPatc
     assert output.getvalue().decode() == "7×10⁻¹⁵ ✓"
 
 
+@pytest.mark.parametrize(
+    ("variables", "encoding"),
+    [
+        ({}, "utf-8"),
+        ({"LC_ALL": "C"}, "ascii"),
+        ({"LANG": "POSIX"}, "ascii"),
+        ({"LC_ALL": "de_DE.UTF-8", "LANG": "C"}, "utf-8"),
+        ({"LC_ALL": "C", "PYTHONIOENCODING": "utf-8"}, "utf-8"),
+        ({"LC_ALL": "C", "PYTHONUTF8": "1"}, "utf-8"),
+    ],
+)
+def test_a_plain_locale_is_ascii_unless_python_is_told_an_encoding(
+    variables: dict[str, str], encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LC_ALL", "LC_CTYPE", "LANG", "PYTHONIOENCODING", "PYTHONUTF8"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    prepare_stream(stream)
+    assert stream.encoding == encoding
+
+
+def test_a_terminal_hears_of_progress_every_second_and_a_log_every_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    assert 5 < Progress().interval <= 60
+    monkeypatch.setattr("sys.stderr", Terminal())
+    assert 0.1 < Progress().interval <= 1
+
+
 def test_a_folder_that_may_not_be_looked_into_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def forbidden(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))

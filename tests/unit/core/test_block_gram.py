@@ -61,6 +61,25 @@ def test_systems_are_solved(name: str, shift: float) -> None:
     assert np.abs(dense @ blocks.solve(right) - right).max() <= SOLUTION_ERROR * np.abs(right).max()
 
 
+def test_short_contexts_are_solved() -> None:
+    """A ridge that did not shrink with the contexts would hide their products."""
+    reduced, length = INSTANCES["as many contexts as dimensions"], 2.0**-14
+    rows, columns = np.nonzero(reduced.rejected)
+    assert reduced.vocabulary is not None
+    blocks = BlockGram(
+        reduced.vocabulary, reduced.queries * length, rows, reduced.columns[rows, columns], np.zeros(len(rows))
+    )
+    right = reduced.gram(rows, columns) @ np.random.default_rng(7).standard_normal(len(rows)) * length**2
+    assert np.abs(blocks @ blocks.solve(right) - right).max() <= SOLUTION_ERROR * np.abs(right).max()
+
+
+@pytest.mark.parametrize("size", [2.0**-30, 2.0**30])
+def test_a_power_of_two_changes_no_bit_of_a_solution(size: float) -> None:
+    dense, blocks = pair(INSTANCES["more contexts than dimensions"])
+    right = dense @ np.random.default_rng(8).standard_normal(len(dense))
+    np.testing.assert_array_equal(blocks.solve(right * size, steps=1), blocks.solve(right, steps=1) * size)
+
+
 def test_blocks_larger_than_the_rank_are_not_offered_and_repeated_queries_refused() -> None:
     """Of 40 contexts in 6 dimensions some 20 share a word; twice the same context makes its blocks singular."""
     crowded = words(40, 4, 6, 1)

@@ -9,7 +9,7 @@ import pytest
 
 from attsvm.core import double_double
 from attsvm.core.double_double import Rows
-from attsvm.core.error_free import Pair
+from attsvm.core.error_free import Pair, multiply
 
 
 @pytest.mark.parametrize("counts", [[1, 1, 1], [0, 3, 2], [4, 4, 4], [9, 1, 2]])
@@ -33,3 +33,44 @@ def test_margins_are_within_their_error_however_sparse(counts: list[int]) -> Non
         length = float(np.linalg.norm(selected[k] - other[k]) * np.linalg.norm(queries[k]) * np.linalg.norm(W))
         assert abs(Fraction(float(margins.high[k])) + Fraction(float(margins.low[k])) - exact) <= error * length
     assert (double_double._axes(rows.delta.high) is None) == (max(counts) > d // 2)
+
+
+def test_a_row_at_the_end_of_the_range_costs_other_rows_no_digits() -> None:
+    rng = np.random.default_rng(0)
+    selected, queries, W = rng.standard_normal((2, 3)), rng.standard_normal((2, 2)), rng.standard_normal((3, 2))
+    selected[0] = 1.5 * 2.0**1023
+    with np.errstate(all="ignore"):
+        rows = Rows.between(selected, np.zeros((2, 3)), queries, np.arange(2))
+        margins, error = rows.margins(Pair(W, np.zeros(W.shape)))
+    exact = sum(
+        Fraction(x) * Fraction(w) * Fraction(z)
+        for x, line in zip(selected[1].tolist(), W.tolist(), strict=True)
+        for w, z in zip(line, queries[1].tolist(), strict=True)
+    )
+    missing = Fraction(float(margins.high[1])) + Fraction(float(margins.low[1])) - exact
+    assert abs(missing) <= error * float(np.linalg.norm(selected[1]) * np.linalg.norm(queries[1]) * np.linalg.norm(W))
+
+
+def test_products_are_formed_a_few_queries_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All at once, they would take n d dz numbers of memory."""
+    rng = np.random.default_rng(1)
+    n, d, dz, few = 5, 4, 3, 2
+    selected, queries, W = rng.standard_normal((n, d)), rng.standard_normal((n, dz)), rng.standard_normal((d, dz))
+    rows = Rows.between(selected, np.zeros((n, d)), queries, np.arange(n))
+    calls = (
+        lambda: rows.margins(Pair(W, np.zeros(W.shape))),
+        lambda: rows.adjoint(Pair(np.full(n, 0.3), np.zeros(n))),
+    )
+    whole, sizes = [call()[0].rounded() for call in calls], []
+
+    def multiply_and_note(a: Pair, b: Pair) -> Pair:
+        product = multiply(a, b)
+        sizes.append(product.high.size)
+        return product
+
+    monkeypatch.setattr(double_double, "multiply", multiply_and_note)
+    monkeypatch.setattr(double_double, "BLOCK_ENTRIES", few * d * dz)
+    for call, expected in zip(calls, whole, strict=True):
+        sizes.clear()
+        np.testing.assert_allclose(call()[0].rounded(), expected, rtol=1e-15, atol=1e-15)
+        assert max(sizes) == few * d * dz

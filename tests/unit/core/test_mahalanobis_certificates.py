@@ -16,6 +16,7 @@ import pytest
 
 from attsvm import SelectionProblem, Solution, Status, check, norms, solve
 from attsvm.core.error_free import Pair, product
+from attsvm.core.norms import square_root
 from attsvm.core.norms.square_root import SquareRoot
 from attsvm.core.rounding import norm_above
 from attsvm.proofs.dyadic import Dyadic
@@ -142,6 +143,24 @@ def test_a_root_is_as_near_as_it_says(size: int, condition: float) -> None:
         assert max(values) <= ours.ceiling <= max(values) * (1 + 1e-8)
         assert mpmath.norm(near * mpmath.inverse(S) - mpmath.eye(size)) <= ours.drift < 1e-12
         assert mpmath.norm(inverse * S - mpmath.eye(size)) <= ours.inverse_drift < 1e-12
+
+
+def test_the_error_of_a_root_is_relative_to_its_smallest_eigenvalue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """X^2 = A up to 1e-20, so that X misses S by 1e-20 over the smallest eigenvalue, and X S^-1 misses I by as much."""
+    size = 1e-20
+    monkeypatch.setattr(square_root, "_product_error", lambda root: size)
+    ours = SquareRoot.of("A", np.eye(3))
+    assert 0.8 < ours.floor <= 1
+    assert ours.drift == pytest.approx(size / ours.floor**2, rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_a_matrix_that_is_not_finite_has_no_root(bad: float) -> None:
+    for A in (np.diag([bad, 1.0]), np.array([[2.0, bad], [bad, 2.0]])):
+        with pytest.raises(
+            ValueError, match=r"A has shape \(2, 2\); a symmetric positive definite matrix was expected"
+        ):
+            norms.Mahalanobis(A)
 
 
 def test_only_the_symmetric_part_counts() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from attsvm.core import rounding
 from attsvm.core.error_free import EPS, UNIT, gamma
-from attsvm.core.norms import Mahalanobis, get_norm
+from attsvm.core.norms import Mahalanobis, Mixed, Weighted, get_norm
+from attsvm.core.norms.schatten import singular_values
 from attsvm.core.rounding import growth, lengths_above, norm_above, row_lengths, squares_of, sum_below
 from attsvm.proofs.dyadic import Dyadic
 from exact import dual_norm_above
@@ -122,6 +123,15 @@ def test_growth_bounds_every_matrix_and_is_attained(norm: str | float, shape: tu
     assert bound == 1.0 or bound > 1.0
 
 
+@pytest.mark.parametrize(("p", "dual"), [(1.0, False), (math.inf, True)])
+def test_a_weighted_norm_grows_with_its_weights(p: float, dual: bool) -> None:
+    """A weighted sum of entries is at most the length of the weights, which the weights themselves attain."""
+    weights = np.array([[3.0, 4.0, 0.5], [12.0, 1.0, 2.0]])
+    bound = growth(Weighted(1.0 / weights if dual else weights, p), weights.shape, dual)
+    length = float(np.linalg.norm(weights))
+    assert length < bound <= length * (1 + 3e-13)
+
+
 # --- norms from above ---
 
 
@@ -163,8 +173,17 @@ def test_an_infinite_norm_stays_infinite(norm: str | float) -> None:
 @pytest.mark.parametrize("norm", ["nuclear", "spectral"])
 def test_singular_values_of_what_is_not_finite_bound_nothing(norm: str) -> None:
     M = np.array([[1.0, np.nan], [0.0, 1.0]])
+    assert (singular_values(M) == math.inf).all()
     assert norm_above(get_norm(norm), M, 1.0) == math.inf
     assert norm_above(get_norm(norm), M, 1.0, dual=True) == math.inf
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (1, 4)])
+def test_each_singular_value_counts_a_modest_multiple_of_the_largest(shape: tuple[int, int]) -> None:
+    """The multiple is 8 (d dz + 8), once for each of the smaller dimension."""
+    for norm in ("nuclear", "spectral"):
+        for dual in (False, True):
+            assert get_norm(norm).roundings(shape, dual) == 8 * (math.prod(shape) + 8) * min(shape)
 
 
 def test_the_largest_entry_carries_no_rounding() -> None:
@@ -316,6 +335,24 @@ def test_powers_and_their_root() -> None:
     q = 3 / 2
     value = get_norm(3).dual(M)
     assert 30 / q + 2 <= units(norm_above(get_norm(3), M, value, dual=True), value) <= 30 / q + 40 + 4 * math.log(30)
+
+
+@pytest.mark.usefixtures("coarse")
+@pytest.mark.parametrize("axis", ["rows", "columns"])
+def test_a_norm_of_norms_counts_the_entries_of_both(axis: str) -> None:
+    """The largest of two sums of 200 entries; its dual is a sum of two largest entries."""
+    rows = np.random.default_rng(10).standard_normal((2, 200))
+    M, measure = rows if axis == "rows" else rows.T, Mixed(1, math.inf, axis=axis)
+    value, dual = float(np.abs(rows).sum(axis=1).max()), float(np.abs(rows).max(axis=1).sum())
+    assert 200 <= units(norm_above(measure, M, value), value) <= 200 + 40 + 4 * math.log(200)
+    assert 2 <= units(norm_above(measure, M, dual, dual=True), dual) <= 2 + 40 + 4 * math.log(2)
+
+
+def test_a_gram_matrix_in_twice_the_precision_is_off_by_its_rows_squared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an error of 1e-6 of ||Q||_F^2 = r, half of which is the norm's."""
+    monkeypatch.setattr(rounding, "error_of", lambda first, second: COARSE)
+    for r in (2, 9):
+        assert units(rounding._orthonormal_above(np.eye(r, 12), sharp=True), 1.0) == pytest.approx(0.5 * r, rel=1e-4)
 
 
 def test_sums_in_twice_the_precision_are_for_small_factors(monkeypatch: pytest.MonkeyPatch) -> None:

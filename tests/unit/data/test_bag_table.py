@@ -36,6 +36,7 @@ def test_instances_are_gathered_by_bag_and_named_by_the_column_of_text(tmp_path:
     assert data.bags == ("m1", "m2", "m3")
     assert data.classes == ("yes", "no")
     np.testing.assert_array_equal(data.tokens.labels, [1, -1, 1])
+    np.testing.assert_array_equal(data.tokens.queries, [[1.0], [1.0], [1.0]])
     np.testing.assert_array_equal(data.mask, [[True, True], [True, False], [True, False]])
     assert data.passages is not None
     assert [data.passages.name(0, 1), data.passages.name(2, 0)] == ["second", "only"]
@@ -101,13 +102,14 @@ def test_features_are_standardised_on_the_training_bags(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     lines = ["molecule,musk,a,b"]
     for bag in range(20):
-        lines += [f"m{bag},{bag % 2},{x:.6f},{y:.6f}" for x, y in random.normal(3.0, 5.0, size=(2, 2))]
+        lines += [f"m{bag},{bag % 2},{x:.6f},{y:.6f}" for x, y in random.normal(3.0, (5.0, 0.1), size=(2, 2))]
     data = read_bag_table(written(tmp_path, "\n".join(lines)), "molecule", "musk")
     setup = prepare(data, Settings(train=12))
     assert setup.test is not None
     instances = setup.train.tokens.tokens[setup.train.mask]
     np.testing.assert_allclose(instances.mean(axis=0), 0.0, atol=1e-12)
     np.testing.assert_allclose(instances.std(axis=0) * setup.token_scale, 1.0)
+    assert not setup.train.standardise
     # Eight bags of held-out instances have other moments.
     assert (abs(setup.test.tokens.tokens[setup.test.mask].std(axis=0) * setup.token_scale - 1.0) > 0.01).any()
 

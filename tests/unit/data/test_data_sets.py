@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def test_queries(positions: str) -> None:
     assert mean.centre
     assert not own.centre
     assert not prompt.centre
+    assert ("each in its place on a blank 8x8 canvas" in own.notes[0]) == (positions == "place")
 
 
 def test_odd_against_even_takes_every_digit() -> None:
@@ -116,7 +118,8 @@ def test_a_data_set_survives_the_file(tmp_path: Path) -> None:
     [
         ({"tokens": None}, "lacks tokens"),
         ({"tokens": np.zeros((4, 3))}, "tokens has shape"),
-        ({"tokens": np.full((4, 3, 2), np.nan)}, "tokens in .* holds nan at"),
+        ({"tokens": np.full((4, 3, 2), np.nan)}, r"tokens in .* holds nan at \[0, 0, 0\], the first of 24; finite"),
+        ({"queries": np.array([[0.0], [1.0], [-np.inf], [2.0]])}, r"queries in .* holds -inf at \[2, 0\]; finite"),
         ({"tokens": np.zeros((0, 3, 2))}, "tokens has shape"),
         ({"tokens": np.array([["a"]])}, "tokens in .* has dtype"),
         ({"tokens": np.array([None, {}], dtype=object)}, "tokens in .* cannot be read"),
@@ -135,6 +138,16 @@ def test_bad_files_get_one_sentence(tmp_path: Path, change: dict[str, np.ndarray
     with pytest.raises(ValueError, match=sentence) as error:
         read_dataset(tmp_path / "a.npz")
     assert "\n" not in str(error.value)
+
+
+def test_an_array_of_more_than_a_quarter_of_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_arrays(tmp_path / "a.npz", arrays())
+    # Tokens have 192 bytes: a quarter of 28 pages of 28 bytes is 196, of 27 pages of 28 bytes 189.
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 28, "SC_PAGE_SIZE": 28}.__getitem__, raising=False)
+    assert read_dataset(tmp_path / "a.npz").tokens.n == 4
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 27, "SC_PAGE_SIZE": 28}.__getitem__)
+    with pytest.raises(ValueError, match=r"^tokens in .* has shape \(4, 3, 2\), .* a quarter of this machine's memory"):
+        read_dataset(tmp_path / "a.npz")
 
 
 def damage(path: Path, kind: str) -> None:

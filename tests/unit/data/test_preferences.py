@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import combinations
 from math import sqrt
 
@@ -117,3 +118,19 @@ def test_rows_without_a_choice_are_left_out() -> None:
     assert theory.relevance_ceiling(labels).bound == theory.relevance_ceiling(labels[:2]).bound
     with pytest.raises(ValueError, match="labels has no query with"):
         theory.relevance_ceiling(labels[2:])
+
+
+def test_the_ceiling_is_rounded_upwards() -> None:
+    """Its square times that of the proved norm is at least N m, in whole numbers."""
+    for m in range(3, 9):
+        ceiling = theory.relevance_ceiling(subsets(m, 2))
+        count = m * (m - 1) // 2
+        assert (Fraction(ceiling.bound) * Fraction(ceiling.solution.lower_bound)) ** 2 >= count * m
+
+
+@pytest.mark.parametrize(
+    "labels", [np.eye(3), np.array([True, False]), np.zeros((0, 3), dtype=bool)], ids=["floats", "vector", "empty"]
+)
+def test_labels_that_are_no_boolean_matrix_are_refused(labels: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"^labels has .*; booleans \(N, m\) were expected\.$"):
+        theory.relevance_ceiling(labels)

@@ -453,6 +453,22 @@ def test_an_odd_folder_has_the_answer_of_its_data(
     assert all(word in str(solution) for word in others)
 
 
+@pytest.mark.parametrize("form", ["places", "booleans"])
+def test_a_query_may_select_fewer_tokens_than_another(form: str, tmp_path: Path) -> None:
+    arrays, even = make(0), np.arange(0, N, 2)
+    first = arrays["selected"]
+    second = (first + 1) % T
+    # Equal tokens tie under every W.
+    arrays["tokens"][even, second[even]] = arrays["tokens"][even, first[even]]
+    places = np.column_stack([np.where(np.arange(N) % 2, -1, second), first])
+    booleans = np.eye(T, dtype=bool)[first]
+    booleans[even, second[even]] = True
+    npz(tmp_path / "a.npz", {**arrays, "selected": places if form == "places" else booleans})
+    assert solve(tmp_path, tol=TOL).objective == pytest.approx(
+        in_memory({**arrays, "selected": booleans}), rel=2.5 * TOL
+    )
+
+
 @pytest.mark.parametrize("name", ["a flipped bit", "a flipped bit, compressed", "ragged lists whose total divides"])
 def test_pieces_of_a_file_are_checked_as_the_whole_is(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

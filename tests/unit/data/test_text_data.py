@@ -12,6 +12,7 @@ from attsvm.data.digits import digits
 from attsvm.data.docstrings import LEAST_WORDS, docstrings
 from attsvm.data.table import read_texts
 from attsvm.data.text import (
+    WINDOW,
     WORD,
     LabelledTexts,
     fit_vectors,
@@ -141,6 +142,25 @@ def test_vectors_of_words_in_the_same_company_are_close() -> None:
     np.testing.assert_allclose(second @ second.T, cosines, atol=1e-12)
 
 
+def test_vectors_are_the_leading_part_of_positive_information() -> None:
+    rng, words = np.random.default_rng(3), 7
+    texts = [rng.choice(words, size=6, p=np.arange(1, words + 1) / 28).tolist() for _ in range(30)]
+    table = np.zeros((words, words))
+    for text in texts:
+        for i, one in enumerate(text):
+            for other in text[i + 1 : i + 1 + WINDOW]:
+                table[one, other] += 1
+                table[other, one] += 1
+    expected = np.outer(table.sum(axis=0), table.sum(axis=0)) / table.sum()
+    positive = np.log(np.maximum(table / expected, 1.0))
+    left, sigma, _ = np.linalg.svd(positive)
+    assert sigma[2] > 1.01 * sigma[3]
+    vectors = left[:, :3] * np.sqrt(sigma[:3])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    found = fit_vectors(texts, words, 3)
+    np.testing.assert_allclose(found @ found.T, vectors @ vectors.T, atol=1e-10)
+
+
 def _sentences(n: int) -> LabelledTexts:
     rng = np.random.default_rng(1)
     common = [f"word{k}" for k in range(30)]
@@ -176,6 +196,13 @@ def test_principal_components() -> None:
     np.testing.assert_allclose(ratio, ratio[0])
 
 
+def test_equal_vectors_keep_all_of_their_variance() -> None:
+    (first, second), share = principal_components([np.ones((2, 3)), np.ones((1, 3))], 2)
+    assert share == 1.0
+    assert not first.any()
+    assert not second.any()
+
+
 @pytest.mark.slow
 def test_training_on_texts_reaches_their_svm() -> None:
     result = study(word_dataset(_sentences(60)), Settings(train=40, steps=2000, shuffles=0))
@@ -190,6 +217,7 @@ def test_training_on_texts_reaches_their_svm() -> None:
 def test_docstrings_are_prose_of_two_libraries() -> None:
     result = docstrings("numpy-scipy")
     assert result.classes == ("scipy", "numpy")
+    assert set(result.labels) == {-1.0, 1.0}
     assert min((result.labels > 0).sum(), (result.labels < 0).sum()) > 100
     assert len(set(result.texts)) == len(result.texts) == len(result.labels)
     assert min(len(WORD.findall(text)) for text in result.texts) >= LEAST_WORDS

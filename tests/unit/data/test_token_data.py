@@ -125,6 +125,14 @@ def test_bad_input_is_one_sentence(arguments, sentence):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("sequences", "targets"), [([[0, -1]], [0]), ([[0, 1]], [-1]), ([[0, 3]], [0]), ([[0, 1]], [3])]
+)
+def test_next_tokens_out_of_range_are_refused(sequences: list[list[int]], targets: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"^sequences or targets name a token out of range; identities from 0 to 2"):
+        TokenData.next_token(np.eye(3), sequences, targets)
+
+
 def test_self_attention_row_out_of_range():
     with pytest.raises(ValueError, match="row is 4"):
         TokenData.self_attention(TOKENS, LABELS, 4)

@@ -1,10 +1,13 @@
 """The atlas: its instances are the models they stand for, its shares one where they must be, its limits limits."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 
 from attsvm import solve
+from attsvm.training.optimisers.steepest import MirrorDescent
 from attsvm.training.risk.objective import Objective
 from attsvm_paper.beyond.atlas import (
     LIMIT_FLOOR,
@@ -18,8 +21,16 @@ from attsvm_paper.beyond.atlas import (
     trials,
     verdicts,
 )
-from attsvm_paper.beyond.atlas_cells import MODELS, NORMS, OPTIMISERS, THEOREMS, expectations, parameterization_of
-from attsvm_paper.beyond.atlas_models import Sizes, margin, problem_of, smallest_norms, training_set
+from attsvm_paper.beyond.atlas_cells import (
+    MODELS,
+    NORMS,
+    OPTIMISERS,
+    THEOREMS,
+    expectations,
+    optimizer_of,
+    parameterization_of,
+)
+from attsvm_paper.beyond.atlas_models import _NOISE, Sizes, margin, problem_of, smallest_norms, training_set
 
 SEEDS = [3, 4]
 
@@ -138,11 +149,49 @@ def test_the_baseline_and_the_predictions_that_reach_one_are_told_first():
     assert not any("all models" in one.quantity for one in others)
 
 
+def test_the_verdicts_of_a_row_count_its_own_norms_and_name_the_expected_one() -> None:
+    notes = {one.quantity: one.note for one in verdicts(judged())}
+    (theorem,) = (note for quantity, note in notes.items() if "max norm, sign, " in quantity)
+    # Half the share of the max norm stays below 1 in each of the others.
+    others = len(NORMS) - 1
+    assert f"The intervals of {others} of {others} other norms exclude 1." in theorem
+    for (model, name), case in expectations().items():
+        note = notes.get(f"limit of the largest share, {name}, {MODELS[model]}")
+        assert note is None or f"Expected: {case.norm or 'none'}. " in note
+    assert {"Expected: none.", "Expected: max."} <= {
+        found for note in notes.values() for found in re.findall(r"Expected: \w+\.", note)
+    }
+
+
+def test_horizons_rise_over_two_decades_at_equal_ratios() -> None:
+    assert horizons(10_000) == [100, 1000, 10_000]
+    assert horizons(10_000, 2) == [round(100 * 10 ** (k / 2)) for k in range(5)]
+    assert horizons(1, 2) == [1, 2, 3, 4, 5]
+
+
+def test_a_rule_with_a_power_in_its_name_has_that_power() -> None:
+    rule = optimizer_of("attention", "mirror, p=3")
+    assert isinstance(rule, MirrorDescent)
+    assert rule.p == 3
+
+
+def test_inputs_lie_around_the_means_of_their_classes() -> None:
+    data = training_set(SEEDS, sizes("multiclass")).data
+    n, T, _ = SIZES["multiclass"]
+    for inputs in data.queries:
+        # Means have length one.
+        assert (np.abs(np.linalg.norm(inputs, axis=-1) - 1) <= _NOISE).all()
+        for label in range(T):
+            own = inputs[np.arange(n) % T == label]
+            assert (np.linalg.norm(own[:, None] - own, axis=-1) <= 2 * _NOISE).all()
+
+
 def test_a_row_does_not_depend_on_the_batch_it_is_computed_in():
     config = Config("next-token", "normalised", *SIZES["next-token"], steps=50, trials=2)
     both, single = trials(config, SEEDS), trials(config, SEEDS[1:])
     assert [row["horizon"] for row in single] == horizons(50, 2)
     for one, two in zip([row for row in both if row["seed"] == SEEDS[1]], single, strict=True):
+        assert all(one[f"{norm}_low"] is not None for norm in NORMS)
         for key, value in one.items():
             # Fifty normalised steps expand rounding by less than 1e6.
             assert value == pytest.approx(two[key], abs=1e-10)

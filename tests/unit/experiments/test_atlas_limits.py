@@ -7,6 +7,7 @@ from attsvm.theory.limits import bounds_of_limits
 from attsvm_paper.beyond import atlas, atlas_models
 from attsvm_paper.beyond.atlas_cells import NORMS, THEOREMS
 from attsvm_paper.beyond.extrapolation import limit_interval
+from attsvm_paper.judging.statistics import mean_interval
 
 STEPS = 10.0 ** np.arange(2, 4.1, 0.5)
 RATES = {
@@ -89,6 +90,19 @@ def test_bounds_of_shares_at_rest_and_of_shares_that_turn():
     np.testing.assert_allclose(high, [0.6, 0.65 + 0.1 * 0.72 / 0.28, 0.6 - 8 * 0.1])
     with pytest.raises(ValueError, match="four records was expected"):
         bounds_of_limits(np.zeros((2, 3)))
+
+
+def test_the_interval_of_one_instance_is_its_bounds_up_to_one() -> None:
+    below, above = np.array([[0.5, 0.6, 0.7, 0.65]]), np.array([[0.8, 0.9, 1.0, 0.98]])
+    (low,), (high,) = bounds_of_limits(below)
+    assert limit_interval(below) == (low, high)
+    (low,), (high,) = bounds_of_limits(above)
+    assert low < 1 < high
+    assert limit_interval(above) == (low, 1)
+    # Two instances have the errors of a mean of two.
+    two = np.vstack([below, below + 0.01])
+    ends = bounds_of_limits(two)
+    assert limit_interval(two) == (mean_interval(ends[0])[0], min(mean_interval(ends[1])[1], 1))
 
 
 def test_an_instance_cut_at_one_does_not_draw_the_mean_below_it():

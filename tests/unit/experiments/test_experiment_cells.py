@@ -65,7 +65,10 @@ def test_optional_fields_take_none() -> None:
         "o", "", "", "", Optional, lambda effort: [Optional()], lambda *_: [], None, None, (), {}  # type: ignore[arg-type]
     )  # fmt: skip
     assert cells(one, "quick", {"rank": "none"}) == (Optional(None),)
+    assert cells(one, "quick", {"rank": None}) == (Optional(None),)
     assert cells(one, "full", {"rank": "5"}) == (Optional(5),)
+    with pytest.raises(ValueError, match="rank of o is 'five'; an integer or none was expected"):
+        cells(one, "quick", {"rank": "five"})
 
 
 @pytest.mark.parametrize("texts", [["d"], ["=3"], ["d="], ["d=1", "d=2"]])

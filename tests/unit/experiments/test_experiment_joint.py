@@ -172,6 +172,26 @@ def test_no_variance_is_no_certainty() -> None:
         assert test.verdict == "agrees"
 
 
+@pytest.mark.parametrize("hits", [0, 30, 40])
+def test_the_least_variance_of_a_share_is_that_with_half_a_trial_of_either_kind(hits: int) -> None:
+    share = Point(LedgerNumber("p", 0.25, 20, 0.0), {i: float(i < hits) for i in range(40)}, 0.1, "share")
+    # Twice the trials, of which half a success is one.
+    sample = np.arange(2 * (40 + 20 + 1)) < 2 * (hits + 5) + 1
+    assert share.floor == pytest.approx(sample.var(), rel=1e-12)
+
+
+def test_the_least_variance_of_a_count_is_that_with_half_a_trial_that_differs_by_one() -> None:
+    count = Point(LedgerNumber("p", 5.0, 20, 0.0), dict.fromkeys(range(40), 5.0), 0.5, "count")
+    assert count.floor == pytest.approx(np.array([6.0] + [5.0] * 81).var(), rel=1e-12)
+
+
+def test_a_reading_error_is_a_standard_deviation_of_the_difference() -> None:
+    constant = Point(LedgerNumber("p", 1.2, 100, 0.1), dict.fromkeys(range(20), 1.0), 0.5)
+    test = joint_test("e", "f", [constant])
+    assert test is not None
+    assert test.statistic == pytest.approx((0.2 / 0.1) ** 2, rel=1e-9)
+
+
 @pytest.mark.slow
 def test_skewed_distances_are_compared_as_logarithms_with_their_tail() -> None:
     rng = np.random.default_rng(4)
@@ -227,6 +247,16 @@ def test_sampling_error_of_an_alternative_is_no_power() -> None:
         powers.append(test.powers[0].power)
     # A quarter of the trials has four times the variance: taken at its word such a mean would be noticed often.
     assert np.median(powers) < 0.05
+
+
+def test_an_alternative_far_beyond_its_error_is_power_however_few_its_trials() -> None:
+    rng = np.random.default_rng(10)
+    right = points_of(rng.standard_normal((100, 1)), np.zeros(1))
+    # Ten standard errors away from ours, known to four.
+    few = Point(right[0].published, {100 + i: 1.5 + x for i, x in enumerate(rng.standard_normal(12))}, 1.0)
+    test = joint_test("e", "f", right, {"moved": by_key([few])})
+    assert test is not None
+    assert test.powers[0].power > 0.95
 
 
 def test_an_alternative_on_the_same_instances_is_known_as_well_as_its_difference() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -91,18 +93,19 @@ def test_a_subset_of_the_cells_gives_a_subset_of_the_rows() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"seed": 1}, "root seed"),
-        ({"effort": "full"}, "set of cells"),
-        ({"overrides": {"d": 2}}, "set of cells"),
-        ({"experiment": replace(EXPERIMENT, batch=4)}, "set of cells"),
-        ({"experiment": replace(EXPERIMENT, trials=lambda config, seeds: [])}, "code"),
+        ({"seed": 1}, "root seed differs"),
+        ({"effort": "full"}, r"set of cells \(--quick, --full, --set\) differs"),
+        ({"overrides": {"d": 2}}, r"set of cells \(.*\) differs"),
+        ({"experiment": replace(EXPERIMENT, batch=4)}, r"set of cells \(.*\) differs"),
+        ({"experiment": replace(EXPERIMENT, trials=lambda config, seeds: [])}, "code of the experiment differs"),
+        ({"seed": 1, "effort": "full"}, r"root seed and its set of cells \(.*\) differ"),
     ],
 )
 def test_another_run_is_refused(tmp_path: Path, change: dict, words: str) -> None:
     run(EXPERIMENT, "quick", tmp_path)
     before = (tmp_path / "rows.parquet").read_bytes()
     inputs = {"experiment": EXPERIMENT, "effort": "quick", "out": tmp_path} | change
-    with pytest.raises(ValueError, match=rf"holds another run: its {words}.*--fresh\.$"):
+    with pytest.raises(ValueError, match=rf"holds another run: its {words}; .*--fresh\.$"):
         prepare(**inputs)
     assert (tmp_path / "rows.parquet").read_bytes() == before
     prepare(**inputs, fresh=True)
@@ -182,6 +185,17 @@ def test_batches_are_cut_at_the_same_places_and_may_come_in_any_order() -> None:
     assert run(backwards, "quick") == run(EXPERIMENT, "quick")
 
 
+def test_a_shard_ends_with_its_budget_and_tells_its_processor_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(perf_counter=count(1000.0).__next__, process_time=count(50.0, 0.25).__next__)
+    monkeypatch.setattr("attsvm_paper.engine.compute.time", clock)
+    task = task_of(EXPERIMENT, 0, cut(EXPERIMENT.sweep("quick"), EXPERIMENT.batch))
+    # The clock shows a second more after every batch.
+    result = compute(task, 2.5)
+    assert (result.batches, result.seconds) == (3, 0.25)
+    assert len(result.rows) == sum(batch.stop - batch.start for batch in task.batches[:3])
+    assert compute(task, 1e6).batches == len(task.batches)
+
+
 def test_progress_tells_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(np.arange(0, 100, 10.0))
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
@@ -193,4 +207,4 @@ def test_progress_tells_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> N
     assert messages.popleft() == ("tiny: 300 of 1,000 trials, 10 a second, 70 s left", 0.3)
     # The rate is of the last 30 s: 200 trials since the 10th second, at the 40th.
     assert messages.pop() == ("tiny: 500 of 1,000 trials, 6.67 a second, 75 s left", 0.5)
-    assert [duration(seconds) for seconds in (3.4, 500, 7500)] == ["3 s", "8 min", "2 h 5 min"]
+    assert [duration(seconds) for seconds in (3.4, 500, 7200, 7500)] == ["3 s", "8 min", "2 h 0 min", "2 h 5 min"]

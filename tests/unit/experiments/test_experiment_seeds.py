@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attsvm_paper.engine.seeds import trial_seeds
+from attsvm_paper.published.instances import start_seeds
 
 
 def test_a_subset_or_more_trials_see_the_same_seeds() -> None:
@@ -39,3 +40,10 @@ def test_seeds_are_the_same_in_every_process_and_release() -> None:
 def test_a_bad_root_is_named(root) -> None:
     with pytest.raises(ValueError, match="seed is"):
         trial_seeds(root, "a", {}, [0])
+
+
+def test_a_start_has_the_second_stream_of_its_seed() -> None:
+    """Never that of the instance, and the same in every release."""
+    streams = [np.random.SeedSequence(seed).spawn(2)[1] for seed in (0, 2**62)]
+    numbers = [int(stream.generate_state(1, np.uint64)[0]) // 2 for stream in streams]
+    assert start_seeds([0, 2**62]).tolist() == numbers

@@ -19,7 +19,8 @@ from attsvm_paper.judging.comparison import (
     share_verdict,
     value_verdict,
 )
-from attsvm_paper.judging.estimates import Measure, Statistic, along
+from attsvm_paper.judging.estimates import Measure, Statistic, along, estimates_by
+from attsvm_paper.judging.grouping import having
 from attsvm_paper.judging.statistics import bootstrap_interval, mean_interval, wilson_interval
 from attsvm_paper.judging.verdict import Verdict
 from attsvm_paper.plots.experiments import curve_of, draw_curve
@@ -169,6 +170,15 @@ def test_power_is_the_chance_of_noticing_the_margin() -> None:
     assert abs(power - claims) < 4 * math.sqrt(0.25 / repeats)
 
 
+def test_the_power_of_a_share_knows_the_errors_of_both_samples() -> None:
+    ours, theirs, margin = 400, 150, 0.2
+    verdict = share_verdict("e", "q", 160, ours, published=ledger_number(0.4, theirs), margin=margin)
+    error = math.sqrt(0.4 * 0.6 * (1 / ours + 1 / theirs))
+    # Half a success more of 550 trials.
+    assert verdict.power == pytest.approx(stats.norm.cdf((margin - verdict.tolerance) / error), rel=1e-3)
+    assert 0.6 < verdict.power < 0.95
+
+
 def test_the_tolerance_shrinks_with_trials_and_takes_the_reading_error() -> None:
     few, many = (share_verdict("e", "q", k, 2 * k, published=ledger_number(0.5, 500)).tolerance for k in (20, 2000))
     assert few > many > share_verdict("e", "q", 2000, 4000, published=ledger_number(0.5)).tolerance
@@ -237,3 +247,18 @@ def test_one_trial_is_a_point_without_an_interval(statistic: Statistic) -> None:
     (bar,) = (segment for segment in map(np.asarray, bars.get_segments()) if segment.size)
     assert bar[0].tolist() <= [3.0, 0.5 + 1e-12]
     assert bar[1].tolist() >= [3.0, 0.75 - 1e-12]
+
+
+def test_cells_that_differ_in_another_field_are_estimated_together() -> None:
+    rows = [{"n": n, "d": d, "x": 10.0 * n + d + k} for n in (1, 2) for d in (3, 5) for k in (-1, 1)]
+    estimates = estimates_by(("n", "d"), {"x": Measure("x", "x", "mean")})
+    table = estimates(rows)
+    assert {n: (one.value, one.count) for n, one in table.along("n", "x").items()} == {1: (14, 4), 2: (24, 4)}
+    assert {n: (one.value, one.count) for n, one in table.along("n", "x", d=5).items()} == {1: (15, 2), 2: (25, 2)}
+    assert estimates(rows) is table  # what verdicts have estimated, figures do not estimate again
+    assert estimates(rows[:2]).cells.keys() == {(1, 3)}
+
+
+def test_rows_are_chosen_by_every_field_that_is_given() -> None:
+    rows = [{"a": a, "b": b} for a in (1, 2) for b in (1, 2)]
+    assert having(rows, a=1, b=2) == [{"a": 1, "b": 2}]

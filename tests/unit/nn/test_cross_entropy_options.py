@@ -296,3 +296,8 @@ def test_the_compiled_graph_has_the_same_gradient(options: dict, target: torch.T
 def test_bad_options_are_named(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_one_class_is_no_choice_and_rows_may_be_ignored(smoothing: float) -> None:
+    agree(draw(2, 1), torch.tensor([0, -100]), {"label_smoothing": smoothing})

@@ -39,6 +39,10 @@ def test_rows_have_exponents_of_their_own_and_agree_with_the_plain_loss():
     plain = exact_cross_entropy(logits, target, "none")
     np.testing.assert_allclose((loss * exponent.exp()).numpy(), plain.numpy(), rtol=1e-14)
     assert exponent.shape == (5,)
+    # Two classes have the loss of their difference.
+    loss, exponent = exact_cross_entropy(logits[:, :2], target.clamp(max=1), "none", scaled=True)
+    lead = (logits[:, 0] - logits[:, 1]) * (1 - 2 * target.clamp(max=1))
+    np.testing.assert_allclose((loss * exponent.exp()).numpy(), np.log1p(np.exp(-lead.numpy())), rtol=1e-14)
     with pytest.raises(ValueError, match="two classes or more"):
         exact_cross_entropy(torch.ones(2, 1), torch.zeros(2, dtype=torch.int64), scaled=True)
 

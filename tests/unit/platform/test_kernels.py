@@ -301,6 +301,19 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert square.overloads
 
 
+def test_short_calls_use_up_patience_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    @kernels.kernel(seconds=1.0)
+    def square(x: float) -> float:
+        return x * x
+
+    monkeypatch.setattr(square, "_cache", kernels._NoCache())
+    operations = 0.4 * kernels.RATE
+    for _ in range(2):
+        assert not kernels.compiles(square, operations)
+        assert kernels.call(square, operations, 3.0) == 9.0
+    assert kernels.compiles(square, operations)  # 1.2 s in all
+
+
 def test_seconds_of_a_solution_leave_compiling_out(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = SelectionProblem(*_instance(3, 3, 4)[:3])
     pause = 0.2

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, solve
-from attsvm.platform.paging import Pages
+from attsvm.platform import paging
+from attsvm.platform.paging import CHUNK_BYTES, Pages, rows_in_chunk
 
 PEAK = """
 import resource, sys
@@ -40,6 +43,26 @@ def test_solving_from_a_memory_map_never_holds_the_tokens(tmp_path) -> None:
         np.save(tmp_path / f"{name}.npy", array)
     run = subprocess.run([sys.executable, "-c", PEAK, str(tmp_path)], capture_output=True, text=True, check=True)
     assert float(run.stdout) < 1.0  # .5; 1.4 when mapped pages stay
+
+
+@pytest.mark.parametrize("view", [np.asarray, lambda array: array, lambda array: array[1:], lambda array: array.T])
+def test_pages_of_a_shared_map_are_let_go_whatever_the_view(
+    view: Callable[[np.ndarray], np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "tokens.npy", np.zeros((4, 3, 2)))
+    pages = {mode: Pages(view(np.load(tmp_path / "tokens.npy", mmap_mode=mode))) for mode in ("r", "r+", "c")}
+    monkeypatch.setattr(paging, "LET_GO", 1 << 20)  # no advice that the system knows
+    for mode in ("r", "r+"):
+        with pytest.raises(OSError, match="Invalid argument"):
+            pages[mode].release()
+    pages["c"].release()
+
+
+def test_a_chunk_holds_the_rows_that_fit_and_one_at_least() -> None:
+    for row_bytes in (1, 1000, CHUNK_BYTES // 2, CHUNK_BYTES):
+        rows = rows_in_chunk(row_bytes)
+        assert rows * row_bytes <= CHUNK_BYTES < (rows + 1) * row_bytes
+    assert rows_in_chunk(CHUNK_BYTES + 1) == rows_in_chunk(100 * CHUNK_BYTES) == 1
 
 
 def test_pages_of_private_maps_and_of_arrays_are_left_alone(tmp_path) -> None:

@@ -7,7 +7,20 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, TokenData, diagnose, margin_report, solve, solve_batch, train
-from attsvm.platform.summary import BAD, GOOD, HEIGHT, HISTOGRAM_BINS, MARKED, Summary, bars, histogram, line
+from attsvm.platform.summary import (
+    BAD,
+    GOOD,
+    HEIGHT,
+    HISTOGRAM_BINS,
+    MARKED,
+    WIDTH,
+    Summary,
+    bars,
+    histogram,
+    line,
+    one_line,
+)
+from attsvm.platform.summary import LONGEST_LINE as LONGEST
 
 LONGEST_LINE, LARGEST_CARD = 500, 8000
 
@@ -94,6 +107,24 @@ def test_the_histogram_counts_every_value_once() -> None:
     assert tall["0.0", MARKED] == pytest.approx(HEIGHT - 2)
     assert tall[last, "currentColor"] == pytest.approx((HEIGHT - 2) / 3, abs=0.1)
     assert len(tall) == 3  # the first bin as a whole and its marked part, and the last
+    assert [text.text for text in picture.iter("text")] == ["1", "10"]
+
+
+def test_a_curve_fills_its_picture() -> None:
+    picture = ElementTree.fromstring(line(np.array([1.0, 10.0, 100.0]), np.array([0.25, 0.75, 0.5])))
+    (curve,) = picture.iter("polyline")
+    points = [tuple(map(float, point.split(","))) for point in curve.get("points", "").split()]
+    # A unit of space on every side; y points down.
+    assert points == [(1, HEIGHT - 2), (WIDTH / 2, 2), (WIDTH - 1, HEIGHT / 2)]
+
+
+def test_parts_that_do_not_fit_into_a_line_are_left_out() -> None:
+    first, second = "a  b" + 100 * "c", 90 * "d"
+    assert one_line("Title", [first, second]) == f"Title({first}, ...)"
+    assert one_line("Title", [first, "d", second]) == f"Title({first}, d, ...)"
+    assert len(whole := one_line("Title", [" ".join(60 * ["word"])])) <= LONGEST
+    assert whole.startswith("Title(word word ")
+    assert whole.endswith("word, ...)")
 
 
 @pytest.mark.parametrize("values", [np.array([]), np.array([-1.0, np.inf])])

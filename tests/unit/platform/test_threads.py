@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
+import torch
 from threadpoolctl import ThreadpoolController
 
 import problems
 from attsvm import solve
+from attsvm.platform import threads
 from attsvm.solvers import options
 from attsvm.solvers.common.control import IterationState
 
@@ -40,5 +43,27 @@ def test_small_problems_are_solved_on_one_thread(
     problem = problems.planted(np.random.default_rng(0), 10, 5, 4)
     solve(problem, "spectral", callback=note)
     assert notes
-    assert all(threads == ({1} if limit else two_threads) for threads in notes)
+    assert all(of_blas == ({1} if limit else two_threads) for of_blas in notes)
+    assert _threads() == two_threads
+
+
+@pytest.fixture
+def two_threads_of_torch() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("limits", [True, False])
+def test_one_thread_is_one_of_torch_too(
+    two_threads_of_torch: None, two_threads: set[int], monkeypatch: pytest.MonkeyPatch, limits: bool
+) -> None:
+    """Torch is told by itself: the MKL inside it is a library that limits do not find."""
+    if not limits:
+        monkeypatch.setattr(threads, "threadpool_limits", lambda limits: nullcontext())
+    with threads.one_thread():
+        assert torch.get_num_threads() == 1
+        assert _threads() == ({1} if limits else two_threads)
+    assert torch.get_num_threads() == 2
     assert _threads() == two_threads

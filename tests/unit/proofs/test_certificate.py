@@ -20,6 +20,9 @@ from attsvm.proofs import infeasible
 from attsvm.proofs.certificate import FarkasCertificate, existence_ratio
 from attsvm.proofs.infeasible import prove_infeasible
 from attsvm.proofs.surjective import RightInverse
+from attsvm.solvers.common import farkas
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.schedule import DENSE_ENTRIES
 from problems import FAMILIES, NAMED, single
 
 
@@ -395,6 +398,20 @@ def test_opposite_demands_cancel_exactly_in_many_dimensions() -> None:
     assert solution.certificate is not None
     assert solution.certificate.perturbation == 0
     assert solution.verify(exact=True)
+
+
+@pytest.mark.parametrize("dense_entries", [DENSE_ENTRIES, 0])
+def test_multipliers_near_exact_ones_are_corrected_to_them(dense_entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(farkas, "DENSE_ENTRIES", dense_entries)
+    rng = np.random.default_rng(0)
+    for problem, dual in contradictions():
+        reduced = reduce(problem)
+        near = reduced.gather(dual) * rng.uniform(0.99, 1.01, reduced.rejected.shape)
+        exact = farkas.correct(reduced, near, Control(1e-9))
+        assert exact is not None
+        assert (exact[reduced.rejected] >= 0).all()
+        before, after = (np.linalg.norm(reduced.adjoint(values / values.sum())) for values in (near, exact))
+        assert after <= 1e-6 * before
 
 
 def test_what_is_too_large_to_be_decided_may_be_near(monkeypatch: pytest.MonkeyPatch) -> None:

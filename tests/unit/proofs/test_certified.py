@@ -18,9 +18,9 @@ from attsvm.core.norms import FROBENIUS, Norm, get_norm
 from attsvm.core.rounding import FUNCTION_ROUNDING
 from attsvm.proofs import bounds as prover
 from attsvm.proofs import certified as module
-from attsvm.proofs.certified import TIE_TOLERANCE, Certified, certify
+from attsvm.proofs.certified import TIE_TOLERANCE, Certified, certify, counts_as_zero
 from attsvm.proofs.program import Program
-from attsvm.solvers.common.refinement import refine
+from attsvm.solvers.common.refinement import MARGIN_UNITS, _correct, refine
 from problems import FAMILIES, NAMED, single
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5, 3)
@@ -72,6 +72,18 @@ def test_bounds_that_cross_prove_nothing_unless_by_the_rounding_of_a_quotient() 
     assert pair(1.0, 1.0 - FUNCTION_ROUNDING).gap == 0.0
     assert pair(1.0, 1.0 - 2 * FUNCTION_ROUNDING).gap == math.inf
     assert FUNCTION_ROUNDING == 4 * UNIT
+
+
+def test_an_objective_below_the_rounding_of_w_counts_as_zero() -> None:
+    for primal, distance, resolution, zero in (
+        (1e-16, 1e-16, 1e-15, True),
+        (1e-15, 1e-15, 1e-15, True),
+        (1e-14, 1e-14, 1e-15, False),
+        (0.0, 0.0, 0.0, True),
+        (0.0, 1e-200, 0.0, False),  # a square that underflows
+        (None, 0.0, 1e-15, False),
+    ):
+        assert counts_as_zero(primal, distance, resolution) == zero, (primal, distance, resolution)
 
 
 # --- conventions ---
@@ -266,6 +278,15 @@ def test_a_w_that_misses_its_ties_is_moved_onto_them() -> None:
             assert exact is not None
             assert bounds.upper_bound >= float(exact) * (1 - 1e-14)
             assert bounds.upper_bound <= float(exact) * (1 + 1e-11)
+
+
+def test_only_a_w_that_misses_its_ties_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A move would cost a W within rounding of its ties the digits of the move."""
+    problem, moved = NAMED["tie_forces_a_detour"]().problem, []
+    monkeypatch.setattr(module, "onto_ties", lambda problem, W, margins: moved.append(W) or W)
+    for miss, count in ((0.0, 0), (UNIT, 0), (1e-6, 1)):
+        certify(Program(problem, FROBENIUS), np.array([[1.0], [-1.0 + miss]]), np.array([[0.0, 1.0, 2.0]]))
+        assert len(moved) == count
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -513,3 +534,19 @@ def test_refinement_reaches_the_rounding_of_W(size: tuple[int, int, int], seed: 
     # The smallest margin of W as stored lacks a unit of its own length, and targets were raised by a quarter.
     longest = float(lengths[dual > 1e-9 * dual.max()].max()) / mean
     assert refined.gap <= (longest + 0.25) * unit
+
+
+def test_refinement_for_a_wide_tolerance_leaves_no_margin_below_one() -> None:
+    """A share of the tolerance is spent on margins: several units of the rounding of W, which takes one at most."""
+    problem = FAMILIES["planted"].draw(200, 8, 3, seed=2)
+    solution, program = solve(problem), Program(problem, FROBENIUS)
+    dual, tol = solution.certified.dual, 1e-9
+    unit = UNIT * solution.objective * problem.lengths
+    # The units that this tolerance pays for are far more than the most that is of use.
+    assert 0.25 * tol * dual.sum() > 10 * MARGIN_UNITS * float((dual * unit).sum())
+    pair = _correct(problem, program.terms, solution.certified.W, dual, tol, along=True)
+    assert pair is not None
+    rows, columns = np.nonzero(dual > 1e-9 * dual.max())
+    exact, _ = Rows.of(problem, rows, columns).margins(Pair(pair[0], np.zeros(pair[0].shape)))
+    excess = (exact.high - 1.0) + exact.low
+    assert (np.abs(excess - MARGIN_UNITS * unit[rows, columns]) <= 1.01 * unit[rows, columns]).all()

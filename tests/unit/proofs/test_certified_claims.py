@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from attsvm import SelectionProblem, Solution, Status, solve, solve_batch
+from attsvm import ProblemBatch, SelectionProblem, Solution, Status, solve, solve_batch
+from attsvm.core.types import AnyNorm
+from attsvm.platform.kernels import compiled_first
 from attsvm.proofs.certificate import FarkasCertificate
 from problems import FAMILIES, NAMED
 
@@ -285,3 +287,19 @@ def test_the_gap_of_a_batch_counts_rounding() -> None:
         for b, solution in enumerate(batch):
             assert batch.gap[b] >= solution.gap
             assert solution.verify()
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+@pytest.mark.parametrize(("n", "T", "d"), [(1, 3, 1), (1, 30, 2), (10, 4, 2), (2, 60, 2)])
+def test_the_gap_of_a_batch_counts_rounding_where_all_constraints_are_alike(
+    norm: AnyNorm, n: int, T: int, d: int
+) -> None:
+    """Rejected tokens near the selected one's negative: no constraint is longer than the mean of all."""
+    rng = np.random.default_rng([n, T, d])
+    tokens = -np.eye(1, d) + 1e-3 * rng.standard_normal((6, n, T, d))
+    tokens[:, :, 0] = np.eye(1, d)
+    with compiled_first():
+        batch = solve_batch(ProblemBatch(tokens, np.ones((6, n, 1)), np.zeros((6, n), dtype=int)), norm)
+    for b, solution in enumerate(batch):
+        assert solution.method.startswith("batched")
+        assert batch.gap[b] >= solution.gap

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +21,10 @@ from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import certify
 from attsvm.proofs.claim import AGREEMENT
 from attsvm.proofs.dyadic import Dyadic
+from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.program import Program
 from attsvm.proofs.proof import interval_statement, unproven
+from attsvm.proofs.prove import examine
 from exact import dual_norm_above, norm_above
 from problems import FAMILIES, NAMED, single
 
@@ -91,6 +94,21 @@ def test_numbers_may_differ_by_rounding_and_no_more(norm: str | float, check) ->
     if norm != "frobenius":  # whose bound is a scale that multipliers may have, too
         assert check(replace(honest, certified=replace(pair, lower_bound=pair.lower_bound * (1 - 1e-10))))
     assert check(replace(honest, certified=replace(pair, upper_bound=pair.upper_bound * (1 + 1e-10))))
+
+
+@pytest.mark.parametrize("check", [recheck, prove])
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_an_objective_with_losses_may_differ_by_rounding_and_no_more(norm: Any, check: Any) -> None:
+    problem = NAMED["counterexample"]().problem
+    solution = solve(problem, norm, C=0.1)
+    pair = solution.certified
+    honest = Claim(problem, get_norm(norm), Status.OPTIMAL, pair, None, 1e-9, solution.regularisation)
+    assert pair.primal is not None
+    grain = 16 * (pair.W.size + 8) * UNIT
+    for change, fine in ((0.3 * grain, True), (-0.3 * grain, True), (1e-10, False), (-1e-10, False)):
+        proof = check(replace(honest, certified=replace(pair, primal=pair.primal * (1 + change))))
+        assert bool(proof) == fine, proof.statement
+        assert fine or "the objective at W is said to be" in proof.statement
 
 
 @pytest.mark.parametrize("check", [recheck, prove])
@@ -188,6 +206,16 @@ def test_what_is_infeasible_or_empty_is_claimed_with_what_belongs_to_it() -> Non
             assert not check(replace(empty, certified=replace(nothing.certified, objective=1.0)))
 
 
+def test_a_contradiction_counts_the_multipliers_that_are_not_zero() -> None:
+    """One token between two others: their multipliers are equal, and its own is zero."""
+    problem = SelectionProblem([[[0.0], [1.0], [-1.0]]], [[1.0]], [0])
+    for dual in ([[0.0, 1.0, 1.0]], [[-0.0, 0.5, 0.5]]):
+        solution = solve(problem)
+        certificate = FarkasCertificate(problem, np.array(dual))
+        proof = prove(Claim(problem, FROBENIUS, Status.INFEASIBLE, solution.certified, certificate, 1e-9))
+        assert proof.statement == "No W satisfies the constraints: 2 multipliers cancel exactly."
+
+
 @pytest.mark.parametrize("check", [recheck, prove])
 def test_multipliers_or_a_w_that_prove_nothing_leave_an_open_interval(check) -> None:
     honest = claim()
@@ -279,6 +307,28 @@ def test_margins_that_a_near_tie_may_change_are_reduced_by_it(monkeypatch: pytes
     monkeypatch.setattr(checker.Certificate, "_tie_radius", lambda self, margins: Fraction(2))
     with pytest.raises(checker.Rejected, match="a margin of W is not positive"):
         certificate.upper()
+
+
+def test_the_reach_of_ties_grows_with_w_beside_a_prior(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W is lengthened by 1/(1 - r), the reach r with it, and the prior is not."""
+    problem, W = NAMED["tie_forces_a_detour"]().problem, np.array([[1.0], [-1.0]])
+    asked = Regularisation(None, "hinge", np.array([[0.5], [2.0]]))
+    certificate = optimum.certificate(problem, FROBENIUS, W, np.zeros(problem.mask.shape), asked)
+    for reach in (Fraction(1, 8), Fraction(3, 8)):
+        monkeypatch.setattr(checker.Certificate, "_tie_radius", lambda self, margins, reach=reach: reach)
+        scale = 1 / (1 - float(reach))
+        expected = float(np.linalg.norm(scale * W - np.array([[0.5], [2.0]]))) + scale * float(reach)
+        assert float(certificate.upper()[0]) == pytest.approx(expected, rel=1e-9)
+
+
+def test_multipliers_that_are_all_zero_leave_nothing_to_split() -> None:
+    problem, prior = NAMED["counterexample"]().problem, np.array([[2.0, 0.0], [6.0, 0.0]])
+    solution = solve(problem, norms.Sum(1, "max"), prior=prior)
+    claim = Claim(problem, solution.norm, solution.status, solution.certified, None, 1e-9, solution.regularisation)
+    examination = examine(claim)
+    assert examination.proof
+    assert examination.parts is not None
+    assert examination.parts["witness"]["vectors"]["adjoint"][0] == [["0", "0"], ["0", "0"]]
 
 
 def test_ties_that_a_move_leaves_are_refused() -> None:

@@ -105,6 +105,16 @@ def test_lengths_near_the_end_of_an_exponent_are_capped() -> None:
     )
 
 
+@pytest.mark.parametrize("p", [1.1, 1.5])
+def test_the_distance_of_l_p_is_that_of_a_w_beside_the_solution(p: float) -> None:
+    """Of w_1 + w_2 >= 1 the shortest is (1/2, 1/2); (1/2 + t, 1/2 - t) is longer by (p - 1) (2 t)^2 / 2."""
+    norm = get_norm(p)
+    best, near = np.array([[0.5, 0.5]]), np.array([[0.501, 0.499]])
+    distance, power = norm.distance_bound(norm.value(near) / norm.value(best) - 1)
+    assert power == p
+    assert distance == pytest.approx(norm.value(near - best) / norm.value(near), rel=1e-4)
+
+
 # --- rank ---
 
 

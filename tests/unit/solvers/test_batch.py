@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 
 import problems as named
 from attsvm import ProblemBatch, SelectionProblem, Status, solve, solve_batch
+from attsvm.solvers import batching
+from attsvm.solvers.batching import BatchSetup
 
 
 def stack(count: int, n: int, T: int, d: int, seed: int = 0) -> ProblemBatch:
@@ -93,3 +97,26 @@ def test_bad_batches_get_one_sentence() -> None:
         solve_batch([stack(1, 2, 3, 4)[0], stack(1, 2, 3, 5)[0]])
     with pytest.raises(ValueError, match="tol"):
         solve_batch(stack(1, 2, 3, 4), tol=0.0)
+
+
+@pytest.mark.parametrize("tol", [0.0, 1.0, float("nan")])
+def test_a_tolerance_is_refused_before_any_instance_is_solved(tol: float) -> None:
+    with pytest.raises(ValueError, match=r"^tol is .*; a number between 0 and 1 was expected\.$"):
+        BatchSetup(stack(1, 2, 3, 4), "frobenius", tol)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_pieces_of_a_batch_run_side_by_side_on_several_cores(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "get_num_threads", lambda: cores)
+    meeting = threading.Barrier(cores, timeout=10.0)
+    numbers, squares, sizes = np.arange(3.0), np.full(3, np.nan), []
+
+    def square(given: np.ndarray, power: float, answer: np.ndarray) -> None:
+        sizes.append(len(given))
+        if len(sizes) > 1:
+            meeting.wait()  # until as many pieces as cores run at once
+        answer[:] = given**power
+
+    batching._on_all_cores(square, (numbers,), (2.0,), (squares,))
+    np.testing.assert_array_equal(squares, [0.0, 1.0, 4.0])
+    assert sizes == ([1, 1, 1] if cores == 2 else [1, 2])

@@ -163,6 +163,20 @@ def test_hidden_tokens_connect_nothing() -> None:
     assert solve(padded).objective == pytest.approx(solve(problem).objective, rel=AGREE)
 
 
+def test_a_block_keeps_the_tokens_that_any_of_its_queries_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = together(parts(seed=9))
+    mask = np.ones(problem.mask.shape, dtype=bool)
+    # Neighbours hide different tokens.
+    mask[np.arange(len(mask)), (problem.reference + 1 + np.arange(len(mask)) % 3) % 4] = False
+    ragged = SelectionProblem(problem.tokens, problem.queries, problem.reference, mask=mask)
+    blocks = blocks_of(ragged, "both")
+    assert len(blocks) >= 3
+    for block in blocks:
+        seen = {t for query in block.queries.tolist() for t in np.flatnonzero(mask[query]).tolist()}
+        assert set(block.tokens.tolist()) == seen
+    assert solve(ragged).objective == pytest.approx(undivided(monkeypatch, ragged, "frobenius").objective, rel=AGREE)
+
+
 def test_limits_and_the_callback_are_those_of_the_whole() -> None:
     problem = together(parts(count=20, seed=7, n=12, T=6, d=8, dz=8))
     assert solve(problem, max_iter=1).status is Status.MAX_ITERATIONS

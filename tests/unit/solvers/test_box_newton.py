@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import numpy as np
 import pytest
 
+from attsvm.solvers import gram as by_products
 from attsvm.solvers.compiled.frobenius import PASSES, guess_by_gram
 from attsvm.solvers.frobenius.active_set import by_gram, least_multipliers
 from attsvm.solvers.frobenius.newton import ascend
@@ -47,3 +50,43 @@ def test_bounds_hold_and_slopes_point_out_of_them(upper: float) -> None:
     np.testing.assert_allclose(slope[inside], 0.0, atol=1e-11)
     assert slope[~free & (values == 0)].max(initial=0.0) <= 1e-11
     assert slope[~free & (values == upper)].min() >= -1e-11
+
+
+def at_once(answer: np.ndarray) -> Generator[float, None, np.ndarray]:
+    """A method without steps."""
+    yield from ()
+    return answer
+
+
+@pytest.mark.parametrize("is_newton_lost", [False, True])
+@pytest.mark.parametrize("C", [None, 0.3, 30.0])
+def test_inner_products_alone_give_multipliers_that_are_stationary(
+    C: float | None, is_newton_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Active-set updates take over where Newton does not converge."""
+    if is_newton_lost:
+        monkeypatch.setattr(by_products, "ascend", lambda gram, slope, start, *_: at_once(np.ones(len(start))))
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((30, 40)) + 0.5 * rng.standard_normal(40)
+    gram = rows @ rows.T
+    values = by_products.multipliers_of(gram, np.zeros(30), C)
+    assert values is not None
+    # The squared hinge is a hard margin with 1 / (2 C) more in its diagonal.
+    slope = 1.0 - gram @ values - (0.0 if C is None else values / (2.0 * C))
+    assert (values >= 0).all()
+    # The matrix has a condition number of 1e3, and is solved with to rounding.
+    np.testing.assert_allclose(slope[values > 0], 0.0, atol=1e-11)
+    assert slope.max() <= 1e-11
+
+
+def test_contradictory_inner_products_have_no_multipliers() -> None:
+    assert by_products.multipliers_of(np.array([[1.0, -1.0], [-1.0, 1.0]]), np.zeros(2), None) is None
+    assert by_products.multipliers_of(np.zeros((2, 2)), np.zeros(2), None) is None
+
+
+def test_a_long_solution_is_found_from_a_short_guess() -> None:
+    """Orthogonal rows of lengths 1 and h: multipliers 1 and 1 / h^2, of which a first run leaves half the digits."""
+    gram = np.diag([1.0, 1e-9])
+    values = by_products.multipliers_of(gram, np.zeros(2), None)
+    assert values is not None
+    np.testing.assert_allclose(gram @ values, 1.0, rtol=1e-12)

@@ -7,13 +7,16 @@ import pytest
 
 from attsvm import SelectionProblem, ShardedProblem, Status, solve
 from attsvm.platform.kernels import interpreted
+from attsvm.solvers.common.control import Control
 from attsvm.solvers.frobenius import exchanges, portfolio
 from attsvm.solvers.frobenius.active_set import CONTRADICTION, SOLVED, by_gram, exchange, least_multipliers
 from attsvm.solvers.frobenius.constraints import Constraints
 from attsvm.solvers.frobenius.passive_set import empty_set, settle
+from attsvm.solvers.schedule import finish
 from attsvm.solvers.working_sets import rounds
 from oracle import reference
-from problems import FAMILIES
+from problems import FAMILIES, single
+from settings import setting_of
 
 TOL = 1e-9
 
@@ -122,3 +125,12 @@ def test_settling_ends_with_numbers_out_of_range() -> None:
     passive.free[:], passive.members[:] = False, range(3)
     passive.solved[:], passive.values[:] = -1.0, np.nan
     assert interpreted(settle)(passive, 3) == 0
+
+
+def test_a_weight_far_below_the_squared_norm_grows_to_it() -> None:
+    """x >= 1 and h y >= 1 + x: y = 2 / h, whose square hides rho in rounding at the first weight, one."""
+    h = 1e-6
+    setting, control = setting_of(single([[1.0, 0.0], [-1.0, h]])), Control(1e-9)
+    assert finish(exchanges.solve_by_exchanges(setting, control, np.zeros(setting.reduced.rejected.shape))) is None
+    assert control.solved
+    assert control.state.objective / setting.reduced.scale == pytest.approx(np.hypot(1.0, 2.0 / h), rel=2e-9)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from scipy.linalg import LinAlgError
 
 from attsvm import Status, solve
+from attsvm.core.error_free import EPS
 from attsvm.core.reduction import reduce
+from attsvm.solvers.common.augmented import augmented
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from problems import FAMILIES, HELD_OUT
 
@@ -36,3 +41,53 @@ def test_wide_problems_end_without_the_smoothing_path(family: str, norm: float |
     assert "smoothing path" not in solution.method
     if norm not in (1, "max"):
         assert "interior point" not in solution.method.split(", barrier")[1]
+
+
+def test_a_step_keeps_the_digits_of_small_multipliers() -> None:
+    """Where W is large the multipliers are small differences: both equations hold to the rounding of their terms."""
+    reduced = reduce(FAMILIES["several"].draw(*SIZE))
+    rng = np.random.default_rng(0)
+    h, on = 10.0 ** rng.uniform(-12.0, 0.0, reduced.shape), reduced.rejected
+    theta = np.where(on, rng.uniform(0.1, 1.0, on.shape), 0.0)
+    r, g = rng.standard_normal(reduced.shape), np.where(on, rng.standard_normal(on.shape), 0.0)
+    few = DiagonalNormal(reduced, least=1)
+    x, tie, dual = few.factor(h, theta)(r, g)
+    residual = r - h * x + reduced.adjoint(dual) + few.adjoint(tie)
+    assert np.abs(residual).max() <= 4 * EPS * np.abs(h * x).max()
+    lag = (g - reduced.apply(x))[on] - dual[on] / theta[on]
+    terms = reduced.lengths[on] * np.linalg.norm(x) + np.abs(dual[on] / theta[on])
+    assert (np.abs(lag) <= 4 * EPS * terms).all()
+
+
+@pytest.mark.parametrize("options", [{"least": 1}, {"fewer": np.inf}], ids=["constraints", "entries"])
+def test_a_rank_one_matrix_is_subtracted(options: dict[str, Any]) -> None:
+    """A step, against a dense solution of diag(h) - vv' + A' Theta A bordered by the ties."""
+    reduced = reduce(FAMILIES["several"].draw(*SIZE))
+    rng = np.random.default_rng(2)
+    on, N = reduced.rejected, int(np.prod(reduced.shape))
+    h, theta = rng.uniform(0.5, 1.0, reduced.shape), np.where(on, rng.uniform(0.5, 1.0, on.shape), 0.0)
+    r, g = rng.standard_normal(reduced.shape), np.where(on, rng.standard_normal(on.shape), 0.0)
+    vector = rng.standard_normal(reduced.shape)
+    vector *= 0.5 / np.linalg.norm(vector)  # half of the smallest h is left
+    system = DiagonalNormal(reduced, **options)
+    x, tie, dual = system.factor(h, theta, vector)(r, g)
+    A, B = reduced.constraint_rows(*np.nonzero(on)), system.basis
+    matrix = np.diag(h.ravel()) - np.outer(vector, vector) + A.T @ (theta[on][:, None] * A)
+    whole = np.block([[matrix, -B.T], [B, np.zeros((len(B),) * 2)]])
+    both = np.linalg.solve(whole, np.append(r.ravel() + A.T @ (theta * g)[on], np.zeros(len(B))))
+    np.testing.assert_allclose(x.ravel(), both[:N], atol=1e-10 * np.abs(both).max())
+    np.testing.assert_allclose(tie, both[N:], atol=1e-10 * np.abs(both).max())
+    np.testing.assert_allclose(dual, theta * (g - reduced.apply(x)), atol=1e-10 * np.abs(dual).max())
+
+
+def test_a_singular_augmented_system_is_solved_where_it_is_consistent() -> None:
+    """Ones in two dimensions: every x with x1 + x2 = 1 solves it, and no factor without a proximal term exists."""
+    x, y = augmented(np.ones((2, 2)), np.zeros((0, 2)), np.zeros(0))(np.ones(2))
+    assert x.sum() == pytest.approx(1.0, abs=16 * EPS)
+    assert y.shape == (0,)
+
+
+def test_an_augmented_system_outside_the_range_of_floats_is_refused() -> None:
+    """The inverse of a subnormal weight is infinite; the factor of the other rows is not."""
+    with np.errstate(all="ignore"), pytest.raises(LinAlgError):
+        augmented(np.eye(2), np.array([[1.0, 2.0]]), np.array([1e-320]))

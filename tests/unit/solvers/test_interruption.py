@@ -16,6 +16,7 @@ from scipy.linalg import LinAlgError, cho_factor
 
 from attsvm import SelectionProblem, Status, solve
 from attsvm.core import cholesky
+from attsvm.solvers.common.control import Control
 from clocks import least_seconds
 
 TESTS = Path(__file__).parents[2]
@@ -102,6 +103,21 @@ def test_a_contradiction_without_a_cycle_keeps_to_its_limit(norm: str) -> None:
     seconds, solution = least_seconds(lambda: solve(problem, norm, time_limit=1.0), 3.0)
     assert solution.status in (Status.TIME_LIMIT, Status.INFEASIBLE, Status.OPTIMAL)
     assert seconds <= 3.0
+
+
+def test_a_step_must_fit_into_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Control, "seconds", property(lambda control: 8.0))
+    control = Control(1e-9, time_limit=10.0)
+    assert control.affords(1.5, 0.0)
+    assert not control.affords(2.5, 0.0)
+    assert control.stopped is None  # only asked
+    assert control.has_time_for(1.5)
+    assert control.stopped is None
+    assert not control.has_time_for(2.5)
+    assert control.stopped is Status.TIME_LIMIT
+    unlimited = Control(1e-9)
+    assert unlimited.affords(1e9, 0.0)
+    assert unlimited.has_time_for(1e9)
 
 
 def test_factors_in_panels_are_those_of_lapack(monkeypatch: pytest.MonkeyPatch) -> None:

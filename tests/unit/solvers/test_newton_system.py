@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attsvm import SelectionProblem, solve
 from attsvm.core import cholesky
+from attsvm.core.block_gram import BlockGram
+from attsvm.solvers.common.control import Control
 from attsvm.solvers.frobenius import newton
+from settings import setting_of
 
 
 def gram(size: int, smallest: float) -> np.ndarray:
@@ -37,6 +41,12 @@ def test_a_well_conditioned_system_needs_no_double_factor(monkeypatch: pytest.Mo
     assert dtypes == [np.float32]
 
 
+def test_an_unknown_without_an_equation_is_left_alone() -> None:
+    """A row of zeros gets a one on its diagonal."""
+    solve_with_factor = cholesky.factor(np.diag([4.0, 0.0]))
+    np.testing.assert_allclose(solve_with_factor(np.array([8.0, 3.0])), [2.0, 3.0], rtol=1e-12)
+
+
 def test_a_singular_system_falls_back_and_still_solves_what_is_consistent() -> None:
     size = newton.SINGLE_ROWS
     random = np.random.default_rng(2)
@@ -46,3 +56,20 @@ def test_a_singular_system_falls_back_and_still_solves_what_is_consistent() -> N
     solution = newton.proximal_solve(matrix, right)
     # The ridge shifts by its own size at most, three proximal steps divide that by 1e13 / condition each.
     assert np.linalg.norm(matrix @ solution - right) <= 1e-9 * np.linalg.norm(right)
+
+
+def test_a_matrix_is_moved_onto_its_margins_by_a_system_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six contexts, each followed by one of twelve words: every constraint is active, and blocks are cheaper."""
+    monkeypatch.setattr(newton, "OVERHEAD", 0.0)
+    random = np.random.default_rng(0)
+    followers = np.eye(12, dtype=bool)[random.integers(12, size=6)]
+    problem = SelectionProblem.from_contexts(random.normal(size=(6, 6)), followers)
+    setting, control = setting_of(problem), Control(1e-12)
+    reduced = setting.reduced
+    dual = reduced.gather(solve(problem, tol=1e-12).dual) * setting.unit
+    rows, columns = np.nonzero(setting.inner(dual))
+    assert isinstance(newton.gram_of(setting, rows, columns), BlockGram)
+    V = reduced.adjoint(dual * (1.0 + 1e-3 * random.normal(size=dual.shape)))
+    assert not setting.report(V, dual, control)
+    assert newton.refine(setting, V, dual, control)
+    assert control.solved

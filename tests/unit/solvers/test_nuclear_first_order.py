@@ -1,15 +1,24 @@
 """The first-order method for the nuclear norm, Newton that follows the face, and merged duplicates."""
 
+from collections.abc import Generator
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Status, solve
-from attsvm.core.norms import NUCLEAR, nuclear, spectral
+from attsvm.core.gap import relative_gap
+from attsvm.core.norms import FROBENIUS, NUCLEAR, nuclear, spectral
 from attsvm.core.reduction import Reduced
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation
+from attsvm.solvers.common import phase_one
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.common.phase_one import open_with_frobenius
+from attsvm.solvers.common.phase_one import FEASIBILITY_TOL, START_GAP, START_STEPS, open_with_frobenius
+from attsvm.solvers.common.setting import Setting
+from attsvm.solvers.frobenius.portfolio import solve_setting
+from attsvm.solvers.nuclear import first_order
 from attsvm.solvers.nuclear.face_newton import refine
-from attsvm.solvers.nuclear.first_order import FirstOrder
+from attsvm.solvers.nuclear.first_order import PORTION, FirstOrder
 from attsvm.solvers.nuclear.portfolio import NUCLEAR_METHODS
 from attsvm.solvers.schedule import finish
 from problems import FAMILIES
@@ -23,6 +32,49 @@ def begin(problem: SelectionProblem) -> tuple[Reduced, FirstOrder]:
     assert opening.V is not None
     assert opening.dual is not None
     return reduced, FirstOrder(reduced, reduced.rejected | reduced.tied, opening.V, opening.dual)
+
+
+@pytest.mark.parametrize(
+    ("regularisation", "size", "tol", "steps"),
+    [
+        (HARD_MARGIN, (12, 6, 6), FEASIBILITY_TOL, None),
+        (HARD_MARGIN, (1, 6, 6), 1e-12, None),  # one query: the Frobenius optimum is the answer
+        (Regularisation(1.0, "hinge", None), (12, 6, 6), START_GAP, START_STEPS),
+        (Regularisation(1.0, "squared_hinge", None), (12, 6, 6), START_GAP, START_STEPS),
+        (Regularisation(None, "hinge", np.full((6, 6), 0.1)), (12, 6, 6), START_GAP, START_STEPS),
+    ],
+    ids=["hard margin", "one query", "hinge", "squared hinge", "prior"],
+)
+def test_phase_one_solves_the_frobenius_problem_as_far_as_it_is_needed(
+    regularisation: Regularisation,
+    size: tuple[int, int, int],
+    tol: float,
+    steps: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only where feasibility is known may a number of steps end it."""
+    asked = []
+
+    def note(setting: Setting, control: Control, warm: None) -> Generator[float, None, np.ndarray | None]:
+        asked.append((control.tol, control.max_iter))
+        return (yield from solve_setting(setting, control, warm))
+
+    monkeypatch.setattr(phase_one, "solve_setting", note)
+    setting = setting_of(FAMILIES["planted"].draw(*size, seed=3), NUCLEAR, regularisation)
+    control = Control(1e-12)
+    opening = finish(open_with_frobenius(setting, control))
+    assert asked == [(tol, steps)]
+    if size[0] == 1:
+        assert control.solved
+        return
+    assert control.iterations < START_STEPS
+    assert opening.V is not None
+    assert opening.dual is not None
+    # Half the square beside a loss, the norm itself without one.
+    terms = replace(setting.terms, norm=FROBENIUS, squared=not setting.terms.hard)
+    value = terms.size(opening.V) + terms.loss(terms.cost - setting.reduced.apply(opening.V))
+    bound = terms.bound(opening.dual, setting.reduced.adjoint(opening.dual))[1]
+    assert relative_gap(bound, value) <= tol
 
 
 def certified_gap(reduced: Reduced, method: FirstOrder) -> float:
@@ -48,6 +100,15 @@ def test_steps_approach_the_optimum_with_the_gap_they_say(family: str, size: tup
     assert nuclear(method.W) / reduced.min_margin(reduced.apply(method.W)) / reduced.scale == pytest.approx(
         exact.objective, rel=2e-5
     )
+
+
+def test_steps_in_the_interpreter_go_on_from_portion_to_portion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_order, "compiles", lambda *_: False)
+    _, method = begin(FAMILIES["planted"].draw(12, 6, 6, seed=3))
+    assert method.advance(1e-4, 2 * PORTION + 1) == 2 * PORTION + 1
+    assert method.gap > 1e-4
+    assert PORTION < method.advance(1e-4, 20_000) < 20_000
+    assert method.gap <= 1e-4
 
 
 def test_equalities_hold_in_the_limit() -> None:

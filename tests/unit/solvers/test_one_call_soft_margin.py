@@ -12,6 +12,7 @@ from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.regularisation import LOSSES
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.compiled.soft_margin import PATH_END, solve_on_path, suits_path
+from attsvm.solvers.frobenius.constraints import Constraints
 from problems import FAMILIES, published, several
 from settings import setting_of
 
@@ -66,3 +67,34 @@ def test_small_soft_margins_without_ties_take_it() -> None:
         assert not suits_path(soft(several(np.random.default_rng(0), 20, 5, 4), 1.0, "hinge"))
         assert not suits_path(setting_of(problem))
         assert not suits_path(soft(published(np.random.default_rng(0), 40, 10, 24), 1.0, "hinge"))
+
+
+def ragged(T: int) -> SelectionProblem:
+    """Two queries with T tokens and one with two."""
+    rng = np.random.default_rng(T)
+    mask = np.ones((3, T), dtype=bool)
+    mask[1, 2:] = False
+    return SelectionProblem(rng.standard_normal((3, T, 4)), rng.standard_normal((3, 4)), np.zeros(3, int), mask=mask)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_tokens_that_are_not_there_have_no_multiplier(loss: str) -> None:
+    setting = soft(ragged(4), 1.0, loss)
+    with kernels.compiled_first():
+        _, dual, _ = solve_on_path(setting)
+    assert not setting.terms.rejected.all()
+    np.testing.assert_array_equal(dual > 0, setting.terms.rejected)
+
+
+@pytest.mark.parametrize("T", [2, 4])
+def test_constraints_are_listed_query_by_query(T: int) -> None:
+    """T - 1 entries a query, of which one may be alone."""
+    reduced = soft(ragged(T), 1.0, "hinge").reduced
+    constraints = Constraints.of_reduced(reduced)
+    assert constraints.gram.shape == (0, 0)
+    assert len(constraints.first) == len(reduced.queries) + 1
+    assert constraints.first[-1] == len(constraints.of) == 3 * (T - 1)
+    for i, (first, end) in enumerate(zip(constraints.first, constraints.first[1:], strict=False)):
+        assert (constraints.of[first:end] == i).all()
+        np.testing.assert_array_equal(constraints.delta[first:end], reduced.delta[i])
+        np.testing.assert_array_equal(constraints.rejected[first:end], reduced.rejected[i])

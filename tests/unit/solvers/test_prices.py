@@ -8,6 +8,7 @@ import pytest
 
 from attsvm import SelectionProblem, Solution, check, solve
 from attsvm.core.norms import get_norm
+from attsvm.solvers.common.regularisation import read_regularisation
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", 3.0)
 LOSSES = ("hinge", "squared_hinge")
@@ -150,3 +151,14 @@ def test_bad_prices_are_refused() -> None:
             solve(problem, C=C)
     with pytest.raises(ValueError, match="one was expected with shards or method='streamed'"):
         solve(problem, C=np.ones(4), method="streamed")
+
+
+def test_arrays_of_an_answer_are_copies_that_cannot_be_written() -> None:
+    C, prior = np.ones(4), np.zeros((3, 2))
+    regularisation = read_regularisation((4, 5, 3, 2), C, "hinge", prior)
+    for given, kept in ((C, regularisation.C), (prior, regularisation.prior)):
+        assert isinstance(kept, np.ndarray)
+        given += 7.0
+        assert not (kept == given).any()
+        with pytest.raises(ValueError, match="read-only"):
+            kept += 1.0

@@ -12,13 +12,16 @@ import pytest
 import problems
 from attsvm import SelectionProblem, Status, solve
 from attsvm.core.reduction import reduce
+from attsvm.proofs.objective import Regularisation
 from attsvm.solvers import in_memory
-from attsvm.solvers.common.contradictions import opposite_demands
-from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.contradictions import _hashes, opposite_demands
+from attsvm.solvers.common.control import Control, IterationState
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
+from attsvm.solvers.frobenius import portfolio
 from attsvm.solvers.frobenius.portfolio import FROBENIUS_METHODS
 from attsvm.solvers.schedule import (
     BUDGET_GROWTH,
+    CROWD_RATIO,
     FIRST_TURN,
     INTERIOR_TURN,
     SECOND_TURN,
@@ -27,6 +30,7 @@ from attsvm.solvers.schedule import (
     finish,
     take_turns,
 )
+from settings import setting_of
 
 
 @pytest.mark.parametrize("seed", range(5, 10))
@@ -197,6 +201,18 @@ def test_limits_and_callbacks_bind_working_sets_beside_the_whole() -> None:
     assert solve(problem, "max", max_iter=5).status is Status.MAX_ITERATIONS
 
 
+def test_a_callback_counts_every_step_of_working_sets_once() -> None:
+    nothing: Any = None
+    control, rounds = Control(1e-9), Control(1e-9)
+    in_memory._OuterLoop(nothing, 1.0, control, nothing, rounds)
+    assert rounds.callback is not None
+    counts = []
+    for iteration in (3, 4, 9):
+        rounds.callback(IterationState(iteration, np.inf, 0.0, 0.0, ""))
+        counts.append(control.iterations)
+    assert counts == [3, 4, 9]
+
+
 # --- the schedule itself ---
 
 
@@ -279,6 +295,21 @@ def test_a_method_that_is_no_more_is_refused_by_a_sentence_with_its_new_word() -
         solve(problems.planted(np.random.default_rng(0), 3, 3, 3), method="sharded")
 
 
+@pytest.mark.parametrize(("loss", "crowds"), [("squared_hinge", True), ("hinge", False)])
+def test_a_warm_start_is_crowded_by_more_than_four_multipliers_an_entry(
+    loss: str, crowds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portfolio, "CROWD", 10)
+    problem = problems.planted(np.random.default_rng(0), 30, 8, 6)
+    setting = setting_of(problem, regularisation=Regularisation(1.0, loss, None))
+    most = CROWD_RATIO * setting.reduced.shape[0] * setting.reduced.shape[1]
+    for count in (most, most + 1):
+        dual = np.zeros(setting.terms.cost.shape)
+        dual[tuple(part[:count] for part in np.nonzero(setting.terms.rejected))] = 1.0
+        assert np.count_nonzero(dual) == count
+        assert portfolio._is_crowded(setting, dual) == (crowds and count > most)
+
+
 # --- opposite demands ---
 
 
@@ -325,6 +356,24 @@ def test_a_cycle_through_ties_has_signed_multipliers() -> None:
     assert dual is not None
     np.testing.assert_allclose(problem.adjoint(dual), 0.0, atol=1e-15)
     assert (dual[problem.rejected] >= 0).all()
+
+
+def test_two_queries_alone_may_contradict_each_other() -> None:
+    problem = cyclic(2, n=2)
+    dual = opposite_demands(problem)
+    assert dual is not None
+    assert np.count_nonzero(dual) == 2
+    np.testing.assert_allclose(problem.adjoint(dual), 0.0, atol=1e-15)
+
+
+def test_rows_that_differ_in_one_entry_have_different_hashes() -> None:
+    """Numbers whose sign and 32nd bit differ are a highest bit apart once mixed, which an odd factor keeps."""
+    sign, low = np.uint64(1 << 63), np.uint64(1 << 31)
+    row = np.random.default_rng(0).uniform(1.0, 2.0, 16).view(np.uint64)
+    rows = np.tile(row, (17, 1))
+    rows[np.arange(16), np.arange(16)] = row ^ sign ^ low
+    *changed, unchanged = _hashes(rows.view(np.float64))
+    assert unchanged not in changed
 
 
 def test_consistent_repetition_is_no_contradiction() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,9 +15,12 @@ from sklearn.svm import LinearSVC
 
 import oracle
 from attsvm import SelectionProblem, Status, norms, soft_margin_path, solve
+from attsvm.proofs.objective import Regularisation
 from attsvm.solution.regularised import RegularisedSolution
+from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.regularisation import LOSSES
 from problems import FAMILIES, contradicted, correlated, one_duplicate_among_many, planted, published, several, single
+from settings import setting_of
 
 NORMS = ("frobenius", "nuclear", "spectral", "max", 1, 1.5, 3)
 # A relative gap g bounds the error of W by sqrt(2 g) (strong convexity), 4.5e-5 at the default 1e-9.
@@ -365,6 +369,19 @@ LARGE_PRICES = [
 ]
 
 
+@pytest.mark.parametrize(("short", "C", "is_scaled"), [(1e-6, 1e9, True), (1e-6, 1e-3, False), (1e-3, 1e9, False)])
+def test_a_matrix_just_short_of_margin_one_may_be_scaled_up(short: float, C: float, is_scaled: bool) -> None:
+    """Scaling costs a part of the norm, and spares the loss of a shortfall that is near rounding."""
+    problem = planted(np.random.default_rng(0), 6, 5, 4)
+    setting, control = setting_of(problem, regularisation=Regularisation(C, "hinge", None)), Control(1e-9)
+    V = setting.reduced.lower(solve(problem).W)
+    V *= (1.0 - short) / setting.reduced.min_margin(setting.reduced.apply(V))
+    setting.offer(V, control)
+    assert control.W is not None
+    smallest = setting.reduced.min_margin(setting.reduced.apply(control.W))
+    assert smallest == pytest.approx(1.0 if is_scaled else 1.0 - short, abs=1e-12)
+
+
 @pytest.mark.parametrize(("size", "seed", "norm", "C"), LARGE_PRICES)
 def test_large_prices_of_a_contradiction_are_decided(size, seed, norm, C) -> None:
     solution = soft(contradicted(np.random.default_rng([seed, *size]), *size), norm, C=C)
@@ -410,6 +427,20 @@ def test_ties_alone_hold_w_away_from_the_prior(options) -> None:
     np.testing.assert_allclose(solution.W[:, 0], [0.5, 0.5], atol=LOOSE)
     for exact in (False, True):
         assert solution.verify(exact=exact), solution.verify(exact=exact).statement
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+@pytest.mark.parametrize("C", [None, 0.3])
+def test_the_tolerance_is_that_of_strong_convexity(norm: str, C: float | None) -> None:
+    """|W - W*|^2 / 2 is at most the gap in half the square, or the gap times |W - W0|^2 where the norm is minimised."""
+    problem = planted(np.random.default_rng(5), 6, 5, 4)
+    solution = soft(problem, norm, C=C, prior=0.1 * np.eye(4))
+    certified = solution.certified
+    rough = replace(solution, certified=replace(certified, lower_bound=certified.upper_bound / 1.02))
+    assert rough.gap == pytest.approx(0.02)
+    square = rough.gap * (rough.primal if norm == "frobenius" and C else rough.objective**2)
+    assert square != pytest.approx(rough.gap, rel=0.1)
+    np.testing.assert_allclose(rough.margin_tolerance, np.sqrt(2 * square) * problem.lengths, rtol=1e-12)
 
 
 def test_primal_less_dual_value_is_the_gap() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.linalg import LinAlgError
 
 from attsvm import SelectionProblem
 from attsvm.core.error_free import EPS
 from attsvm.core.reduction import reduce
+from attsvm.solvers.common import ties as module
 from attsvm.solvers.common.ties import Ties
 
 
@@ -31,6 +33,7 @@ def test_both_projections_are_the_same(name: str) -> None:
     W = np.random.default_rng(1).standard_normal(reduced.shape)
     by_gram, by_basis = Ties(reduced), Ties(reduced)
     projection = by_gram.project(W)
+    assert "_row_space" not in by_gram.__dict__  # the basis needs a decomposition of all rows
     rows = by_basis.basis
     np.testing.assert_allclose(rows @ rows.T, np.eye(len(rows)), atol=64 * EPS)
     expected = by_basis.project(W)
@@ -50,3 +53,14 @@ def test_nearly_dependent_ties_are_left_to_the_basis() -> None:
     projection = ties.project(W)
     assert len(ties.basis) == 2
     assert np.abs(ties.basis @ projection.ravel()).max() <= 16 * EPS * np.linalg.norm(W)
+
+
+def test_ties_whose_gram_matrix_has_no_factor_are_left_to_the_basis(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise LinAlgError("rounding makes the matrix indefinite")
+
+    reduced = reduce(problems()["dense tokens"])
+    W = np.random.default_rng(1).standard_normal(reduced.shape)
+    expected = Ties(reduced).project(W)
+    monkeypatch.setattr(module, "factor", fail)
+    np.testing.assert_allclose(Ties(reduced).project(W), expected, atol=1e3 * EPS * float(np.linalg.norm(W)))

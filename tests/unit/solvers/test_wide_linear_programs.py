@@ -8,9 +8,11 @@ from attsvm import SelectionProblem, Status, solve
 from attsvm.core.norms import MAX, Entrywise, Norm
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.interior_point.alignment import Active, _pivot
 from attsvm.solvers.interior_point.general import restart
+from attsvm.solvers.interior_point.terms import LinearTerm
 from oracle import dense
-from problems import FAMILIES
+from problems import FAMILIES, single
 from settings import setting_of
 
 TOL = 1e-9
@@ -73,6 +75,33 @@ def test_a_face_along_which_the_objective_hardly_falls_is_left() -> None:
     problem = FAMILIES["self_attention"].make(np.random.default_rng(22), 20, 6, 40)
     prior = 0.3 * np.random.default_rng(7).standard_normal((40, 40))
     assert solve(problem, 1, prior=prior).status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize(
+    ("fall", "end", "is_bound"), [((-2.0, -1.0), (0.0, 1.5), True), ((-2.0, -2.0), (0.5, 0.5), False)]
+)
+def test_a_pivot_ends_at_the_first_bound_or_constraint(
+    fall: tuple[float, float], end: tuple[float, float], is_bound: bool
+) -> None:
+    """From (3, 3) under x + y >= 1: x = 0 at 3/2 and the constraint at 5/3, or x = y = 0 at 3/2 and it at 5/4."""
+    setting = setting_of(single([[1.0, 1.0]]), Entrywise(1), rotate=False)
+    shape, V, free = setting.reduced.rejected.shape, np.full((2, 1), 3.0), np.ones((2, 1), dtype=bool)
+    active = Active(setting.ties, np.zeros(shape), np.ones(shape), np.zeros(0))
+    assert _pivot(setting, V, np.array(fall)[:, None], active, free, False)
+    np.testing.assert_allclose(V[:, 0], end, rtol=1e-15)
+    assert free[:, 0].tolist() == [not is_bound, True]
+    assert len(active.rows) == (not is_bound)
+    # The multiplier that joins is still zero.
+    np.testing.assert_array_equal(active.scatter(), np.zeros(shape))
+
+
+@pytest.mark.parametrize("norm", [Entrywise(1), MAX], ids=["l_1", "max"])
+@pytest.mark.parametrize("size", [(1, 3, 1), (3, 4, 16), (20, 6, 3)])
+def test_a_second_run_solves_the_other_systems(size: tuple[int, int, int], norm: Norm) -> None:
+    """One entry, fewer constraints than entries, and more of them."""
+    setting = setting_of(FAMILIES["planted"].make(np.random.default_rng(0), *size), norm, rotate=False)
+    first, second = LinearTerm(setting), LinearTerm(setting, is_second=True)
+    assert first._system.few != second._system.few
 
 
 @pytest.mark.parametrize("norm", [1, "max"])

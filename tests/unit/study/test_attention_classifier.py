@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -17,6 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 from attsvm import AttentionClassifier, SelectionProblem, Status, solve
+from attsvm.data.bags import table_bags
 from attsvm.data.digits import bags_of_digits
 from attsvm.study.bag_training import BagSelection
 from attsvm.study.bag_words import guarantee
@@ -124,6 +126,13 @@ def test_lists_padded_arrays_and_tables_agree() -> None:
     np.testing.assert_array_equal(again.decision_function(table), other.decision_function(table))
 
 
+def test_bags_of_a_table_may_have_names_without_an_order() -> None:
+    table = pd.DataFrame({"bag": ["b", (1, 2), 3, "b", (1, 2)], "x": np.arange(5.0)}, index=[7, 7, 1, 0, 2])
+    rows, names = table_bags(table, "bag")
+    assert [part.tolist() for part in rows] == [[0, 3], [1, 4], [2]]
+    assert names == ["b", (1, 2), 3]
+
+
 def test_grid_search_and_pipeline_split_bags() -> None:
     bags, y, _ = planted(60)
     scaler = FunctionTransformer(lambda bags: [2.0 * np.asarray(bag) for bag in bags])
@@ -163,6 +172,12 @@ def test_probabilities_are_calibrated_on_held_out_folds() -> None:
     assert losses[0] < np.log(2)
 
 
+def test_two_probabilities_are_those_of_the_log_odds(model: AttentionClassifier) -> None:
+    strangers, _, _ = planted(50, seed=1)
+    chances, odds = model.predict_proba(strangers), model.decision_function(strangers)
+    np.testing.assert_allclose(chances, np.column_stack([expit(-odds), expit(odds)]), rtol=1e-12, atol=1e-12)
+
+
 def test_class_weights_move_decisions() -> None:
     bags, y, _ = planted(100)
     few = np.flatnonzero((y == 0) | (np.arange(100) < 20))
@@ -187,6 +202,43 @@ def test_contradictory_bags_are_named() -> None:
     assert "The certified soft margin selects it in 2," in sentence
 
 
+def test_a_margin_of_zero_selects_nothing() -> None:
+    """No W tells the equal instances of the first bag apart."""
+    tokens, selected = np.array([[[1.0], [1.0]], [[0.0], [1.0]]]), np.array([0, 1])
+    problem = SelectionProblem(tokens, np.ones((2, 1)), selected)
+    selection = BagSelection(selected, problem, solve(problem, C=1.0), solve(problem))
+    assert "The certified soft margin selects it in 1," in guarantee(selection)
+
+
+def test_more_than_five_contradictory_bags_are_counted() -> None:
+    """Seven directions that sum to zero contradict each other, and no six of them do."""
+    tokens = np.stack([np.vstack([np.eye(6), -np.ones(6)]), np.zeros((7, 6))], axis=1)
+    problem = SelectionProblem(tokens, np.ones((7, 1)), np.zeros(7, dtype=int))
+    selection = BagSelection(np.zeros(7, dtype=int), problem, solve(problem, C=1.0), solve(problem))
+    assert "from 7 bags that contradict each other (0, 1, 2, 3, 4 and 2 more)" in guarantee(selection)
+
+
+def test_the_nearest_selections_are_those_of_the_smallest_margins() -> None:
+    """Under the W of norm one the margins of instances on a line are their distances."""
+    tokens, selected = np.array([[[0.0], [3e-4]], [[0.0], [2e-4]], [[0.0], [4e-4]]]), np.ones(3, dtype=int)
+    problem = SelectionProblem(tokens, np.ones((3, 1)), selected)
+    solution = solve(problem)
+    text = guarantee(BagSelection(selected, problem, solution, solution), names=["far", "near", "farthest"])
+    assert "its smallest margin is 0.0002, and" in text
+    assert text.endswith("are those of bags near, far, farthest, the first at margin 0.0002; the median is 0.0003.")
+
+
+def test_the_last_head_is_fitted_to_the_instances_of_the_certified_selection() -> None:
+    """At the smallest regularised logistic loss of the selected instances its gradient is zero."""
+    bags, y, _ = planted(120)
+    model: Any = AttentionClassifier(cv=None, decay=1e-2, final="svm").fit(bags, y)
+    (fitted,) = model.models_
+    outputs, labels = np.asarray(model.problem_.tokens)[np.arange(120), model.selected_], np.where(y == 1, 1.0, -1.0)
+    slopes = -labels / (1 + np.exp(labels * (outputs @ fitted.v + fitted.intercept))) / 120
+    np.testing.assert_allclose(outputs.T @ slopes + 1e-2 * fitted.v, 0.0, atol=1e-4)
+    assert slopes.sum() == pytest.approx(0.0, abs=1e-4)
+
+
 def test_a_soft_margin_that_is_late_is_still_an_answer() -> None:
     """Random bags in two dimensions contradict each other; nothing is solved within a microsecond."""
     random = np.random.default_rng(7)
@@ -195,6 +247,20 @@ def test_a_soft_margin_that_is_late_is_still_an_answer() -> None:
     assert np.isfinite(model.solution_.objective)
     assert len(model.predict(bags)) == 80
     assert model.guarantee()
+
+
+@pytest.mark.parametrize(("C", "primal"), [(None, 1.0), (3.0, 12.0)])
+def test_without_c_the_soft_margin_has_the_weight_of_the_decay(C: float | None, primal: float) -> None:
+    """Every bag has both labels, so W stays zero and all bags select their first instance.
+
+    Two bags contradict the other two. The best W of their soft margin is zero too, and each bag falls short by one.
+    """
+    bags = [[[0.0, 0.0], [1.0, 2.0]], [[1.0, 2.0], [0.0, 0.0]]] * 2
+    model: Any = AttentionClassifier(cv=None, decay=1.0, steps=10, C=C).fit(bags, [0, 0, 1, 1])
+    assert not model.models_[0].W.any()
+    assert solve(model.problem_).status is Status.INFEASIBLE
+    # Four losses of one, and C is 1 / (4 decay) if none is given.
+    assert model.solution_.primal == pytest.approx(primal, rel=2e-9)
 
 
 def test_covered_bags_lead_by_the_margin_of_the_training_bags(model: AttentionClassifier) -> None:
@@ -256,6 +322,11 @@ def test_bad_bags_are_one_sentence(model: AttentionClassifier) -> None:
     table = pd.DataFrame({"bag": [0, 0, 1], "x": [1.0, 2.0, 3.0]})
     with pytest.raises(ValueError, match=r"^bag is 'sack'; one of the columns 'bag', 'x' was expected\.$"):
         AttentionClassifier(bag="sack").fit(table, [0, 1])
+    gap = table.assign(bag=["a", None, "b"])
+    with pytest.raises(
+        ValueError, match=r"^the column 'bag' has no value in row 1; the name of a bag in every row was"
+    ):
+        AttentionClassifier(bag="bag").fit(gap, [0, 1])
     with pytest.raises(ValueError, match=r"^y has 3 labels, more than one in bag 0; one label per bag was expected\.$"):
         AttentionClassifier(bag="bag").fit(table, [0, 1, 1])
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from attsvm import TokenData
@@ -22,6 +25,7 @@ from attsvm.report.study import TERMS, render
 from attsvm.study import Settings, Study, study
 from attsvm.study.excerpts import BEST_MARK, SELECTED_MARK, SUPPORT_MARK, excerpts, frequent, trained_margins
 from attsvm.study.verdict import claims
+from attsvm.study.words import share_text
 
 
 @cache
@@ -85,6 +89,9 @@ def test_the_closest_decisions_come_first_and_say_what_is_marked() -> None:
         assert all(f"“{text}”" in " ".join(one.notes) for text in selected | neighbours)
         best = {piece.text for piece in one.pieces if BEST_MARK in piece.marks}
         assert (best == set()) == (run.selected[i] == result.setup.optimal[i])
+        final = np.asarray(run.trace.attention[-1])[i]
+        assert f"is selected with {share_text(float(final[run.selected[i]]))} of the attention" in one.notes[0]
+        assert max(piece.attention or 0.0 for piece in one.pieces) == final.max()
 
 
 def test_no_trained_margin_beats_the_svm() -> None:
@@ -107,6 +114,23 @@ def test_held_out_rows_are_those_of_largest_and_smallest_outcome() -> None:
             assert label[0] != label[1]
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_held_out_rows_are_shown_with_their_labels(sign: float) -> None:
+    """With all labels turned round, rows that were right are wrong."""
+    result = study_result()
+    test = result.setup.test
+    assert test is not None
+    assert test.passages is not None
+    tokens = TokenData(test.tokens.tokens, test.tokens.queries, sign * test.tokens.labels, test.tokens.mask)
+    turned = replace(result, setup=replace(result.setup, test=replace(test, tokens=tokens)))
+    texts = ["".join(pieces) for pieces in test.passages.pieces]
+    shown = [one for one in excerpts(turned, turned.runs["W"]) if one.title.startswith("Held out")]
+    assert len(shown) == 2
+    for one in shown:
+        row = texts.index("".join(piece.text for piece in one.pieces))
+        assert one.notes[0].startswith(f"Labelled {'good' if tokens.labels[row] > 0 else 'bad'}, predicted ")
+
+
 def test_frequent_selections_are_counted_by_class() -> None:
     result = study_result()
     counts = frequent(result.setup.train, result.runs["W"].selected)
@@ -122,6 +146,7 @@ def test_the_page_marks_words_by_more_than_colour_and_escapes_them() -> None:
     page = render(study_result(), claims(study_result()), "attsvm study told.csv", {})
     assert 'class="token selected"' in page
     assert "is selected with" in page
+    assert "Texts under trained W, chosen by rule" in page
     assert "texts held out" in page
     setup = study_result().setup
     passages = setup.train.passages
@@ -140,6 +165,14 @@ def test_formulas_of_the_pages_are_stored() -> None:
     formulas = " ".join(str(meaning) for _, meaning in glossary(TERMS))
     assert "$" not in formulas
     assert len(tex_of_pages()) > len(DISPLAY)
+
+
+def test_the_glossary_of_a_page_has_every_word_of_the_documentation() -> None:
+    source = files("attsvm.report").joinpath("glossary.md").read_text(encoding="utf-8")
+    words = " ".join(re.sub(r"\$[^$]*\$|[*`]", "", source).split())
+    for term, meaning in glossary(TERMS):
+        shown = Markup(re.sub(r"(?s)<math.*?</math>", "", str(meaning))).striptags()
+        assert f"{term} : {' '.join(shown.split())}" in words
 
 
 def arrays(n: int = 4, T: int = 3) -> dict[str, np.ndarray]:
@@ -193,6 +226,16 @@ def test_other_numbers_of_channels_are_shown_by_their_mean() -> None:
     np.testing.assert_array_equal(read_patches(images, None, 2, 3).images, images.mean(axis=3))
 
 
+@pytest.mark.parametrize(
+    ("smallest", "largest", "span"), [(0.2, 0.7, (0.0, 1.0)), (-1.0, 0.5, (-1.0, 0.5)), (0.5, 3.0, (0.5, 3.0))]
+)
+def test_values_outside_the_usual_range_set_black_and_white(
+    smallest: float, largest: float, span: tuple[float, float]
+) -> None:
+    patches = read_patches(np.linspace(smallest, largest, 2 * 3 * 9).reshape(2, 3, 9), None, 2, 3)
+    assert (patches.low, patches.high) == span
+
+
 def test_boxes_may_overlap_and_a_token_may_have_no_place(tmp_path: Path) -> None:
     boxes = np.array([[0, 0, 0, 0], [0, 0, 5, 2], [1, 1, 4, 6]])
     data = read_dataset(save(tmp_path, images=np.linspace(-1, 3, 140).reshape(4, 5, 7), boxes=boxes))
@@ -218,6 +261,7 @@ def test_boxes_may_overlap_and_a_token_may_have_no_place(tmp_path: Path) -> None
         ({"images": np.zeros((4, 5, 7)), "boxes": np.zeros((2, 4), int)}, r"boxes has shape \(2, 4\)"),
         ({"images": np.zeros((4, 5, 7)), "boxes": np.zeros((3, 4))}, "dtype float64; integers"),
         ({"images": np.zeros((4, 5, 7)), "boxes": np.array([[0, 0, 1, 1]] * 2 + [[4, 0, 2, 1]])}, r"boxes\[2\] is"),
+        ({"images": np.zeros((4, 5, 7)), "boxes": np.array([[0, 0, 1, 1]] * 2 + [[0, 6, 1, 2]])}, r"boxes\[2\] is"),
         ({"boxes": np.zeros((3, 4), int)}, "boxes are given without images"),
     ],
 )

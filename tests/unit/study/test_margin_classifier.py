@@ -11,7 +11,7 @@ from scipy.sparse import csr_array, csr_matrix, random_array
 from sklearn.datasets import load_iris
 from sklearn.utils.class_weight import compute_sample_weight
 
-from attsvm import MarginClassifier
+from attsvm import MarginClassifier, norms
 
 LOSSES = ("hinge", "squared_hinge")
 TOL = 1e-9
@@ -60,6 +60,13 @@ def test_whole_weights_are_repetitions_and_zeros_are_removal(flowers: tuple[np.n
     kept = (y != 2) & (count > 0)
     alone = MarginClassifier(C=None, tol=TOL).fit(X[kept], y[kept])
     np.testing.assert_array_equal(hard.coef_, alone.coef_)
+
+
+def test_one_input_of_positive_weight_is_met_at_margin_one() -> None:
+    """The least W with (w_0 - w_1)^T x = 1 is w_0 = -w_1 = x / (2 x^T x)."""
+    X = np.array([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]])
+    model = MarginClassifier(C=5.0, fit_intercept=False, tol=TOL).fit(X, [0, 1, 0], [1.0, 0.0, 0.0])
+    np.testing.assert_allclose(model.coef_, [X[0] / 50, -X[0] / 50], atol=nearness(model))
 
 
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 2.0, 2: 0.25}])
@@ -134,3 +141,19 @@ def test_empty_sparse_columns_have_no_weight() -> None:
     X = csr_array(np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.5, 0.0, 1.0]]))
     model = MarginClassifier("max").fit(X, [0, 1, 2, 2])
     assert not model.coef_[:, 1].any()
+
+
+def test_sparse_inputs_of_zeros_have_no_weight() -> None:
+    model = MarginClassifier("max", fit_intercept=False).fit(csr_array((3, 4)), [0, 1, 0])
+    np.testing.assert_array_equal(model.coef_, np.zeros((2, 4)))
+
+
+def test_a_norm_with_weights_of_all_features_takes_sparse_inputs() -> None:
+    X, y = np.array([[1.0, 0.0, 0.5], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.5, 0.0, 1.0]]), [0, 1, 2, 2]
+    norm = norms.Weighted(np.arange(1.0, 10.0).reshape(3, 3), 1)
+    dense, sparse = (
+        MarginClassifier(norm, C=None, fit_intercept=False, tol=TOL).fit(Z, y).solution_.objective
+        for Z in (X, csr_array(X))
+    )
+    # Each is within its gap of the least norm.
+    assert sparse == pytest.approx(dense, rel=2 * TOL)

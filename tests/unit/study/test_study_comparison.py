@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import ExitStack
 from functools import cache
 from itertools import product
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,8 @@ from attsvm.cli import main
 from attsvm.data.dataset import Dataset
 from attsvm.data.images import read_patches
 from attsvm.data.passages import Passages
-from attsvm.report.comparison import numbers, write_comparison
+from attsvm.platform.files import locked
+from attsvm.report.comparison import letters, numbers, picture, write_comparison
 from attsvm.report.study import verdict
 from attsvm.study import Settings, study
 from attsvm.study.comparison import Record, compare, read_record
@@ -190,6 +193,43 @@ def test_the_command_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
+@pytest.fixture
+def two_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Two studies of which the second is right on 30 more of 100 rows, and a command that draws no page."""
+    for name, hits in (("one", "0" * 30 + "1" * 70), ("two", "1" * 100)):
+        other = json.loads(json.dumps(content()))
+        other["series"]["held_out"] = {"digest": "same", "rows": 100, "right": {"W": hits, "uniform": "01" * 50}}
+        write_study(tmp_path / name, other)
+    monkeypatch.setattr("attsvm.report.comparison.write_comparison", lambda found, out, command: out / "compare.html")
+    monkeypatch.chdir(tmp_path)
+    return ["compare", "one", "two", "--out", "out"]
+
+
+def test_the_command_prints_the_rows_that_differ(two_studies: list[str], capsys) -> None:
+    assert main(two_studies) == 0
+    printed = capsys.readouterr().out
+    rows = [line for line in printed.splitlines() if "; difference " in line]
+    assert len(rows) == 1
+    assert rows[0].startswith("  trained W: ")
+    assert "; difference +30.0 points" in rows[0]
+
+
+def test_a_comparison_waits_for_another_in_the_same_folder(two_studies: list[str], tmp_path: Path) -> None:
+    released = []
+
+    def release() -> None:
+        released.append(True)
+        stack.close()
+
+    with ExitStack() as stack:
+        stack.enter_context(locked(tmp_path / "out"))
+        timer = Timer(0.2, release)
+        timer.start()
+        assert main(two_studies) == 0
+        assert released
+        timer.join()
+
+
 def test_every_part_of_a_table_names_its_role(tmp_path: Path) -> None:
     comparison = compare(Record("a", content()), Record("b", content(steps=400)))
     page = write_comparison(comparison, tmp_path, "attsvm compare a b").read_text(encoding="utf-8")
@@ -210,6 +250,21 @@ def test_studies_of_equal_names_are_called_by_letters(tmp_path: Path) -> None:
     page = write_comparison(comparison, tmp_path, "attsvm compare x/same y/same").read_text(encoding="utf-8")
     assert "A and B" in page
     assert numbers(comparison, "")["second"]["name"] == "same"
+
+
+@pytest.mark.parametrize(("length", "long"), [(24, False), (25, True)])
+def test_studies_of_long_names_are_called_by_letters(length: int, long: bool) -> None:
+    names = "a", "b" * length
+    assert letters(compare(*(Record(name, content()) for name in names))) == (("A", "B") if long else names)
+
+
+def test_curves_are_drawn_if_a_study_has_any() -> None:
+    bare = json.loads(json.dumps(content()))
+    bare["series"]["curves"] = {name: {"step": run["step"]} for name, run in bare["series"]["curves"].items()}
+    one, other = Record("a", content()), Record("b", bare)
+    for pair in ((one, one), (one, other), (other, one)):
+        assert picture(compare(*pair)) is not None
+    assert picture(compare(other, other)) is None
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, TokenData, solve
+from attsvm.core.error_free import EPS
+from attsvm.core.types import Parameterization
 from attsvm.data.dataset import Dataset
 from attsvm.data.text import LabelledTexts, word_dataset
 from attsvm.platform.summary import counted
 from attsvm.study import Settings
+from attsvm.study.accuracy import rows_right
 from attsvm.study.controls import direction_of, hebbian, shuffle
 from attsvm.study.convergence import climbing, steps_to
 from attsvm.study.head import PENALTIES, fit_head, mean_tokens
@@ -20,6 +27,8 @@ from attsvm.study.spectrum import certified_rank, singular_values
 from attsvm.study.training import record_steps
 from attsvm.study.watch import Watch
 from attsvm.study.words import correlation_text, share_text, small_text
+from attsvm.theory.tokens import Trial
+from attsvm.training import train
 
 
 def data_set(seed: int = 0, n: int = 8, T: int = 4, d: int = 5, dz: int = 3, *, masked: bool = False) -> Dataset:
@@ -31,17 +40,26 @@ def data_set(seed: int = 0, n: int = 8, T: int = 4, d: int = 5, dz: int = 3, *, 
     return Dataset("data", TokenData(tokens, queries, labels, mask if masked else None))
 
 
-def test_the_head_is_the_ridge_solution_of_its_penalty() -> None:
-    data = data_set(n=30, masked=True)
+@pytest.mark.parametrize("n", [2, 30])
+def test_the_head_is_the_ridge_solution_of_its_penalty(n: int) -> None:
+    data = data_set(n=n, masked=True)
     head = fit_head(data)
     means = mean_tokens(data)
-    rows = [data.tokens.tokens[i][data.mask[i]].mean(axis=0) for i in range(30)]
+    rows = [data.tokens.tokens[i][data.mask[i]].mean(axis=0) for i in range(n)]
     np.testing.assert_allclose(means, rows)
     assert head.penalty is not None
     assert any(np.isclose(head.penalty, PENALTIES))
     strength = head.penalty * np.mean(np.sum(means**2, axis=1))
     ridge = np.linalg.solve(means.T @ means + strength * np.eye(5), means.T @ data.tokens.labels)
     np.testing.assert_allclose(head.v, ridge / np.linalg.norm(ridge), rtol=1e-8)
+
+
+def test_the_head_of_one_row_is_its_mean_token_at_the_largest_penalty() -> None:
+    """Without the row there is nothing to fit, so that leave-one-out error is the same for every penalty."""
+    data = data_set(n=1)
+    head, mean = fit_head(data), data.tokens.tokens[0].mean(axis=0)
+    np.testing.assert_allclose(head.v, data.tokens.labels[0] * mean / np.linalg.norm(mean))
+    assert head.penalty == max(PENALTIES)
 
 
 def test_no_other_penalty_has_a_smaller_leave_one_out_error() -> None:
@@ -90,6 +108,7 @@ def test_centred_queries_have_mean_zero_and_a_constant() -> None:
     assert queries.shape == (9, 4)
     np.testing.assert_allclose(queries[:, :-1].mean(axis=0), 0, atol=1e-14)
     np.testing.assert_allclose(queries[:, -1], queries[0, -1])
+    assert not setup.train.centre
     assert setup.test is not None
     np.testing.assert_allclose(setup.test.tokens.queries[:, -1], queries[0, -1])
 
@@ -151,6 +170,24 @@ def test_rank_is_what_the_certified_gap_supports() -> None:
     assert certified_rank(solution) == 3
     np.testing.assert_allclose(singular_values(solution.W), 1)
     np.testing.assert_array_equal(singular_values(np.zeros((2, 2))), 0)
+    np.testing.assert_allclose(singular_values(np.diag([1.0, 4.0, 2.0])), [1, 0.5, 0.25])
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-4])
+def test_a_singular_value_counts_above_the_error_that_the_gap_allows(gap: float) -> None:
+    """The error is ||W|| sqrt(2 g); a gap is known to four roundings at best."""
+    limit = np.sqrt(2 * max(gap, 4 * EPS))
+    for share, rank in ((0.95, 1), (1.05, 2)):
+        solution: Any = SimpleNamespace(W=np.diag([1.0, share * limit]), gap=gap)
+        assert certified_rank(solution) == rank
+    nothing: Any = SimpleNamespace(W=np.zeros((2, 2)), gap=gap)
+    assert certified_rank(nothing) == 0
+
+
+def test_an_output_of_zero_is_wrong_for_either_label() -> None:
+    tokens = np.array([[[0.0, 1.0]], [[0.0, 1.0]], [[1.0, 0.0]], [[1.0, 0.0]]])
+    trial = Trial.of(TokenData(tokens, np.ones((4, 1)), np.array([1.0, -1.0, 1.0, -1.0])), np.array([1.0, 0.0]))
+    np.testing.assert_array_equal(rows_right(trial, np.ones((4, 1))), [False, False, True, False])
 
 
 @pytest.mark.parametrize(
@@ -206,6 +243,12 @@ def test_a_flat_or_falling_curve_does_not_climb() -> None:
     assert not climbing(step, np.linspace(0.95, 0.9, len(step)))
 
 
+def test_a_short_run_is_compared_with_its_half() -> None:
+    step = np.array([1, 2, 3, 4, 8])
+    assert not climbing(step, np.array([0.1, 0.3, 0.5, 0.9, 0.9]))
+    assert climbing(step, np.array([0.9, 0.9, 0.9, 0.1, 0.9]))
+
+
 def test_a_share_of_few_rows_says_little() -> None:
     # Of n out of n the exact lower end is (alpha/2)^(1/n).
     assert share_interval(3, 3) == pytest.approx((0.025 ** (1 / 3), 1.0))
@@ -249,6 +292,42 @@ def test_shuffled_labels_stop_in_the_middle_of_a_training() -> None:
     watch = Watch(progress, {"labels": 1.0})
     assert shuffled_labels(setup, Settings(train=8, steps=400, shuffles=2), "W", watch) is None
     assert 0 < calls[-1] < 0.5  # the first of two trainings is a half
+
+
+@pytest.mark.parametrize(("parameterization", "lr"), [("W", 0.5), ("KQ", None)])
+def test_a_shuffle_of_labels_trains_head_and_attention_on_them(
+    parameterization: Parameterization, lr: float | None
+) -> None:
+    setup, settings = prepare(data_set(n=60), Settings(train=30)), Settings(steps=40, lr=0.5, shuffles=2, seed=7)
+    control = shuffled_labels(setup, settings, parameterization, Watch(None, {"labels": 1.0}))
+    assert setup.test is not None
+    assert control is not None
+    random, halves = np.random.default_rng((7, 3)), (setup.train, setup.test)
+    labels, expected = np.concatenate([half.tokens.labels for half in halves]), []
+    for _ in range(2):
+        fitted, held_out = (
+            replace(half, tokens=TokenData(half.tokens.tokens, half.tokens.queries, given, half.tokens.mask))
+            for half, given in zip(halves, np.split(random.permutation(labels), [30]), strict=True)
+        )
+        v, seed = fit_head(fitted).v, int(random.integers(2**31))
+        trace = train(fitted.tokens, v, parameterization=parameterization, steps=40, lr=lr, seed=seed)
+        right = []
+        for data in (fitted.tokens, held_out.tokens):
+            weights = np.exp(np.einsum("ntd,de,ne->nt", data.tokens, np.asarray(trace.W[-1]), data.queries))
+            outputs = np.einsum("nt,ntd,d->n", weights, data.tokens, v)
+            right.append(np.mean(data.labels * outputs > 0))
+        expected.append(right)
+    np.testing.assert_allclose(np.stack([control.train, control.test], axis=1), expected)
+
+
+def test_the_progress_of_shuffled_labels_rises_from_zero_to_one() -> None:
+    shares: list[float] = []
+    setup, watch = prepare(data_set(), Settings(train=6)), Watch(lambda _, share: shares.append(share), {"labels": 1.0})
+    assert watch.enter("labels")
+    shuffled_labels(setup, Settings(steps=5, shuffles=4), "W", watch)
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+    assert {0.25, 0.5, 0.75} <= set(shares)
 
 
 def test_texts_of_one_word_are_a_sentence() -> None:

@@ -15,12 +15,15 @@ from attsvm import SelectionProblem, Status, TokenData, solve
 from attsvm.data.dataset import Dataset
 from attsvm.data.table import read_texts
 from attsvm.data.text import word_dataset
+from attsvm.report.prose import method, tiles
 from attsvm.report.study import verdict
 from attsvm.study import Settings, Study, study
+from attsvm.study.accuracy import accuracies
 from attsvm.study.headline import cautions, headline, outcomes
 from attsvm.study.intervals import share_interval
 from attsvm.study.numbers import quantities
 from attsvm.study.results import Accuracy, ControlDirections, PrecisionRun, Run, ShuffledLabels
+from attsvm.study.run import prepare
 from attsvm.study.verdict import ALIKE, ARRIVES, MISSES, NEARER, claims, direction_state, nearest_control, needed_steps
 from attsvm.study.words import correlation_text, share_text
 
@@ -62,6 +65,31 @@ def test_an_easy_problem_confirms_the_theory() -> None:
     best = np.count_nonzero(run.selected == easy().setup.optimal)
     assert sentence_of(easy(), "selects_W").endswith(f"the best-scored one in {best} of 6.")
     assert needed_steps(run) == 6000  # arrived: ten times the steps it took
+    assert needed_steps(replace(run, curves={}, trace=replace(run.trace, step=np.array([0])))) == 10
+
+
+def test_the_hard_selection_of_an_svm_is_judged_where_there_is_one() -> None:
+    rows = {row.key: row for row in accuracies(easy())}
+    tokens, v = easy().setup.train.tokens, easy().setup.head.v
+    for name, run in easy().runs.items():
+        W = run.solutions[run.own].W
+        selected = [X[np.argmax(X @ W @ z)] for X, z in zip(tokens.tokens, tokens.queries, strict=True)]
+        assert rows[f"{name}_svm"].train == np.mean(tokens.labels * (np.array(selected) @ v) > 0)
+    unsolved = replace(easy(), runs={"W": replace(easy().runs["W"], curves={})})
+    assert "W_svm" not in {row.key for row in accuracies(unsolved)}
+
+
+def test_every_control_is_computed_and_says_if_it_is_the_reference() -> None:
+    for run in easy().runs.values():
+        controls = {control.key: control for control in run.controls}
+        assert set(controls) == {"shuffled", "hebbian", "optimal"}
+        assert controls["optimal"].coincides is bool((run.selected == easy().setup.optimal).all())
+        assert ("this is the reference itself" in controls["optimal"].note) is controls["optimal"].coincides
+        assert len(controls["shuffled"].directions) == 3
+    for name in easy().runs:
+        # One direction has no spread, so that only shuffles have a limit.
+        limits = {key for key in quantities(easy()) if key.startswith("control_") and key.endswith(f"_limit_{name}")}
+        assert limits == {f"control_shuffled_limit_{name}"}
 
 
 def with_controls(*finals: tuple[float, bool]) -> Run:
@@ -139,7 +167,8 @@ def test_a_correlation_below_the_threshold_refutes_the_claim() -> None:
     low = replace(run, curves={norm: curve * 0.97 for norm, curve in run.curves.items()}, controls=())
     short = Study(result.settings, result.setup, runs={"W": low}, complete=True)
     assert claims_of(short)["direction_W"] is False
-    assert headline(short, claims(short)).startswith("Training did not arrive at the max-margin token selector. 1 of ")
+    opening = "Training did not arrive at the max-margin token selector."
+    assert headline(short, claims(short)) == f"{opening} 1 of {len(claims(short))} claims does not hold."
     remedies = {claim.key: claim.remedy for claim in claims(short)}
     assert "--lr" in remedies["direction_W"]
 
@@ -173,6 +202,34 @@ def test_precision(plain: tuple[float, float], exact: tuple[float, float], holds
         alone = Study(result.settings, result.setup, precision=(one,))
         assert claims_of(alone)["precision"] is None
         assert sentence_of(alone, "precision").endswith(f"{correlation_text(float(one.curve[-1]))} in float32.")
+        value = quantities(alone)[f"correlation_float32_{one.numerics}"]
+        arithmetic = {"exact": "exact gradient", "autograd": "plain autograd"}[one.numerics]
+        assert value == {"value": one.curve[-1], "meaning": f"W in float32, {arithmetic}, with the same SVM"}
+
+
+def test_the_large_numbers_are_those_of_plain_float32_and_of_rows_held_out() -> None:
+    ends = {("float64", "autograd"): 0.7, ("float32", "exact"): 0.8, ("float32", "autograd"): 0.3}
+    runs = tuple(PrecisionRun(*kind, np.array([1, 10]), np.array([0.9, end]), 0.0) for kind, end in ends.items())
+    shown = {tile.label: tile for tile in tiles(replace(easy(), precision=runs))}
+    tile = shown["where plain float32 autograd ends"]
+    assert (tile.value, tile.note) == (correlation_text(0.3), f"correlation; its best was {correlation_text(0.9)}")
+    rows = {row.key: row for row in easy().accuracies}
+    tile = shown["of 2 sequences right, test"]
+    assert tile.value == share_text(rows["W"].test)
+    assert f"uniform attention {share_text(rows['uniform'].test)}" in tile.note
+    everything = replace(easy(), setup=replace(easy().setup, test=None), accuracies=(Accuracy("W", "W", 0.75, None),
+        Accuracy("uniform", "uniform attention", 0.5, None)))  # fmt: skip
+    (tile,) = (tile for tile in tiles(everything) if "right" in tile.label)
+    assert (tile.value, tile.label) == (share_text(0.75), "of 6 sequences right, training")
+
+
+def test_the_method_tells_how_many_tokens_a_row_shows() -> None:
+    data = data_set(6, 4, 5, 3)
+    mask = np.arange(4) < np.array([[2], [3], [2], [3], [3], [2]])
+    some = replace(data, tokens=TokenData(data.tokens.tokens, data.tokens.queries, data.tokens.labels, mask))
+    for one, size in ((data, "4 tokens each"), (some, "2 to 3 tokens each")):
+        settings = Settings(train=6)
+        assert f"nothing is held out; {size}" in dict(method(Study(settings, prepare(one, settings))))["Data"]
 
 
 def test_stopping_keeps_what_is_done() -> None:
@@ -221,6 +278,7 @@ def test_the_json_holds_version_seed_parameters_and_every_number() -> None:
     text = json.dumps(document, allow_nan=False)
     assert {"attsvm", "seed", "parameters", "claims", "quantities", "complete", "versions"} <= set(json.loads(text))
     assert document["parameters"]["train"] == 6
+    assert verdict(replace(easy(), seconds=12.34567), claims(easy()), "")["seconds"] == 12.35
     for name in (
         "correlation_W_frobenius",
         "correlation_KQ_nuclear",
@@ -366,7 +424,7 @@ def test_training_that_climbs_goes_on_by_itself_or_says_how_long() -> None:
     short = study(data, settings)
     assert outcomes(short, claims(short))["W"] == "climbs"
     assert short.runs["W"].trace.step[-1] == 60
-    assert "still approaching" in headline(short, claims(short))
+    assert "still approaching the max-margin token selector after 60 steps" in headline(short, claims(short))
     advice = next(claim.remedy for claim in claims(short) if claim.key == "direction_W")
     steps = int(advice.split("--steps ")[1].rstrip("."))
     assert steps >= 120

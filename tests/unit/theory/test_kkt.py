@@ -27,6 +27,14 @@ def test_balanced_factors_of_the_nuclear_svm_are_a_kkt_point():
     assert kkt_residual(problem, K, Q, "max") > 0.1
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_balanced_factors_of_the_spectral_svm_are_a_kkt_point_of_muon(seed):
+    rng = np.random.default_rng(seed)
+    problem = SelectionProblem(rng.standard_normal((3, 4, 5)), rng.standard_normal((3, 5)), [0, 1, 2])
+    # The last smoothing moves the dual norm by 1e-4 of its size at most.
+    assert kkt_residual(problem, *solve(problem, "spectral").factors(), "spectral") < 1e-4
+
+
 def test_what_does_not_fit_is_refused():
     one = np.ones((1, 1))
     with pytest.raises(ValueError, match="norm is 'nuclear'"):

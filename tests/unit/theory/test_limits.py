@@ -98,8 +98,12 @@ def test_records_are_the_given_ones_or_two_per_decade() -> None:
         marks, shares = equal_records(STEPS[name], STEPS[name] ** -0.5)
         np.testing.assert_array_equal(marks, STEPS[name])
         np.testing.assert_array_equal(shares, STEPS[name] ** -0.5)
+    # Steps are whole numbers, so half decades are not quite equal.
+    whole = np.round(STEPS["half decades"])
+    np.testing.assert_array_equal(equal_records(whole, whole**-0.5)[0], whole)
     steps = STEPS["powers of two"]
     marks, shares = equal_records(steps, steps**-0.5)
+    assert marks[-1] == pytest.approx(steps[-1], rel=1e-12)
     np.testing.assert_allclose(np.diff(np.log10(marks)), 0.5)
     # Linear interpolation in log k over factors of two, h = log 2, would be off by h^2/32 = 1.5 %.
     np.testing.assert_allclose(shares, marks**-0.5, rtol=2e-3)

@@ -88,6 +88,16 @@ def test_too_few_records_are_said_with_the_steps_that_are_enough() -> None:
     assert json.loads(path.to_json())["norms"]["max"]["limit"] == [None, 1.0]
 
 
+def test_records_before_the_margin_is_positive_do_not_count() -> None:
+    before, after = -course("max")[-1], course("max")[:3]
+    path = margin_path([before, before, *after], STEPS[:5], RANDOM, ("max",))
+    # Three of the four records that a limit needs: one more, half a decade after step 10,000.
+    limit = path["max"]
+    assert (limit.low, limit.high, limit.verdict, limit.train_to) == (-np.inf, 1.0, "undecided", 30_000)
+    limit = margin_path([*course("max")[:5], before], STEPS[:6], RANDOM, ("max",))["max"]
+    assert (limit.low, limit.high, limit.verdict, limit.train_to) == (-np.inf, 1.0, "undecided", None)
+
+
 def test_a_share_on_its_way_is_told_how_long_to_train() -> None:
     path = margin_path(course("max", shortfall=90.0)[:4], STEPS[:4], RANDOM, NORMS)
     assert "norms cannot be told apart yet: the share may tend to 1 in both" in path.sentence
@@ -97,6 +107,12 @@ def test_a_share_on_its_way_is_told_how_long_to_train() -> None:
         assert str(limit) == f"undecided, train to about {limit.train_to:,} steps"
         assert limit.train_to is not None
         assert limit.train_to > STEPS[3]
+        # The share s + g (r + ... + r^j) is decided at 0.99, or when fifty times its last gain does not lift it there.
+        second, gain = np.diff(path.shares(limit.norm)[-3:])
+        r = gain / second
+        course_ahead = [(path.shares(limit.norm)[-1] + gain * r * (1 - r**j) / (1 - r), gain * r**j) for j in range(9)]
+        decided = [share >= 0.99 or share + 50 * abs(last) < 0.99 for share, last in course_ahead]
+        assert limit.train_to == float(f"{STEPS[3] * (STEPS[3] / STEPS[2]) ** decided.index(True, 1):.0e}")
 
 
 def test_data_that_are_not_separable_get_shares_on_the_part_that_is() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from scipy.optimize import linprog
 
 from attsvm import SelectionProblem, Status, margin_report, solve
 from attsvm.proofs.certificate import FarkasCertificate
@@ -222,6 +225,38 @@ def test_a_contradiction_of_ties_and_one_of_a_single_row() -> None:
     assert isinstance(certificate, FarkasCertificate)
     assert [one.tolist() for one in contradictions(certificate)] == [[0]]
     assert "tokens of row 0 contradict each other" in margin_report(np.ones((1, 1)), tied).sentence
+
+
+def two_contradictions() -> tuple[SelectionProblem, FarkasCertificate]:
+    """Rows 0 and 1 contradict each other, rows 2 and 3 too, and row 4 is in no contradiction; a proof of both."""
+    rows = np.array([[1.0, 0.0, 0.0], [-2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 1.0]])
+    problem = SelectionProblem(np.stack([rows, np.zeros_like(rows)], axis=1), np.ones((5, 1)), np.zeros(5, int))
+    certificate = FarkasCertificate(problem, np.array([[0.0, 2.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]]))
+    assert certificate.verify()
+    return problem, certificate
+
+
+def test_contradictions_are_told_apart() -> None:
+    _, certificate = two_contradictions()
+    assert sorted(one.tolist() for one in contradictions(certificate)) == [[0, 1], [2, 3]]
+
+
+def test_a_multiplier_of_rounding_size_is_no_part_of_a_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rounded(*args: Any, **options: Any) -> Any:
+        outcome = linprog(*args, **options)
+        if outcome.x is not None:
+            outcome.x = np.where(outcome.x == 0, 1e-12, outcome.x)
+        return outcome
+
+    monkeypatch.setattr("attsvm.theory.contradiction.linprog", rounded)
+    _, certificate = two_contradictions()
+    assert sorted(one.tolist() for one in contradictions(certificate)) == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("W", [[[1.0], [np.nan]], [[np.inf], [1.0]], [[0.0], [0.0]]], ids=["nan", "infinite", "zero"])
+def test_a_matrix_without_a_direction_is_refused(W: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match=r"^W is zero or not finite; a direction was expected\.$"):
+        margin_report(np.array(W), TIED)
 
 
 def test_large_problems_give_the_rows_of_the_certificate(monkeypatch: pytest.MonkeyPatch) -> None:

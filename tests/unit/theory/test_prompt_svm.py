@@ -8,6 +8,8 @@ import pytest
 from attsvm import Status
 from attsvm.theory.prompt import joint_svm, p_svm, v_svm
 
+EPS = float(np.finfo(float).eps)
+
 
 def published(height: float) -> tuple[np.ndarray, np.ndarray]:
     """The inputs {(0,0),(1,1)}, {(0,0),(1,-1)}, {(0,0),(1/2,height)} of arXiv 2306.13596, labels 1, -1, 1."""
@@ -103,3 +105,15 @@ def test_relaxed_constraints_against_a_dense_program() -> None:
 def test_bad_input_gets_one_sentence(call, word: str) -> None:
     with pytest.raises(ValueError, match=rf"^{word}.*\.$"):
         call()
+
+
+def test_the_least_margin_of_a_support_vector_is_one_to_the_last_digits() -> None:
+    """The gap is that of a p which keeps its constraints, so p is scaled to them."""
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        keys = np.concatenate([np.zeros((1, 1, 3)), rng.standard_normal((1, 1, 3)) - rng.random((1, 3, 3))], axis=1)
+        svm = joint_svm(keys, keys + 1.0, [1.0], [0])
+        if np.isfinite(svm.gap):
+            margins = -keys[0, 1:] @ svm.p
+            # A product of three terms, and the division by the least one.
+            assert abs(margins.min() - 1) <= 4 * EPS * float((np.abs(keys[0, 1:]) @ np.abs(svm.p)).max())

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from attsvm import MarginRecorder, SelectionProblem, margin_path
 
@@ -96,6 +103,28 @@ def test_a_second_run_of_the_same_recorder_starts_anew(tmp_path: Path) -> None:
     for steps in (10, 3):
         trainer(model, recorder, tmp_path, steps).train()
     assert recorder.state_dict()["marks"] == [1, 2, 3]
+
+
+def test_a_checkpoint_holds_the_record_of_its_own_step(tmp_path: Path) -> None:
+    model = torch.nn.Linear(2, 2)
+    recorder = MarginRecorder(model, torch.eye(2), [0, 1])
+    arguments, state, control = TrainingArguments(str(tmp_path)), TrainerState(global_step=10), TrainerControl()
+    (tmp_path / "checkpoint-10").mkdir()
+    for _ in range(10):
+        recorder.step()
+    recorder.callback().on_save(arguments, state, control)
+    resumed = MarginRecorder(model, torch.eye(2), [0, 1])
+    resumed.callback().on_train_begin(arguments, state, control)
+    assert resumed.state_dict()["marks"] == recorder.state_dict()["marks"] == [1, 2, 3, 6, 10]
+
+
+def test_records_are_written_by_one_process_beside_a_checkpoint(tmp_path: Path) -> None:
+    recorder = MarginRecorder(torch.nn.Linear(2, 2), torch.eye(2), [0, 1])
+    arguments, control = TrainingArguments(str(tmp_path)), TrainerControl()
+    (tmp_path / "checkpoint-10").mkdir()
+    recorder.callback().on_save(arguments, TrainerState(global_step=10, is_world_process_zero=False), control)
+    recorder.callback().on_save(arguments, TrainerState(global_step=11), control)  # no such checkpoint
+    assert [path.name for path in tmp_path.rglob("*")] == ["checkpoint-10"]
 
 
 def test_checkpoints_of_a_trainer_give_the_path_of_their_weights(run: Any) -> None:

@@ -107,6 +107,15 @@ def test_condition_d_and_the_local_directions_by_brute_force(seed: int) -> None:
     assert int(landscape.feasible.sum()) == len(blocks) + int(landscape.feasible[0])
 
 
+def test_neither_the_optimum_nor_a_selection_that_no_matrix_realises_is_blocked() -> None:
+    landscape = theory.explore(trial_of(0, 3, 3, 2))
+    assert landscape.infeasible.any()
+    exempt = landscape.infeasible.copy()
+    exempt[0] = True
+    assert not landscape.blocked_somewhere[exempt].any()
+    assert not landscape.blocked_everywhere[exempt].any()
+
+
 @pytest.mark.parametrize(("n", "T", "d", "seed"), [(2, 2, 2, 0), (2, 3, 4, 2), (3, 2, 3, 4)])
 def test_d_asks_for_one_optimal_neighbour_and_not_for_all(n: int, T: int, d: int, seed: int) -> None:
     """Here D holds, and some selection has an optimal neighbour in one of the sequences that miss it and not in all."""
@@ -303,6 +312,10 @@ def test_cones_and_relative_margin() -> None:
     assert theory.in_cone(3 * W, W, 1e-12, float(np.linalg.norm(W)))
     assert not theory.in_cone(0.5 * W, W, 1e-12, float(np.linalg.norm(W)))
     assert not theory.in_cone(-W, W, 0.5)
+    # The cone is closed: a norm of R is enough.
+    edge = np.array([[3.0, 4.0]])
+    assert theory.in_cone(edge, edge, 0.1, R=5.0)
+    assert not theory.in_cone(edge, edge, 0.1, R=float(np.nextafter(5.0, 6.0)))
 
 
 @pytest.mark.parametrize(

@@ -156,3 +156,23 @@ def test_both_basins_are_seen(trial, landscape) -> None:
     assert where == [[0, 0], [0, 0], [0, 1], [0, 0]]
     assert basins.share.sum() == pytest.approx(1.0)
     assert basins.correlation.min() > 0.99
+
+
+def test_basins_name_the_direction_most_starts_went_to(trial, landscape) -> None:
+    starts = np.array([[[a, 0.0], [b, 0.0]] for a in (-4.0, 4.0) for b in (-4.0, 4.0)])
+    basins = theory.map_basins(trial, starts, landscape=landscape, steps=4000)
+    assert f"direction {landscape.index(np.array([0, 0]))}, 75.0%" in repr(basins)
+    # Attention is one at most.
+    nowhere = theory.map_basins(trial, starts, landscape=landscape, steps=1, selected_above=1.5)
+    assert nowhere.share.tolist() == [0.0, 0.0, 1.0]
+    assert "none, 100.0%" in repr(nowhere)
+
+
+def test_one_start_is_enough_and_attention_of_one_is_at_least_one(trial, landscape) -> None:
+    """At 1e4 (1, 3) every other token has probability e^-10000, which is zero."""
+    start = 1e4 * np.array([[[1.0, 0.0], [3.0, 0.0]]])
+    basins = theory.map_basins(trial, start, landscape=landscape, steps=1, selected_above=1.0)
+    assert basins.selected.tolist() == [[0, 0]]
+    assert basins.destination.tolist() == [landscape.index(np.array([0, 0]))]
+    with pytest.raises(ValueError, match=r"starts has shape \(0, 2, 2\)"):
+        theory.map_basins(trial, start[:0], landscape=landscape)

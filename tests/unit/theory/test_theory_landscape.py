@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attsvm import diagnose, theory, train
+from attsvm import TokenData, diagnose, theory, train
 from attsvm.data.synthetic import random_data
-from attsvm.theory.search import random_starts, swaps, train_starts
+from attsvm.nn.heads import LambdaHead
+from attsvm.theory.search import SIZES, random_starts, swaps, train_starts
 from attsvm.theory.tokens import local_optimality
 
 
@@ -90,6 +91,29 @@ def test_shares_are_those_of_training_one_by_one() -> None:
     for start, selected in zip(starts, together.selected, strict=True):
         trace = train(trial.data, trial.v, init=start, steps=400)
         assert (np.asarray(trace.selected) == selected).all()
+
+
+def test_starts_read_the_values_and_the_head_of_their_trial() -> None:
+    """Values that prefer the other token, under a linear head and under one that is not."""
+    tokens, values = np.array([[[1.0, 0.0], [0.0, 1.0]]]), np.array([[[0.0], [1.0]]])
+    data = TokenData(tokens, [[1.0]], [1.0], values=values)
+    for head in ([1.0], LambdaHead(np.array([1.0]), 0.1)):
+        trained = train_starts(theory.Trial.of(data, head), np.zeros((2, 2, 1)), 50)
+        assert trained.selected.tolist() == [[1], [1]]
+
+
+def test_without_an_svm_starts_have_logits_of_size_one() -> None:
+    """The middle of two tokens is best, and no matrix selects it; the starts shrink as the tokens grow."""
+    values = np.array([[[1.0], [0.0], [0.0]]])
+    sizes = {}
+    for scale in (0.0, 1.0, 10.0):
+        data = TokenData(scale * np.array([[[0.0, 1.0], [1.0, 1.0], [-1.0, 1.0]]]), [[2.0, 0.0]], [1.0], values=values)
+        sizes[scale] = np.linalg.norm(random_starts(theory.Trial.of(data, [1.0]), 4, 0), axis=(1, 2))
+    # ||W|| = sqrt(d dz) over the mean lengths, of the tokens (1 + 2 sqrt 2) / 3 and of the query 2.
+    lengths = 2 * (1 + 2 * np.sqrt(2)) / 3
+    for scale, size in sizes.items():
+        assert size[0] == 0
+        np.testing.assert_allclose(size[1:], 2 / (scale * lengths or 1.0) * np.resize(SIZES, 4)[1:], rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -93,6 +94,20 @@ def test_nowhere_favoured_needs_positive_multipliers_everywhere() -> None:
     assert has_no_favourite(theory.Trial.of(inside, [1.0]).problem([0]))
     # The middle of two tokens, and a third off the line: V may still favour the middle over the third.
     flat = TokenData(np.array([[[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]]), [[1.0]], [1.0])
+    assert not has_no_favourite(theory.Trial.of(flat, [1.0, 0.0]).problem([0]))
+
+
+def test_a_multiplier_of_zero_is_no_proof_whatever_the_solver_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(*multipliers: float) -> None:
+        outcome = SimpleNamespace(x=np.array([*multipliers, 1e-9]))
+        monkeypatch.setattr("attsvm.theory.divergence.linprog", lambda *args, **options: outcome)
+
+    inside = TokenData(np.array([[[0.0], [1.0], [-1.0]]]), [[1.0]], [1.0])
+    answer(0.5, 0.5)
+    assert has_no_favourite(theory.Trial.of(inside, [1.0]).problem([0]))
+    # The first two multipliers are a certificate, which says nothing of the third token: it may be avoided.
+    flat = TokenData(np.array([[[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]]), [[1.0]], [1.0])
+    answer(0.5, 0.5, 0.0)
     assert not has_no_favourite(theory.Trial.of(flat, [1.0, 0.0]).problem([0]))
 
 
@@ -323,3 +338,13 @@ def test_no_cone_holds_zero_nor_a_head_that_is_not_linear() -> None:
     assert not theory.predict(variant, init=np.ones((2, 1))).hypotheses["start in a cone"].holds
     with pytest.raises(ValueError, match=r"^init has shape \(1, 1\)"):
         theory.predict(trial, init=np.ones((1, 1)))
+
+
+def test_a_diagnosis_lists_its_findings_or_says_that_there_are_none() -> None:
+    trial = counterexample()
+    diagnosis = diagnose(trial.data, [1.0, 3.5])
+    assert diagnosis.findings
+    text, nothing = str(diagnosis), str(replace(diagnosis, findings=()))
+    assert text.splitlines()[-len(diagnosis.findings) :] == [f"- {finding}" for finding in diagnosis.findings]
+    assert "No failure signature applies." not in text
+    assert nothing.splitlines()[-1] == "No failure signature applies."

@@ -59,6 +59,8 @@ class _Composite(Norm):
 
     def split(self, M: np.ndarray, slack: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
         """Split M (d, dz) into two matrices that bound the dual norm from above, to a relative ``slack``."""
+        if not M.any():
+            return M, M
         first = sum(optimal_split(self, M, self.profile, slack=slack)[: self.a.leaves], np.zeros(M.shape))
         return first, M - first
 

@@ -31,6 +31,8 @@ _NODES, _WEIGHTS = (0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)
 _ERROR = 1e-7
 # Smallest and largest ratio of consecutive part lengths.
 _SHRINK, _GROW = 0.2, 4.0
+# Length of the first part, relative to a step. A long one may saturate attention, and slopes of zero hide its error.
+_FIRST = 1e-9
 # Largest number of parts per step.
 _PARTS = 500
 
@@ -65,7 +67,7 @@ class GradientFlow(Optimizer, name="flow"):
 
     def start(self, params: list[Tensor], objective: Objective) -> State:
         """Store the objective, whose gradient is taken four times per part, and each trial's next part length."""
-        length = params[0].new_full((len(params[0]),), self.lr)
+        length = params[0].new_full((len(params[0]),), _FIRST * self.lr)
         return {"objective": objective, "length": length, "ended": torch.zeros_like(length, dtype=torch.bool)}
 
     def failures(self, state: State) -> dict[int, str]:

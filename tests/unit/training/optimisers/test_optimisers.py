@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import solve_ivp
+from scipy.special import expit
 
 from attsvm import TokenData, train
 from attsvm.data.synthetic import random_data, random_trial
@@ -21,6 +23,7 @@ from attsvm.training.optimisers.steepest import (
     polar_factor,
 )
 from attsvm.training.risk.objective import Objective
+from attsvm.training.run.limits import Ending, notice, out_of_range
 
 DATA, V = random_data(2, 4, 5, 5, gap=0.05, seed=3)
 ONE, HEAD = DATA[0], V[0]
@@ -197,6 +200,20 @@ def test_a_trial_that_overflows_says_so_and_keeps_its_last_finite_iterate(backen
         assert after.last_step == last
 
 
+def test_the_range_ends_where_the_sum_of_squares_overflows() -> None:
+    """Sixteen equal entries e have squares that sum to 16 e^2."""
+    top = np.sqrt(np.finfo(float).max)
+    entries = torch.tensor([top / 3, top / 5, -top / 3, np.nan]).double()
+    assert out_of_range([entries[:, None, None].expand(4, 4, 4)]).tolist() == [True, False, True, True]
+
+
+def test_the_notice_names_the_first_of_several_ends() -> None:
+    ends = {0: Ending(7, "reason"), 2: Ending(3, "reason"), 3: Ending(1, "other")}
+    first, second = notice(ends, 4).split(" the last finite iterate is kept.")[:2]
+    assert first == "2 of 4 trials ended early: reason, after 3 steps at first;"
+    assert second == " 1 of 4 trials ended early: other, after 1 step;"
+
+
 @pytest.mark.slow
 def test_rules_of_all_scales_end_finite():
     """Every rule, schedule and parameterisation from two starts: nothing but finite numbers, or a notice."""
@@ -261,6 +278,17 @@ def test_first_steps_of_muon_shampoo_and_soap_are_polar():
     assert ((values > 0.6) & (values < 1.3)).all()
 
 
+def test_shampoo_takes_no_step_along_an_eigenvalue_below_rounding() -> None:
+    """The gradient is a multiple of diag(1, s), its squares of diag(1, s^2); two times eps of the first is rounding."""
+    for square, along in ((1.0, 0.0), (4.0, 1.0)):
+        s = np.sqrt(square * np.finfo(float).eps)
+        tokens = np.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, s], [0.0, 0.0]]])
+        values = np.array([[[1.0], [0.0]]] * 2)
+        data = TokenData(tokens, np.eye(2), np.ones(2), values=values)
+        step = train(data, [1.0], optimizer=Shampoo(1.0), steps=1).W[-1]
+        np.testing.assert_allclose(step, np.diag([1.0, along]), atol=1e-6)
+
+
 def test_compositional_muon_moves_the_product_like_spectral_descent():
     rng = np.random.default_rng(0)
     K, Q = rng.standard_normal((2, 5, 5)) + 3 * np.eye(5)
@@ -285,6 +313,25 @@ def test_a_batch_equals_a_loop_in_every_rule(name):
                 # Polyak's steps W grows, and its rounding is relative to its largest entry.
                 size = max(1.0, float(np.abs(trace.W).max()))
                 np.testing.assert_allclose(batch.W[j], trace.W, rtol=0, atol=size * (1e-5 if name == "soap" else 1e-9))
+
+
+def test_gradient_flow_is_the_flow_and_trials_have_steps_of_their_own() -> None:
+    """Trials of one sequence with tokens x and 0: dw/dtau = e^tau sigmoid(-p) p (1 - p) x at p = sigmoid(w x)."""
+    # A first step of the whole rate saturates attention for the longer tokens.
+    lengths, end = np.array([1.0, 30.0, 1000.0]), 3.0
+    tokens = np.zeros((3, 1, 2, 1))
+    tokens[:, 0, 0, 0] = lengths
+    values = np.array([[[[1.0], [0.0]]]] * 3)
+    data = TokenData(tokens, np.ones((3, 1, 1)), np.ones((3, 1)), values=values)
+    trace = train(data, [1.0], optimizer=GradientFlow(0.5), steps=6)
+
+    def slope(tau, w):
+        p = expit(w * lengths)
+        return np.exp(tau) * expit(-p) * p * (1 - p) * lengths
+
+    exact = solve_ivp(slope, (0.0, end), np.zeros(3), "LSODA", rtol=1e-10, atol=1e-12).y[:, -1]
+    # Each part errs by 1e-7 of one, and there are less than a hundred.
+    np.testing.assert_allclose(trace.W[:, -1, 0, 0], exact, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -480,6 +527,21 @@ def test_embeddings_follow_the_gradient_of_the_whole_model():
     )
     other_trace = train(words.data(labels), v, **options)
     np.testing.assert_allclose(batch.embeddings[0], other_trace.embeddings, **CLOSE)
+
+
+def test_a_normalised_step_moves_the_table_by_its_rate() -> None:
+    """One step along the gradient of the whole model, by automatic differentiation, divided by its norm."""
+    rng = np.random.default_rng(5)
+    table, tokens, labels = rng.standard_normal((6, 3)), rng.integers(6, size=(4, 3)), [1.0, -1, 1, -1]
+    words, v, W = Vocabulary(table, tokens, tokens[:, 0]), rng.standard_normal(3), rng.standard_normal((3, 3))
+    trace = train(words.data(labels), v, vocabulary=words, embedding_lr=0.2, init=W, steps=1)
+    E = torch.tensor(table, requires_grad=True)
+    x = E[tokens]
+    attention = torch.softmax(torch.einsum("ntd,de,ne->nt", x, torch.tensor(W), x[:, 0]), -1)
+    margins = torch.tensor(labels).double() * (torch.einsum("nt,ntd->nd", attention, x) @ torch.tensor(v))
+    (slope,) = torch.autograd.grad(torch.nn.functional.softplus(-margins).mean(), E)
+    assert trace.embeddings is not None
+    np.testing.assert_allclose(trace.embeddings[-1], table - 0.2 * (slope / slope.norm()).numpy(), **CLOSE)
 
 
 def test_a_value_matrix_is_trained_and_its_head_is_not():

@@ -9,6 +9,7 @@ from attsvm.data.token_data import TokenData
 from attsvm.nn.heads import LambdaHead, LinearHead, ReLUHead
 from attsvm.nn.losses import as_loss
 from attsvm.training import train
+from attsvm.training.risk.arrays import has_ties
 from attsvm.training.risk.gradient import head_logit_gradient, linear_logit_gradient
 from attsvm.training.risk.objective import Objective
 
@@ -199,3 +200,30 @@ def test_tokens_of_equal_score_under_a_curved_head(spread):
     expected = -q / (1 + torch.tanh(output).sum(-1, keepdim=True).exp())
     torch.testing.assert_close(weights, expected, rtol=1e-12, atol=0)
     assert weights[0, 0, 1] < 0
+
+
+def test_a_tie_is_one_within_a_row() -> None:
+    assert has_ties(torch.tensor([[[1.0, 2.0, 1.0], [3.0, 4.0, 5.0]]]))
+    assert not has_ties(torch.tensor([[[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]]))
+
+
+def test_the_excess_is_a_difference_of_risks_over_visible_tokens() -> None:
+    exact = objective(masked=True)
+    assert exact.hidden is not None
+    assert exact.gamma is not None
+    visible = exact.gamma.masked_fill(exact.hidden, -torch.inf)
+    assert (visible.amax(-1) < exact.gamma.amax(-1)).any()
+    W = draw_W()
+    least = torch.nn.functional.softplus(-visible.amax(-1)).mean(-1)
+    mantissa, exponent = exact.excess(W)
+    torch.testing.assert_close(mantissa * exponent.exp() / N, exact.value(W) - least, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("logit", [0.0, 2.5, 4.0])
+def test_the_excess_of_a_small_drop_has_the_mean_slope(logit) -> None:
+    """One sequence with scores one and zero: the margin is p = sigmoid(logit), the drop 1 - p = 0.5, 0.08 and 0.02."""
+    data = TokenData(np.array([[[1.0], [0.0]]]), [[1.0]], [1])
+    mantissa, exponent = Objective.from_data(data, [1.0]).excess(torch.full((1, 1, 1), logit, dtype=torch.float64))
+    expected = np.log1p(np.exp(-1 / (1 + np.exp(-logit)))) - np.log1p(np.exp(-1.0))
+    # A difference of numbers below one, of size 0.005 and more.
+    assert mantissa.item() * np.exp(exponent.item()) == pytest.approx(expected, rel=1e-13)

@@ -181,6 +181,25 @@ def test_the_head_moves_along_its_gradient(head):
         np.testing.assert_allclose(step, -0.5 * grad.numpy(), atol=1e-14)
 
 
+def test_a_normalised_head_moves_by_its_rate() -> None:
+    data, v = random_data(2, 3, 4, 5, seed=3)
+    plain, unit = (
+        train(data, LinearHead(v), optimizer=rule, steps=1, head_lr=0.5).head["v"] for rule in ("gd", "normalized_gd")
+    )
+    slope = plain[:, 1] - plain[:, 0]
+    direction = slope / np.linalg.norm(slope, axis=-1, keepdims=True)
+    np.testing.assert_allclose(unit[:, 1] - unit[:, 0], 0.5 * direction, atol=1e-14)
+
+
+def test_the_head_sees_the_product_of_factors() -> None:
+    data, v = random_data(2, 3, 4, 5, seed=3)
+    K, Q = RNG.standard_normal((2, 5, 2))
+    options = {"optimizer": "gd", "steps": 1, "head_lr": 0.5}
+    factors = train(data, LinearHead(v), parameterization="KQ", init=(K, Q), **options)
+    product = train(data, LinearHead(v), init=K @ Q.T, **options)
+    np.testing.assert_allclose(factors.head["v"], product.head["v"], rtol=0, atol=1e-14)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("height", "limit"), [(1.0, (4 / 3, 1 / 3)), (1.5, (1.0, 0.0))])
 def test_joint_training_reaches_the_published_limits(height, limit):

@@ -143,6 +143,11 @@ def test_starts():
     trace = train(DATA, V, steps=0, init=(K, Q), parameterization="KQ")
     np.testing.assert_array_equal(trace.K[:, 0], K)
     np.testing.assert_array_equal(trace.Q[:, 0], Q)
+    narrow = train(DATA, V, steps=0, init=(K[..., :2], Q[..., :2]), parameterization="KQ")
+    assert narrow.K is not None
+    assert narrow.Q is not None
+    np.testing.assert_array_equal(narrow.K[:, 0], K[..., :2])
+    np.testing.assert_array_equal(narrow.Q[:, 0], Q[..., :2])
 
 
 def test_a_start_is_not_changed():
@@ -265,6 +270,11 @@ def test_float32_exact_gradients_keep_the_direction_where_autograd_loses_it():
         ({"parameterization": "KQ", "init": "zero"}, "stationary point"),
         ({"parameterization": "KQ", "init": np.ones((6, 6))}, "pair"),
         ({"parameterization": "KQ", "init": (np.ones((6, 2)), np.ones((6, 3)))}, "same width"),
+        ({"parameterization": "KQ", "init": (np.ones((5, 2)), np.ones((6, 2)))}, r"K has shape \(5, 2\); \(6, m\) was"),
+        (
+            {"parameterization": "KQ", "rank": 3, "init": (np.ones((6, 3)), np.ones((6, 2)))},
+            r"Q has shape \(6, 2\); \(6, 3\) was",
+        ),
         ({"record_every": 0}, "record_every is 0"),
         ({"record_every": [9]}, "record_every has shape"),
         ({"seed": -1, "init": "torch"}, "seed has shape"),

@@ -1,0 +1,105 @@
+"""Newton on the face of the nuclear norm's ball: how the face is read, and its systems where they are singular."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm import SelectionProblem
+from attsvm.core.norms import NUCLEAR
+from attsvm.platform.kernels import interpreted
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.nuclear.face import MEASURE_FLOOR, SYSTEM_BYTES, _by_lapack, _leave
+from attsvm.solvers.nuclear.face_newton import Demand, _activate, _on_face, refine
+from attsvm.solvers.nuclear.steps import StepConstraints
+from problems import FAMILIES
+from settings import setting_of
+
+
+def matrix_with_zeros() -> tuple[SelectionProblem, np.ndarray]:
+    """One constraint along each axis, and W, the matrix of least nuclear norm that meets both: the identity."""
+    tokens = np.array([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]]])
+    return SelectionProblem(tokens, np.eye(2), [0, 0]), np.eye(2)
+
+
+def test_newton_reaches_a_matrix_with_zeros() -> None:
+    problem, W = matrix_with_zeros()
+    setting, control = setting_of(problem, NUCLEAR, rotate=False), Control(1e-12)
+    dual = np.where(setting.reduced.rejected, [[1.0], [1.1]], 0.0)
+    assert refine(setting, 1.01 * setting.reduced.lower(W), dual, control)
+    assert control.W is not None
+    np.testing.assert_allclose(setting.reduced.lift(control.W), W, atol=1e-12)
+
+
+def test_newton_takes_no_step_beyond_the_memory() -> None:
+    """Two multipliers and the three entries of S: five unknowns."""
+    problem, W = matrix_with_zeros()
+    setting = setting_of(problem, NUCLEAR, rotate=False)
+    dual = np.where(setting.reduced.rejected, [[1.0], [1.1]], 0.0)
+    for most, is_enough in ((SYSTEM_BYTES * 25 - 1, False), (SYSTEM_BYTES * 25, True)):
+        control = Control(1e-12)
+        control.most_bytes = most
+        assert refine(setting, 1.01 * setting.reduced.lower(W), dual, control) == is_enough
+        assert (control.iterations > 1) == is_enough
+
+
+@pytest.mark.parametrize(("upper", "shift"), [(np.inf, 0.0), (1.5, 0.0), (np.inf, 0.7)])
+def test_arrays_and_loops_identify_one_face(upper: float, shift: float) -> None:
+    setting = setting_of(FAMILIES["several"].draw(6, 6, 5), NUCLEAR)
+    reduced = setting.reduced
+    constraints = StepConstraints.of_reduced(reduced, np.nonzero(reduced.rejected | reduced.tied))
+    count, random = len(constraints.of), np.random.default_rng(0)
+    demand = Demand(np.where(constraints.free, 0.0, 1.0), upper, shift)
+    margins, start = random.normal(1.0, 0.5, count), np.minimum(random.exponential(1.0, count), upper)
+    marks = random.random(count) < 0.2
+    results = []
+    for function in (_activate.py_func, interpreted(_activate)):
+        dual, active = start.copy(), marks.copy()
+        results.append((*function(constraints, demand, margins, dual, active), dual, active))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+    index = results[0][0]
+    delta, of, queries = interpreted(_on_face)(constraints, index)
+    np.testing.assert_array_equal(delta, constraints.delta[index])
+    np.testing.assert_array_equal(queries[of], constraints.queries[constraints.of[index]])
+    assert len(queries) == len(np.unique(constraints.of[index]))
+
+
+def dependent(size: int) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
+    """A symmetric matrix of half the rank, but for one equation of its own, and a right-hand side in its range."""
+    random = np.random.default_rng(size)
+    rows = random.normal(size=(size, size // 2))
+    system = np.zeros((size + 1, size + 1))
+    system[:size, :size] = rows @ rows.T
+    system[size, size] = 1.0
+    rhs = np.append(rows @ random.normal(size=size // 2), 0.0)
+    return system, rhs, random
+
+
+@pytest.mark.parametrize("size", [6, 10, 14])
+def test_dependent_constraints_change_their_multipliers_by_the_smallest_share(size: int) -> None:
+    system, rhs, random = dependent(size)
+    lam = np.append(10.0 ** random.uniform(-2.0, 2.0, size // 2), 0.0)
+    units = np.ones(size + 1)
+    units[: len(lam)] = np.maximum(lam / lam.max(), MEASURE_FLOOR)
+    change = rhs.copy()
+    assert _by_lapack(system, change, lam, 1e-12)
+    # The equations hold, although one unknown is zero: rounding makes no constraint leave.
+    np.testing.assert_allclose(system @ change, rhs, rtol=0, atol=1e-8)
+    # In these units the smallest change is orthogonal to every other solution's difference from it.
+    null = np.linalg.svd(system[:size, :size])[0][:, size // 2 :]
+    np.testing.assert_allclose(null.T @ (change / units**2)[:size], 0.0, atol=1e-6 * np.abs(change / units**2).max())
+
+
+def test_systems_out_of_range_are_not_solved() -> None:
+    system, rhs, _ = dependent(6)
+    for value in (np.inf, np.nan):
+        system[1, 1] = value
+        assert not _by_lapack(system, rhs.copy(), np.ones(3), 1e-12)
+
+
+def test_the_first_multiplier_that_falls_to_zero_leaves() -> None:
+    """After 2 and 3/2 of the residual; one rises, and that of a tie, which is negative, may fall on."""
+    lam, change = np.array([1.0, 3.0, 2.0, -1.0]), np.array([1.0, 0.0, 0.0, 0.0, 5.0])
+    _leave(np.array([-1.0, -2.0, 1.0, -4.0, 0.5]), lam, change)
+    np.testing.assert_array_equal(change, [1.0 - 1.5, -3.0, 1.5, -6.0, 5.75])
