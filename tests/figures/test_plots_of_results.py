@@ -28,6 +28,7 @@ from matplotlib.figure import Figure
 
 from attsvm.plots.style import FIRST, as_svg, new_figure, save
 from attsvm_paper.plots.heat_maps import COLOURS, ink_on
+from attsvm_pretrained.activations.image import Side
 
 TOKENS = np.array([[[1.2, 1.4], [0.2, 0.6], [-0.6, 1.0]], [[1.5, -0.3], [0.5, -1.0], [0.1, 0.3]]])
 QUERIES = np.ones((2, 1))
@@ -123,6 +124,7 @@ def test_a_head_is_drawn_sequence_by_sequence() -> None:
     image = np.asarray(head.plot(1).images[0].get_array())
     rows = head.sequence == 1
     assert np.array_equal(image, head.probabilities[rows][:, :6])  # the padding of that sequence is left out
+    assert head.plot(1).images[0].get_clim() == (0.0, 1.0)  # heads are compared by eye
     with pytest.raises(ValueError, match="sequence is 3"):
         head.plot(3)
 
@@ -132,6 +134,41 @@ def test_controls_stand_beside_the_cosine_of_the_own_selection() -> None:
     widths = [bar.get_width() for bar in audit.plot().containers[0]]
     assert widths[: len(audit.directions)] == [one.cosine for one in audit.directions.values()]
     assert widths[-1] == audit.hebbian
+
+
+@pytest.mark.parametrize("side", ["query", "keys"])
+def test_the_bars_of_a_margin_are_the_parts_of_that_side(side: Side) -> None:
+    split = pretrained.attribute(tiny("gpt2"), 1, 2, batch("gpt2"))
+    parts = {"query": split.queries, "keys": split.keys}[side].sum(axis=1)
+    largest = np.argsort(-np.abs(parts))
+    ax = plots.attribution(split, side, most=4)
+    widths = [bar.get_width() for bar in ax.containers[0]]
+    assert np.allclose(widths, [*parts[largest[:3]], parts[largest[3:]].sum()])
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == [*(split.components[c].name for c in largest[:3]), f"{len(parts) - 3} others"]
+
+
+def _checkpoints(steps: list[int]) -> pretrained.Checkpoints:
+    """One head whose attention to the token before grows."""
+    share = np.linspace(0.1, 0.9, len(steps))
+    names = tuple("previous" if value > 0.5 else None for value in share)
+    scores, null = {"previous": share}, {"previous": share / 2}
+    head = pretrained.HeadSeries(0, 0, np.array(steps), names, scores, null, share, share, share)
+    return pretrained.Checkpoints(np.array(steps), (head,), {}, True, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "scale"),
+    [([0, 1, 10, 100, 1000], "symlog"), ([0, 100, 200, 300, 400], "linear"), ([0, 1, 1000], "linear")],
+)
+def test_steps_whose_gaps_grow_have_a_logarithmic_axis(steps: list[int], scale: str) -> None:
+    ax = _checkpoints(steps).plot("previous")
+    assert ax.get_xscale() == scale
+    assert ax.get_xlim() == (0, steps[-1])
+
+
+def test_a_single_checkpoint_stands_at_the_left_end() -> None:
+    assert _checkpoints([7]).plot("previous").get_xlim() == (7, 8)
 
 
 def test_heat_maps_keep_their_order_and_their_numbers_on_a_dark_page() -> None:

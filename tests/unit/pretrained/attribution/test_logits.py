@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 import transformers as tf
 
 from attsvm import pretrained, solve
-from attsvm_pretrained.activations.interface import attending_by, eager_attention
+from attsvm_pretrained.activations.interface import attending_by, eager_attention, patched
 from attsvm_pretrained.selection.audit import sampled
 from attsvm_pretrained.selection.null import redrawn
 from attsvm_pretrained.selection.span import span
@@ -60,6 +61,7 @@ def test_the_parts_add_up_to_the_models_own_logits(family: str, sequence: int) -
     assert split.logit == pytest.approx(float(logits[7] - logits[11]), abs=1e-6 * scale)
     assert split.effects.sum() + split.bias == pytest.approx(split.logit, abs=1e-6 * scale)
     np.testing.assert_allclose(split.tokens.sum(axis=1), split.effects, atol=1e-9 * scale)
+    assert split.error == pytest.approx(0.0, abs=1e-6 * scale)
     assert split.by_head().shape == (2, 4)
     assert np.isfinite(split.by_head()).all()
 
@@ -146,8 +148,26 @@ def test_replaced_attention_has_the_effect_of_plain_hooks(family: str, layer: in
         of_rival = each[0], rivals.numpy()[at]
         moved = (after - before)[at].numpy()
         np.testing.assert_allclose(of_rivals[name], moved[each] - moved[of_rival], atol=1e-9)
+    table = ours.to_frame().set_index("replacement")
+    for name, one in ours.changes.items():
+        assert table["mean"][name] == one.mean()
+        assert table["largest"][name] == max(one, key=abs)
     assert ours.null["rotated"].shape == (2, len(at[0]))
     assert np.abs(ours.changes["uniform"]).max() > 1e-3
+
+
+def test_attention_functions_may_return_more_than_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = _model("gpt2"), batch("gpt2")
+    file = sys.modules[type(model).__module__]
+    own = file.eager_attention_forward
+
+    def logits() -> torch.Tensor:
+        with torch.no_grad(), patched(model, "transformer.h.1.attn", 2, None):
+            return model(**inputs).logits
+
+    expected = logits()
+    monkeypatch.setattr(file, "eager_attention_forward", lambda *given, **keywords: (*own(*given, **keywords), None))
+    assert torch.equal(logits(), expected)
 
 
 def _values(model: Any, inputs: dict[str, torch.Tensor], layer: int) -> torch.Tensor:

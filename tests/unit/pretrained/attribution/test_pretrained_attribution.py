@@ -341,6 +341,25 @@ def test_cross_attention(family: str) -> None:
         assert one.flipped["frozen"]["random"].mean() <= 0.2
 
 
+def test_padding_of_a_decoder_is_no_place_of_a_query() -> None:
+    inputs = batch("t5")
+    inputs["decoder_attention_mask"] = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 1, 0, 0]])
+    split = attribute(tiny("t5"), 5, 1, inputs, query=2, sequence=2)
+    assert split.queries.shape[1] == 3
+    for part in (split.keys, split.queries, split.pairs):
+        assert part.sum() + split.bias == pytest.approx(split.margin, abs=ROUNDING * (_size(split) + 1.0))
+
+
+def test_kinds_of_tokens_are_no_positions() -> None:
+    """Two segments: the numbers rise by one once, and those of positions at every token."""
+    inputs = batch("bert")
+    inputs["token_type_ids"] = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1]).expand(3, 9)
+    split = attribute(tiny("bert"), 1, 2, inputs, sequence=0)
+    kinds = {one.name: one.kind for one in split.components}
+    assert kinds["embeddings.token_type_embeddings"] == "embedding"
+    assert kinds["embeddings.position_embeddings"] == "position"
+
+
 def test_a_null_token_is_an_additive_term() -> None:
     """Its score is the bias of the margin, and what is left the chosen token's whole logit."""
     model, inputs = tiny("gpt-oss"), batch("gpt-oss")

@@ -10,8 +10,20 @@ import pytest
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from attsvm.pretrained import AttentionHead, extract_head, extract_heads, head_types, rope_lift, selection_report
-from attsvm_pretrained.activations.tracing import tracing
+from attsvm.pretrained import (
+    AttentionHead,
+    example_model,
+    extract_head,
+    extract_heads,
+    head_types,
+    rope_lift,
+    selection_report,
+)
+from attsvm_pretrained.activations.maps import ColumnBlock, affine
+from attsvm_pretrained.activations.recording import ModuleCall
+from attsvm_pretrained.activations.relative import relative_forms
+from attsvm_pretrained.activations.rotation import relative_difference
+from attsvm_pretrained.activations.tracing import ScoreTrace, Tracer, record, tracing
 from pretrained_models import CONFIGURATIONS, SENTENCES, batch, minilm, tiny
 
 FAMILIES_WITH_HEADS = [family for family in CONFIGURATIONS if family != "resnet"]
@@ -216,6 +228,14 @@ def test_latent_attention_has_the_absorbed_matrix(family: str) -> None:
     assert heads[0].tokens is heads[3].tokens
 
 
+def test_latent_attention_of_a_short_text() -> None:
+    """As many tokens as a key's first part has coordinates."""
+    ids = batch("deepseek-v2")["input_ids"][:1]
+    short, long = (extract_head(tiny("deepseek-v2"), 1, 2, {"input_ids": some}) for some in (ids[:, :6], ids))
+    np.testing.assert_allclose(short.K, long.K, rtol=1e-6)
+    np.testing.assert_allclose(short.Q, long.Q, rtol=1e-6)
+
+
 @pytest.mark.parametrize("family", ["deberta", "deberta-v2", "deberta-v2-tables"])
 def test_disentangled_attention_is_three_bilinear_forms(family: str) -> None:
     """Content to content, content to position, position to content; by the matrices r^T P Q^T z and x^T K P^T r."""
@@ -235,6 +255,54 @@ def test_disentangled_attention_is_three_bilinear_forms(family: str) -> None:
     np.testing.assert_allclose(by_hand[..., 0][head.mask], head.scores()[head.mask], rtol=1e-10, atol=1e-10)
     some = head.take(rows[3:9, 0])
     np.testing.assert_array_equal(some.relative[0].index, head.relative[0].index[3:9, : some.mask.shape[1]])
+
+
+def test_every_head_reads_its_own_rows_of_a_table() -> None:
+    call = record(tiny("deberta"), batch("deberta")).calls[1]
+    (product, _) = call.relative
+    where = np.nonzero(np.ones((3, 9), dtype=bool))
+    index = (product.index + torch.arange(4)[:, None, None]) % product.table.shape[2]  # (B, H, T, T)
+    own = replace(call, relative=(replace(product, index=index),))
+    shared = replace(call, relative=(replace(product, index=product.index[:, :1]),))
+    for h in range(4):
+        np.testing.assert_array_equal(relative_forms(own, h, where)[0].index, index[:, h].numpy()[where])
+        np.testing.assert_array_equal(relative_forms(shared, h, where)[0].index, product.index[:, 0].numpy()[where])
+
+
+def test_a_difference_is_measured_by_the_length_of_vectors() -> None:
+    """The longest difference is (3, 4) and the longest reference (0, 10)."""
+    reference = torch.tensor([[0.0, 10.0], [1.0, 1.0]])
+    assert relative_difference(reference + torch.tensor([[3.0, 4.0], [2.0, 2.0]]), reference) == 0.5
+
+
+def test_the_source_of_normalised_queries_is_what_was_projected() -> None:
+    """Not the projection, nor the input of another call."""
+    torch.manual_seed(0)
+    hidden, other = torch.randn(2, 5, 8), torch.randn(2, 5, 8)
+    project, norm = torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)
+    with torch.no_grad():
+        projection = project(hidden)
+        calls = (
+            ModuleCall("q_norm", norm, projection, norm(projection)),
+            ModuleCall("k_proj", project, other, project(other)),
+            ModuleCall("q_proj", project, hidden, projection),
+        )
+    queries = affine(ColumnBlock(calls[0], 0, 8, 1.0, heads_first=False), calls)
+    assert queries is not None
+    assert queries.place.kind == "norm"
+    assert queries.source is hidden
+
+
+@pytest.mark.parametrize("scale", [None, 0.7])
+def test_fused_attention_is_traced_as_torch_computes_it(scale: float | None) -> None:
+    traces: list[tuple[ScoreTrace, torch.Tensor]] = []
+    query, key, value = torch.randn(3, 2, 4, 5, 6, generator=torch.Generator().manual_seed(0))
+    with Tracer(lambda trace, probabilities: traces.append((trace, probabilities))):
+        out = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+    ((trace, probabilities),) = traces
+    torch.testing.assert_close(probabilities @ value, out)
+    (product,) = trace.products
+    assert product.factor == pytest.approx(6**-0.5 if scale is None else scale)
 
 
 @pytest.mark.slow
@@ -310,6 +378,25 @@ def test_bfloat16_is_checked_in_float64(family: str) -> None:
     if family in ("bert", "gpt2", "llama", "t5", "falcon"):  # behind a norm in the layer, tokens are of float64
         assert (torch.from_numpy(head.tokens).bfloat16().double().numpy() == head.tokens).all()
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("texts", [[], ["one", 2]])
+def test_texts_are_one_string_or_more(texts: list[Any]) -> None:
+    with pytest.raises(ValueError, match="a sequence of texts that is not empty, were expected"):
+        extract_head(minilm()[0], 0, 0, texts, tokenizer=minilm()[1])
+
+
+@pytest.mark.parametrize(
+    ("architecture", "layers", "shape"), [("bert", 1, (4, 6)), ("llama", 1, (4, 6)), ("gpt2", 2, (1, 5))]
+)
+def test_example_models_are_what_they_are_said_to_be(architecture: Any, layers: int, shape: tuple[int, int]) -> None:
+    model, inputs = example_model(architecture)
+    ids = inputs["input_ids"]
+    assert ids.shape == shape
+    assert len(ids.unique()) == ids.numel() - (architecture == "gpt2")
+    assert model.config.num_hidden_layers == layers
+    assert (model.get_output_embeddings() is not None) == (architecture == "gpt2")
+    assert not any("pooler" in name for name, _ in model.named_parameters())
 
 
 def test_texts_need_a_tokenizer() -> None:

@@ -133,6 +133,12 @@ def test_calls_are_counted_where_numbers_are_not_unique() -> None:
     assert layer_numbers(["attention", "h.5.attn"]) == [0, 1]
 
 
+def test_no_layer_is_absent_where_calls_are_counted() -> None:
+    """Of three layers of an encoder and one of a decoder, the number of the first call alone is that of its path."""
+    stacks = {name: torch.nn.ModuleList(torch.nn.Linear(1, 1) for _ in range(3)) for name in ("encoder", "decoder")}
+    assert absent_layers(torch.nn.ModuleDict(stacks), ["encoder.0.attn", "decoder.0.attn"]) == ()
+
+
 def test_a_shared_prefix_is_in_one_half_only() -> None:
     """Five tokens that all texts begin with give one context each, however many texts there are."""
     rng = np.random.default_rng(3)
@@ -173,6 +179,18 @@ def test_large_logits_are_no_error(family: str) -> None:
     assert largest > 300
 
 
+def test_a_key_of_length_zero_makes_no_error_of_a_rounding() -> None:
+    """What float32 may leave depends on the longest key; every text here has a token of length zero."""
+    model, inputs = tiny("llama", spread=150.0), batch("llama")
+    inputs["input_ids"][:, 4] = 5
+    with torch.no_grad():
+        model.embed_tokens.weight[5] = 0.0
+    heads = list(extract_heads(model, inputs, layers=[0]))
+    assert all(not (head.tokens[:, 4] @ head.K).any() for head in heads)
+    assert max(head.error for head in heads) > 1e-5
+    assert max(head.rounding for head in heads) == 0.0  # none was read again in float64
+
+
 def test_what_float32_blurs_is_read_in_float64() -> None:
     """Token vectors 1e4 long with differences of size one: float32 keeps three digits of the scores' differences."""
     model, inputs = tiny("gpt2"), batch("gpt2")
@@ -192,9 +210,22 @@ def tiny_double(model: Any) -> Any:
     return copy.deepcopy(model).double()
 
 
-def test_one_bad_head_does_not_end_the_others() -> None:
-    """Head 2 of layer 0 gets a score that no bilinear form gives; the other seven heads are read."""
+def test_the_place_of_a_head_is_its_own_among_equal_ones() -> None:
     model = tiny("bert")
+    attention = model.encoder.layer[0].attention.self
+    with torch.no_grad():
+        for projection in (attention.query, attention.key):
+            for values in (projection.weight, projection.bias):
+                values[16:24] = values[:8]
+    heads = [extract_head(model, 0, h, batch("bert")) for h in (0, 2)]
+    np.testing.assert_array_equal(heads[0].K, heads[1].K)
+    assert [[place.start for place in head.places] for head in heads] == [[0, 0], [16, 16]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_bad_head_does_not_end_the_others(dtype: torch.dtype) -> None:
+    """Head 2 of layer 0 gets a score that no bilinear form gives; the other seven heads are read."""
+    model = tiny("bert", spread=6.0 if dtype == torch.float32 else 2.0).to(dtype)
     query = model.encoder.layer[0].attention.self.query
 
     def bend(module: torch.nn.Module, arguments: object, output: torch.Tensor) -> torch.Tensor:

@@ -27,6 +27,7 @@ from attsvm.pretrained import (
 from attsvm_pretrained.activations.layers import layer_numbers
 from attsvm_pretrained.activations.repetition import in_float64
 from attsvm_pretrained.activations.tracing import record
+from attsvm_pretrained.heads import sequences
 from attsvm_pretrained.heads.extract import RefusedHead, examine_calls
 from attsvm_pretrained.heads.inputs import model_inputs
 from attsvm_pretrained.inspection import unfinished
@@ -281,6 +282,17 @@ def test_a_probe_is_the_same_whether_its_products_are_formed_or_not(monkeypatch:
     assert vars(replace(dense_probe, support=())) == vars(replace(factored, support=()))
     for one, other in zip(dense_probe.support, factored.support, strict=True):
         assert one.multiplier == pytest.approx(other.multiplier, rel=1e-9)  # sums in another order, well conditioned
+
+
+def test_copies_of_tokens_are_refused_from_their_own_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six queries of a text of four tokens: 6 * 4 * (3 + 1) numbers of eight bytes."""
+    rng = np.random.default_rng(0)
+    given = rng.normal(size=(2, 4, 3)), np.repeat([0, 1], 3), np.ones((6, 4), dtype=bool), rng.normal(size=(6, 4))
+    monkeypatch.setattr(sequences, "COPIED_BYTES", 8 * 6 * 4 * 4)
+    assert sequences.tokens_with_bias(*given)[0].shape == (6, 4, 4)
+    monkeypatch.setattr(sequences, "COPIED_BYTES", 8 * 6 * 4 * 4 - 1)
+    with pytest.raises(ValueError, match="additive term for each query of 6 queries"):
+        sequences.tokens_with_bias(*given)
 
 
 def test_thinned_heads_keep_scores_and_places() -> None:

@@ -10,7 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from attsvm.pretrained import attribute, attribute_logit, extract_head, extract_heads
+from attsvm.pretrained import attribute, attribute_logit, extract_head, extract_heads, selection_report
+from attsvm_pretrained.activations.maps import Place
+from attsvm_pretrained.inspection.survey import Survey
+from attsvm_pretrained.inspection.unfinished import ResumeFile
 from pretrained_models import batch, tiny
 
 B, T, D, HEADS, WIDTH = 3, 7, 12, 4, 6
@@ -33,6 +36,7 @@ class HookedAttention(nn.Module):
         self.repeats, self.rotary = HEADS // groups, rotary
         self.hook_q, self.hook_k, self.hook_attn_scores, self.hook_pattern = (HookPoint() for _ in range(4))
         self.register_buffer("IGNORE", torch.tensor(-torch.inf))
+        self.visible = torch.ones(T, T, dtype=torch.bool).tril()
 
     @property
     def W_K(self) -> torch.Tensor:
@@ -54,7 +58,7 @@ class HookedAttention(nn.Module):
         if self.rotary:
             q, k = self._turn(q), self._turn(k)
         scores = (q.permute(0, 2, 1, 3) @ k.permute(0, 2, 3, 1)) / math.sqrt(WIDTH)
-        scores = torch.where(torch.ones(T, T, dtype=torch.bool).tril(), scores, self.IGNORE)
+        scores = torch.where(self.visible, scores, self.IGNORE)
         pattern = self.hook_pattern(torch.softmax(self.hook_attn_scores(scores), dim=-1))
         return (pattern @ value_input[:, None]).mean(dim=1)
 
@@ -102,6 +106,55 @@ def test_heads_by_the_tensors_of_a_module(groups: int, rotary: bool) -> None:
             K, Q = attention.W_K[head.head].double(), attention.W_Q[head.head].double()
             W = head.W[:, :-1] * math.sqrt(WIDTH)
             np.testing.assert_allclose(W, (K @ Q.T).detach().numpy(), rtol=1e-12)
+
+
+class SharedKeys(HookedAttention):
+    """One key for all heads, and one argument."""
+
+    def __init__(self) -> None:
+        super().__init__(1, rotary=False)
+        self.repeats = 1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(x, x, x)
+
+
+class SharedKeysModel(HookedModel):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([SharedKeys()])
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return self.blocks[0](self.embed(input))
+
+
+def test_a_key_of_all_heads_and_a_single_argument() -> None:
+    torch.manual_seed(0)
+    model = SharedKeysModel()
+    attention = model.blocks[0]
+    heads = list(extract_heads(model, {"input": torch.randint(0, 20, (B, T))}))
+    assert [head.head for head in heads] == [0, 1, 2, 3]
+    for head in heads:
+        np.testing.assert_array_equal(head.K, attention.W_K[0].detach().double().numpy())
+        assert head.places == (Place("blocks.0", 0, WIDTH, rows=False, factor=1.0, kind="weights"),) * 2
+
+
+def test_only_queries_with_a_choice_in_every_head_are_noted() -> None:
+    """The second head lets the first three queries see nothing but themselves."""
+    torch.manual_seed(0)
+    model, inputs = HookedModel(), {"input": torch.randint(0, 20, (B, T))}
+    for block in model.blocks:
+        assert isinstance(block, nn.ModuleDict)
+        visible = torch.ones(HEADS, T, T, dtype=torch.bool).tril()
+        visible[1, :3] = torch.eye(T, dtype=torch.bool)[:3]
+        block["attn"].visible = visible
+    survey = Survey(model, None, [0, 1], lambda which: inputs, seed=0)
+    assert survey.run([range(B)], [0, 1], ResumeFile(None, ""), None, 1.0)
+    heads = list(extract_heads(model, inputs, layers=[1]))
+    assert [selection_report(head).queries for head in heads] == [B * (T - 1), B * (T - 3), B * (T - 1), B * (T - 1)]
+    for head in heads:
+        (numbers,) = survey.numbers_of(1, head.head)
+        assert numbers.report().queries == B * (T - 3)
 
 
 def test_an_object_that_holds_a_model() -> None:

@@ -15,7 +15,14 @@ import torch
 import transformers as tf
 
 from attsvm.cli import main
-from attsvm.pretrained import extract_heads, head_types, over_checkpoints, selection_report
+from attsvm.pretrained import (
+    example_model,
+    extract_head,
+    extract_heads,
+    head_types,
+    over_checkpoints,
+    selection_report,
+)
 from attsvm_pretrained.inspection.checkpoints import Checkpoints, saved_steps
 from induction import LARGER, SMALL, Repeats, train
 
@@ -86,6 +93,23 @@ def test_a_name_counts_from_its_last_beginning() -> None:
         )
     ]
     assert since == [9, 0, 12, None]
+
+
+def test_a_head_that_is_refused_at_a_step_has_no_series() -> None:
+    """Its queries are bent at the second step; of the others the margin is the median lead of the largest score."""
+    model, inputs = example_model("gpt2")
+    bent = copy.deepcopy(model)
+    bent.transformer.h[1].attn.c_attn.register_forward_hook(
+        lambda module, arguments, output: torch.cat([output[..., :8].tanh(), output[..., 8:]], dim=-1)
+    )
+    series = over_checkpoints({0: model, 5: bent}, inputs, draws=2)
+    assert [(one.layer, one.head) for one in series.heads] == [(0, 0), (0, 1), (1, 1)]
+    assert [(step, one.layer, one.head) for step, (one,) in series.refused.items()] == [(5, 1, 0)]
+    for one in series.heads:
+        for s, step_model in enumerate((model, bent)):
+            scores = extract_head(step_model, one.layer, one.head, inputs).scores()
+            leads = [np.diff(np.sort(row[: t + 1])[-2:])[0] for t, row in enumerate(scores) if t > 0]
+            assert one.margin[s] == pytest.approx(np.median(leads), rel=1e-9)
 
 
 def _save(models: dict[int, Any], ids: torch.Tensor, folder: Path) -> Path:

@@ -97,6 +97,14 @@ def test_a_model_that_predicts_no_next_token_is_refused() -> None:
             TokenEffects(model.eval(), TEXTS, _tokenizer(), None, queries=6, seed=0)
 
 
+def test_a_text_may_be_longer_than_the_vocabulary() -> None:
+    """And end with the last word of it: whether a model sees ahead is tried with another word."""
+    text = " ".join(f"w{k}" for k in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 2, 3, 11))
+    effects = TokenEffects(_model(), [text], _tokenizer(), None, queries=6, seed=0).of(_finding(0, 1)).effects
+    assert effects is not None
+    assert effects.tokens == 13
+
+
 @pytest.mark.slow
 def test_the_page_shows_the_effects(tmp_path: Path) -> None:
     _model().save_pretrained(tmp_path / "model")

@@ -19,7 +19,7 @@ from transformers.trainer_callback import CallbackHandler, TrainerControl, Train
 
 from attsvm.pretrained import AttentionMonitor, extract_head, margin_audit
 from attsvm_pretrained.monitoring.measures import measure
-from attsvm_pretrained.monitoring.records import flat
+from attsvm_pretrained.monitoring.records import RecordFile, flat
 
 WIDTH, HEADS, LENGTH = 32, 2, 24
 # Means over rows of what the rounding of one probability decides.
@@ -218,6 +218,25 @@ def test_scores_beyond_the_range_of_half_precision_are_not_finite() -> None:
     key = torch.tensor([200.0, 1.0], dtype=torch.float16)[:, None].expand(1, 1, 2, 4)
     assert measure(query, key, None, 1.0, causal=False)["non_finite"].tolist() == [1.0]
     assert measure(query.float(), key.float(), None, 1.0, causal=False)["non_finite"].tolist() == [0.0]
+
+
+def test_a_mask_of_numbers_is_added_to_the_scores() -> None:
+    """A position bias reaches the attention function as a mask."""
+    scores, bias = torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.5, 4.0, -1.0])
+    query, key = torch.ones(1, 1, 1, 1), scores[None, None, :, None]
+    hidden = torch.tensor([torch.finfo(torch.float32).min])
+    key = torch.cat([key, torch.full((1, 1, 1, 1), 9.0)], dim=2)
+    measured = measure(query, key, torch.cat([bias, hidden])[None, None, None], 1.0, causal=False)
+    ordered = (scores + bias).sort(descending=True).values
+    assert measured["max_logit"].tolist() == [float(ordered[0])]
+    assert measured["margin"].tolist() == [float(ordered[0] - ordered[1])]
+
+
+def test_a_run_that_goes_back_in_one_process_repeats_no_step(tmp_path: Path) -> None:
+    lines = RecordFile(tmp_path / "lines.jsonl")
+    for step in (0, 2, 4, 2, 3):
+        lines.append({"step": step})
+    assert [strict(line)["step"] for line in lines.path.read_text(encoding="utf-8").splitlines()] == [0, 2, 3]
 
 
 def test_a_resumed_run_repeats_no_step(tmp_path: Path) -> None:

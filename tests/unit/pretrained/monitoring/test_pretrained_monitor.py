@@ -60,6 +60,34 @@ def test_numbers_are_those_of_the_heads(family: str, implementation: str) -> Non
         assert row["imbalance"] == pytest.approx(np.linalg.norm(K.T @ K - Q.T @ Q), rel=1e-4)
 
 
+def test_a_model_may_leave_the_scale_to_the_attention_function() -> None:
+    """Its default, one over the square root of the width, is the scale that Llama gives."""
+    model, records = tiny("llama").eval(), []
+    model.set_attn_implementation("sdpa")
+    for _ in range(2):
+        monitor = AttentionMonitor(model, every=1)
+        with monitor.step(0):
+            model(**batch("llama"))
+        records.append(monitor.records[0]["heads"])
+        for layer in model.layers:
+            layer.self_attn.scaling = None
+    assert records[1] == [pytest.approx(row) for row in records[0]]
+
+
+def test_a_head_with_a_norm_on_one_side_has_no_norm_of_w() -> None:
+    model = tiny("qwen3").eval()
+    for layer in model.layers:
+        layer.self_attn.k_norm = torch.nn.Identity()
+    head = extract_head(model, 0, 0, batch("qwen3"))
+    assert [place.kind for place in head.places] == ["linear", "norm"]
+    monitor = AttentionMonitor(model, every=1)
+    with monitor.step(0):
+        model(**batch("qwen3"))
+    for row in monitor.records[0]["heads"]:
+        assert row["margin"] > 0
+        assert not {"norm", "stable_rank", "imbalance"} & set(row)
+
+
 def test_what_saturation_loses() -> None:
     """Two tokens at a margin of 30: 1 - p is 0 in float32 and e^-30 exactly, so the top entry's gradient is lost.
 

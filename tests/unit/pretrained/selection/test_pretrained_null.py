@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -60,6 +62,20 @@ def test_a_gain_behind_a_norm_stays_diagonal() -> None:
     head = extract_head(tiny("qwen3"), 0, 1, batch("qwen3"))
     _, (_, permuted) = redrawn(head, 2, np.random.default_rng(0))
     np.testing.assert_array_equal(permuted.K, np.diag(np.diag(permuted.K)))
+
+
+def test_a_draw_of_wide_tokens_forms_no_square_matrix() -> None:
+    head = extract_head(tiny("bert"), 1, 1, batch("bert"))
+    width = 1500
+    K = np.random.default_rng(1).standard_normal((width, 8))
+    tokens = np.zeros((*head.tokens.shape[:2], width))
+    wide = replace(head, tokens=tokens, K=K)
+    tracemalloc.start()
+    ((_, rotated),) = redrawn(wide, 1, np.random.default_rng(0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(rotated.K.T @ rotated.K, K.T @ K, atol=1e-10 * width)
+    assert peak < 8 * width**2 / 4
 
 
 @pytest.mark.parametrize("kind", ["BertConfig", "GPT2Config", "LlamaConfig"])
@@ -208,6 +224,14 @@ def test_standing_needs_more_than_the_largest_draw() -> None:
     far = np.append(np.zeros(19), 1.0)  # three deviations above the mean end at 0.72, below the largest draw
     assert not Standing(0.9, far, np.zeros(0)).outstanding
     assert Standing(1.1, far, np.zeros(0)).outstanding
+
+
+def test_two_draws_are_enough_for_a_chance_and_a_level() -> None:
+    """Student's t distribution with one degree of freedom is Cauchy's: above x lies 1/2 - arctan(x) / pi."""
+    standing = Standing(4.0, np.array([0.0, 2.0]), np.zeros(0))  # mean 1, standard deviation sqrt 2
+    for distance, chance in ((3.0 / math.sqrt(2.0), standing.chance), (3.0, standing.level)):
+        assert chance == pytest.approx(0.5 - math.atan(distance / math.sqrt(1.5)) / math.pi)
+    assert Standing(4.0, np.array([0.0]), np.zeros(0)).chance == 1.0
 
 
 def test_a_head_is_judged_by_the_null_that_keeps_the_spectrum() -> None:

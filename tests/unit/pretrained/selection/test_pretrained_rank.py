@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from attsvm.pretrained import extract_head, rank_profile
-from attsvm_pretrained.selection.rank import effective_rank, query_root, token_root
+from attsvm_pretrained.selection.rank import effective_rank, head_ranks, query_root, token_root
 from pretrained_models import batch, tiny
 
 
@@ -24,6 +26,19 @@ def test_query_root_is_the_second_moment() -> None:
     head = extract_head(tiny("gpt2"), 0, 0, batch("gpt2"))
     root, moment = query_root(head), head.queries.T @ head.queries / len(head.queries)
     np.testing.assert_allclose(root.T @ root, moment, atol=1e-10 * np.abs(moment).max())
+
+
+def test_the_ranks_of_a_given_spectrum() -> None:
+    """Of 9 + 1 + 0.01, the first part is 90 % and the first two are 99.9 %; a W of zeros has no direction."""
+    head = extract_head(tiny("gpt2"), 0, 0, batch("gpt2"))
+    rng = np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.standard_normal((len(factor), 3)))[0] for factor in (head.K, head.Q))
+    sigma = np.array([1.0, 3.0, 0.1])
+    given, zero = head_ranks([replace(head, K=U * sigma, Q=V), replace(head, K=0 * U, Q=V)])
+    assert given.weights99 == 2
+    shares = sigma / sigma.sum()
+    assert given.weights == pytest.approx(np.prod(shares**-shares))
+    assert (zero.weights, zero.weights99, zero.scores, zero.scores99) == (0.0, 0, 0.0, 0)
 
 
 def test_rank_profile() -> None:

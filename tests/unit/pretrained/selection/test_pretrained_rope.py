@@ -10,6 +10,8 @@ import pytest
 from attsvm import SelectionProblem, Status, correlation, solve
 from attsvm.pretrained import AttentionHead, extract_head, rope_lift, solve_kernel
 from attsvm.solution.regularised import RegularisedSolution
+from attsvm_pretrained.heads.rotary import Turns
+from attsvm_pretrained.selection.inner_products import scores_under
 from attsvm_pretrained.selection.rope import position_features
 from pretrained_models import batch, tiny
 
@@ -31,6 +33,18 @@ def test_lifted_scores_are_the_heads_scores(family: str) -> None:
     np.testing.assert_allclose(
         np.where(head.mask, scores, 0.0), head_scores, atol=1e-11 * max(1.0, np.abs(head_scores).max())
     )
+
+
+def test_coordinates_that_do_not_turn_are_lifted_however_few_they_are() -> None:
+    """Three of four pairs turn, so that the unturned coordinates are fewer than the pairs."""
+    head = _head("llama")
+    assert head.turns is not None
+    turns = Turns(head.turns.pairs[:3], head.turns.tokens[..., :3], head.turns.queries[..., :3])
+    partial = replace(head, turns=turns)
+    lifted = rope_lift(partial)
+    scores = np.einsum("ntf,fz,nz->nt", lifted.tokens, lifted.W, partial.queries)
+    size = np.abs(partial.scores()[head.mask]).max()
+    np.testing.assert_allclose(scores[head.mask], partial.scores()[head.mask], atol=1e-11 * size)
 
 
 def test_lifted_scores_by_hand() -> None:
@@ -77,6 +91,29 @@ def test_kernel_solution_is_the_lifted_svm(family: str) -> None:
     assert result.product_with_trained() == pytest.approx(float((W * lifted.W).sum()), rel=1e-6)
     scores = np.einsum("ntf,fz,nz->nt", lifted.tokens, W, head.asking_vectors())
     np.testing.assert_allclose(result.scores(head)[head.mask], scores[head.mask], atol=1e-7)
+
+
+def test_the_svm_of_a_single_query_scores_the_others() -> None:
+    head = _head("llama", 0, 2)
+    alone = head.take(np.array([8]))
+    solution = solve_kernel(alone, tol=1e-10)
+    W = rope_lift(alone).problem().adjoint(solution.dual)
+    scores = np.einsum("ntf,fz,nz->nt", rope_lift(head).tokens, W, head.queries)
+    np.testing.assert_allclose(solution.scores(head)[head.mask], scores[head.mask], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("without", ["head", "source"])
+def test_scores_between_a_head_with_an_additive_term_and_one_without(without: str) -> None:
+    """A head without the term counts as one whose term is zero everywhere."""
+    head = _head("mpnet", 0, 1)
+    assert (head.queries[:, -1] == 1).all()
+    bare, zero = replace(head, bias=None), replace(head, bias=np.zeros(head.mask.shape))
+    signed = np.where(head.mask, np.random.default_rng(0).standard_normal(head.mask.shape), 0.0)
+    if without == "head":
+        scores, expected = scores_under(bare, head, signed), scores_under(zero, head, signed)
+    else:
+        scores, expected = scores_under(head, bare, signed), scores_under(head, zero, signed)
+    np.testing.assert_allclose(scores, expected, atol=1e-12 * np.abs(expected).max())
 
 
 def test_constraints_hold_the_offset() -> None:

@@ -21,6 +21,7 @@ from attsvm.pretrained import (
 )
 from attsvm_pretrained.selection.audit import holding
 from attsvm_pretrained.selection.span import span
+from attsvm_pretrained.selection.support_tokens import support_tokens
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
 
@@ -147,6 +148,28 @@ def test_gen_svm_ties_the_tokens_that_keep_attention() -> None:
     assert margin_audit(head, queries=18, norms=("gen",), draws=0).directions["gen"].objective > 0
 
 
+@pytest.mark.parametrize(("mass", "count"), [(0.5, 1), (0.6, 2), (0.75, 2), (0.8, 3), (1.0, 4)])
+def test_a_set_that_holds_exactly_the_share_is_large_enough(mass: float, count: int) -> None:
+    head = _synthetic_head(np.eye(4), b=1, T=4)
+    ties = holding(replace(head, probabilities=np.tile([0.125, 0.25, 0.5, 0.125], (4, 1))), mass)
+    assert (ties.sum(axis=1) == count).all()
+    assert ties[:, 2].all()
+
+
+def test_rotary_audit_of_a_single_query() -> None:
+    """The part of W inside the span is v z^T / |z|, with v the part of W z / |z| in the span of the differences."""
+    head = extract_head(tiny("llama"), 0, 1, batch("llama"))
+    lifted = rope_lift(head.take(np.array([8])))
+    (z,), s, problem = lifted.head.queries, lifted.head.selected[0], lifted.problem()
+    differences = np.delete(lifted.tokens[0, s] - lifted.tokens[0], s, axis=0)
+    inside = np.linalg.lstsq(differences, differences @ lifted.W @ z, rcond=1e-6)[0] / np.linalg.norm(z)
+    svm = np.asarray(solve(problem, tol=1e-10).W)
+    space = span(lifted.head)
+    assert space.norm == pytest.approx(float(np.linalg.norm(inside)), rel=1e-3)
+    cosine = (lifted.W * svm).sum() / (np.linalg.norm(inside) * np.linalg.norm(svm))
+    assert space.svm(lifted.head.selected, "frobenius", None).cosine == pytest.approx(float(cosine), abs=2e-3)
+
+
 @pytest.mark.parametrize("family", ["llama", "qwen2"])
 def test_rotary_audit_is_that_of_the_lifted_matrices(family: str) -> None:
     head = extract_head(tiny(family), 0, 1, batch(family))
@@ -228,6 +251,21 @@ def test_support_tokens_carry_their_text() -> None:
     assert first.selected != first.token
     assert words[first.query] in first.context
     assert sum(token.multiplier for token in probe.support) <= 1
+
+
+def test_support_tokens_have_their_share_and_four_tokens_on_each_side() -> None:
+    head = _synthetic_head(np.eye(5), b=2, T=12)
+    texts = tuple(tuple(f"{j}.{t}" for t in range(12)) for j in range(2))
+    head = replace(head, texts=texts)
+    dual = np.zeros(head.mask.shape)
+    dual[5, 7], dual[12 + 1, 3] = 3.0, 1.0
+    first, second = support_tokens(head, np.arange(24), head, dual)
+    assert [(one.multiplier, one.sequence, one.query, one.token) for one in (first, second)] == [
+        (0.75, 0, 5, 7),
+        (0.25, 1, 1, 3),
+    ]
+    assert first.context == texts[0][1:10]
+    assert second.context == texts[1][:6]
 
 
 @pytest.mark.slow

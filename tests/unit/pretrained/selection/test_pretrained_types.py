@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers as tf
 
-from attsvm.pretrained import AttentionHead, extract_head, extract_heads, head_types
+from attsvm.pretrained import AttentionHead, HeadTypes, Standing, TypeScore, extract_head, extract_heads, head_types
 from attsvm_pretrained.selection.types import named_tokens
 from induction import induction_model
 from pretrained_models import SENTENCES, batch, minilm, tiny
@@ -107,6 +107,15 @@ def test_a_head_of_content() -> None:
     assert types.name == "content"
     assert types.scores["content"].score > 0.6
     assert types.sentence.startswith("Content head: ")
+
+
+def test_the_sentence_has_the_median_and_the_largest_of_the_draws() -> None:
+    standing = Standing(0.8, np.array([0.25, 0.31, 0.12]), np.array([0.9]))
+    types = HeadTypes({"first": TypeScore(24, 0.17, standing)}, None, "first", np.arange(3))
+    assert types.sentence == (
+        "First head: 24 queries pay 80 % of their attention to the first token of the text; uniform attention would pay"
+        " 17 %, 3 heads with rotated weights pay 25 % (median), 31 % at most."
+    )
 
 
 def test_what_cannot_be_known_is_left_out() -> None:
