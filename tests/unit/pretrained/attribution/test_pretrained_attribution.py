@@ -342,10 +342,18 @@ def test_cross_attention(family: str) -> None:
 
 
 def test_padding_of_a_decoder_is_no_place_of_a_query() -> None:
+    """Nor of a feature: each of the three queries of the last text has activations."""
     inputs = batch("t5")
     inputs["decoder_attention_mask"] = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 1, 0, 0]])
     split = attribute(tiny("t5"), 5, 1, inputs, query=2, sequence=2)
     assert split.queries.shape[1] == 3
+    rng = np.random.default_rng(0)
+    directions, activations = rng.normal(size=(2, 32)), rng.random((3, 2))
+    options: dict[str, Any] = {"query": 2, "sequence": 2, "dictionary": directions}
+    features = attribute(tiny("t5"), 5, 1, inputs, activations=activations, **options)
+    assert [one.name for one in features.components if one.kind == "feature"] == ["feature 0", "feature 1"]
+    with pytest.raises(ValueError, match=r"\(3, n\) were expected"):
+        attribute(tiny("t5"), 5, 1, inputs, activations=np.ones((5, 2)), **options)
     for part in (split.keys, split.queries, split.pairs):
         assert part.sum() + split.bias == pytest.approx(split.margin, abs=ROUNDING * (_size(split) + 1.0))
 

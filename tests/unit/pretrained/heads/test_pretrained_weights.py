@@ -132,11 +132,33 @@ def test_a_key_of_all_heads_and_a_single_argument() -> None:
     torch.manual_seed(0)
     model = SharedKeysModel()
     attention = model.blocks[0]
+    assert isinstance(attention, SharedKeys)
     heads = list(extract_heads(model, {"input": torch.randint(0, 20, (B, T))}))
     assert [head.head for head in heads] == [0, 1, 2, 3]
     for head in heads:
         np.testing.assert_array_equal(head.K, attention.W_K[0].detach().double().numpy())
         assert head.places == (Place("blocks.0", 0, WIDTH, rows=False, factor=1.0, kind="weights"),) * 2
+
+
+def test_roundings_of_long_vectors_are_no_error() -> None:
+    """Queries and keys some 100 long at right angles: products of size one from sums of numbers up to 10,000.
+
+    The first key of every text has length zero, and what float32 may leave depends on the longest.
+    """
+    torch.manual_seed(0)
+    model, tokens = SharedKeysModel(), torch.randint(1, 20, (B, T))
+    tokens[:, 0] = 0
+    axes, _ = torch.linalg.qr(torch.randn(WIDTH, WIDTH))
+    attention = model.blocks[0]
+    assert isinstance(attention, SharedKeys)
+    with torch.no_grad():
+        model.embed.weight[0] = 0.0
+        for weight, bias, axis in ((attention.W_Q, attention.b_Q, 0), (attention._W_K, attention._b_K, 1)):
+            bias.zero_()
+            weight.copy_(30 * torch.randn(len(weight), D, 1) * axes[axis] + 0.2 * weight @ axes[2:].T @ axes[2:])
+    heads = list(extract_heads(model, {"input": tokens}))
+    assert max(head.error for head in heads) > 1e-5
+    assert max(head.rounding for head in heads) == 0.0  # none was read again in float64
 
 
 def test_only_queries_with_a_choice_in_every_head_are_noted() -> None:
