@@ -58,24 +58,25 @@ TRAINING += [f"tests/reference/test_{name}.py" for name in ("functional_accuracy
 TRAINING += ["tests/reference/test_regularization_path.py"]
 STUDY = [UNIT + name for name in ("study", "report", "data")]
 STUDY += [f"{UNIT}solvers/test_{name}.py" for name in ("shards", "shards_memory", "shard_changes")]
-STUDY += [f"tests/e2e/test_study_{name}.py" for name in ("pages", "digits")]
 # Every module's docstrings run as tests.
 EXAMPLES = UNIT + "package/test_docstrings.py"
 # The tests of a package, or of a module that is none: those that take more than two seconds are marked slow.
 TESTS = {f"attsvm.{name}": SOLVING for name in ("core", "proofs", "solvers", "solution", "check", "norms")}
 TESTS |= {f"attsvm.{name}": TRAINING for name in ("training", "functional", "nn")}
 ESTIMATORS = ("estimator", "margin_classifier", "attention_classifier", "token_scaler")
-TESTS |= {f"attsvm.{name}": STUDY for name in ("study", "report", "data", *ESTIMATORS)}
+TESTS |= {f"attsvm.{name}": STUDY for name in ("data", *ESTIMATORS)}
 COMMANDS = [f"tests/e2e/test_{name}.py" for name in ("cli", "certificates", "bench", "solve_folder_targets")]
 COMMANDS += ["tests/e2e/test_pretrained_study.py", UNIT + "study/test_study_comparison.py"]
 COMMANDS += [UNIT + "experiments/test_experiment_runs.py", UNIT + "training/run/test_large_steps.py"]
 COMMANDS += [UNIT + "package/test_extras.py"]
 TESTS |= {f"attsvm.{name}": [UNIT + name, *COMMANDS] for name in ("cli", "platform", "playground")}
 PLOTS = ["tests/figures/test_plots_of_results.py"]
+PAGES = [f"tests/e2e/test_{name}.py" for name in ("study_pages", "study_digits", "report_page")]
 REPRODUCTION = [f"tests/e2e/test_{name}.py" for name in ("reproduce", "reproduce_own", "every_experiment")]
 TESTS |= {
     "attsvm.theory": THEORY,
-    "attsvm.plots": PLOTS,
+    "attsvm.plots": [*PLOTS, *PAGES, UNIT + "study"],
+    **{f"attsvm.{name}": [*STUDY, *PAGES] for name in ("study", "report")},
     "attsvm.compile": [UNIT + "platform", "tests/e2e/test_machine_code.py"],
     "attsvm.pretrained": [UNIT + "package/test_extras.py"],
     "attsvm.experiments": [UNIT + "package/test_distributions.py"],
@@ -83,7 +84,8 @@ TESTS |= {
     "attsvm_pretrained": [UNIT + "pretrained", UNIT + "report", "tests/e2e/test_pretrained_inspect.py", *PLOTS],
 }
 # Packages whose tests are mostly slow ones.
-SLOW = ("attsvm.cli", "attsvm.platform", "attsvm.compile", "attsvm.plots", "attsvm_paper", "attsvm_pretrained")
+SLOW = [f"attsvm.{name}" for name in ("cli", "platform", "compile", "plots", "study", "report")]
+SLOW += ["attsvm_paper", "attsvm_pretrained"]
 
 # Seconds that the tests of one mutant may take together, so that a survivor that all tests reach costs no more.
 PATIENCE = 30.0

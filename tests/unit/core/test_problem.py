@@ -226,6 +226,15 @@ def test_ragged_sequences_are_padded_and_hidden() -> None:
     np.testing.assert_array_equal(shared.mask, [[True, True, False, True], [True, True, False, False]])
 
 
+def test_preferred_tokens_of_ragged_sequences_compete_with_none_that_are_padded() -> None:
+    parts = [np.ones((2, 3)), np.ones((3, 3))]
+    problem = SelectionProblem.from_preferences(parts, np.eye(2), [[True, False, False], [True, True, False]])
+    # One query for each preferred token; the other preferred token is hidden.
+    np.testing.assert_array_equal(problem.mask, [[True, True, False], [True, False, True], [False, True, True]])
+    np.testing.assert_array_equal(problem.reference, [0, 0, 1])
+    np.testing.assert_array_equal(problem.sequence, [0, 1, 1])
+
+
 def test_lengths_are_measured_on_the_way_where_both_sides_are_asked_for() -> None:
     source = FAMILIES["planted"].make(np.random.default_rng(4), 3, 4, 3)
     dual = np.ones((3, 4))

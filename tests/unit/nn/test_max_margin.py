@@ -341,6 +341,13 @@ def test_margin_of_a_given_matrix_in_every_norm(norm) -> None:
     assert torch.autograd.gradcheck(lambda w: margin(tokens, queries, selected, w, norm), W)
 
 
+@pytest.mark.parametrize("norm", NORMS, ids=str)
+def test_the_norms_of_a_stack_are_those_of_its_matrices(norm) -> None:
+    norm, stack = get_norm(norm), np.random.default_rng(3).standard_normal((4, 3, 3))
+    values = norm.of_tensor(torch.tensor(stack))
+    assert values.tolist() == pytest.approx([norm.value(W) for W in stack], rel=1e-12)
+
+
 class DoubleNorm(norms.Norm):
     """Twice the Frobenius norm: a norm of one's own, in one class."""
 
@@ -460,6 +467,36 @@ def test_faces_of_ky_fan_and_mixed_balls() -> None:
     assert norms.Mixed(2, 1).face(G, 1e-9).shape == (1, 6)
     assert norms.Mixed(2, np.inf).face(G, 1e-9).shape == (2, 6)
     assert norms.Mixed(1, 2).face(np.array([[1.0, -1.0], [2.0, 1.0]]), 1e-9).shape == (1, 4)
+
+
+def test_singular_values_at_the_tolerance_are_within_it() -> None:
+    G = np.diag([2.0, 1.0, 0.0])
+    # One is within half of the largest, and of zero: symmetric matrices (2, 2) without trace; all of the lower (2, 2).
+    assert get_norm("nuclear").face(G, 0.5).shape == (2, 9)
+    for norm, dual in ((get_norm("spectral"), False), (norms.KyFan(2), True)):
+        moves = norm.face(G, 0.5, dual=dual)
+        np.testing.assert_allclose(moves.T @ moves, np.diag([0.0] * 4 + [1.0, 1.0, 0.0, 1.0, 1.0]), atol=1e-15)
+
+
+@pytest.mark.parametrize("scale", [1e-10, 1e10])
+@pytest.mark.parametrize(
+    "norm", ["max", "nuclear", "spectral", norms.KyFan(2), norms.Mixed(2, 1), norms.Mixed(2, np.inf)], ids=str
+)
+def test_faces_do_not_depend_on_the_size(norm, scale: float) -> None:
+    norm, G = get_norm(norm), np.array([[3.0, 4.0, 0.0], [5.0, 0.0, 0.0], [1e-11, 0.0, 0.0]])
+    for dual in (False, True):
+        moves, scaled = (norm.face(one, 1e-9, dual=dual) for one in (G, scale * G))
+        np.testing.assert_allclose(moves.T @ moves, scaled.T @ scaled, atol=1e-9)
+
+
+def test_rows_of_unequal_shape_share_their_length() -> None:
+    """The face joins each row's point of the l_3 ball, where its product with G is the row's l_1.5 norm."""
+    root = 2.0**0.5
+    height = (1.0 + 2.0**1.5) ** (2 / 3)
+    G = np.array([[1.0, 2.0], [height, 0.0]])
+    first, second = np.array([1.0, root, 0.0, 0.0]) / (1.0 + 2.0**1.5) ** (1 / 3), np.array([0.0, 0.0, 1.0, 0.0])
+    step = (second - first) / np.linalg.norm(second - first)
+    np.testing.assert_allclose(abs(norms.Mixed(3, 1).face(G, 1e-9) @ step), [1.0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("norm", ["nuclear", norms.KyFan(2), norms.Mixed(2, 1), norms.Mixed(np.inf, 1, "columns")])

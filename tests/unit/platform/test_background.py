@@ -14,10 +14,13 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import attsvm
+from attsvm import compile as compilation
 from attsvm.platform import background, kernels
 from attsvm.platform.files import locked
 
@@ -232,12 +235,53 @@ def test_a_terminal_is_told_once(folder: Path) -> None:
     assert display.splitlines() == [background.BACKGROUND_NOTICE]
 
 
+class Entry:
+    """What compiles, and for which types it was asked to."""
+
+    def __init__(self, module: str) -> None:
+        self.py_func = SimpleNamespace(__module__=module)
+        self.compiled: list[tuple[str, ...]] = []
+
+    def compile(self, types: tuple[str, ...]) -> None:
+        self.compiled.append(types)
+
+
+def test_a_process_compiles_what_the_cache_lacks_of_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, kept, theirs = Entry("json"), Entry("json"), Entry("math")
+    declared = {one: kernels.Declaration((("float",), ("int",)), 1.0, None) for one in (ours, kept, theirs)}
+    monkeypatch.setattr(compilation, "KERNELS", declared)
+    monkeypatch.setattr(compilation, "is_kept", lambda one: one is kept)
+    assert compilation._compile_modules(["json"]) == (1, 2)
+    assert [one.compiled for one in declared] == [[("float",), ("int",)], [], []]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_what_compiles_needs_a_folder_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], exists: bool
+) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(os, "nice", calls.append)
+    monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path if exists else None)
+    monkeypatch.setattr(compilation, "compile_kernels", lambda: calls.append("compiled") or (1, 3))
+    compilation.run_in_background()
+    assert calls == [19, "compiled"][: 1 + exists]
+    status, display = compilation.main(), capsys.readouterr()
+    assert calls == [19, "compiled", "compiled"][: 1 + 2 * exists]
+    assert status == (0 if exists else 2)
+    assert bool(display.err) is not exists
+    assert display.out.startswith("1 of 3 kernels were compiled") is exists
+
+
 def test_every_kernel_that_python_calls_is_declared_with_its_signatures() -> None:
     """Compiled beforehand is what is declared: a kernel without signatures would be compiled by its first caller."""
-    from attsvm.compile import _modules
-
-    for module in _modules():
+    modules = set(compilation._modules())
+    for module in modules:
         __import__(module)
+    entries, declared = (
+        {one.py_func.__module__ for one in some if one.py_func.__module__.startswith("attsvm.")}
+        for some in (compilation._entries(), kernels.KERNELS)
+    )
+    assert entries <= modules <= declared
     called = {"rotate", "in_basis", "right_singular"}  # by kernels, and by tests
     lacking = {
         one.py_func.__name__

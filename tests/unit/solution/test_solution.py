@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attsvm import SelectionProblem, Solution, Status, solve
+from attsvm import BatchSolution, SelectionProblem, Solution, Status, solve
 from attsvm.core.error_free import EPS
 from attsvm.core.norms import FROBENIUS, get_norm
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified, certify
 from attsvm.proofs.program import Program
+from attsvm.solution.reading import solution_summary
 from attsvm.solution.solution import UnsolvedError
 from attsvm.study.spectrum import certified_rank
 from problems import FAMILIES, NAMED, single
@@ -241,6 +242,24 @@ def test_a_limit_says_between_what_the_norm_lies() -> None:
     nothing = counterexample(Status.MAX_ITERATIONS)
     nothing = replace(nothing, certified=replace(nothing.certified, lower_bound=0.0))
     assert nothing.sentence == Status.MAX_ITERATIONS.sentence
+
+
+@pytest.mark.parametrize(("status", "most"), [(Status.OPTIMAL, ""), (Status.TIME_LIMIT, "at most ")])
+def test_only_an_optimum_counts_its_support_tokens(status: Status, most: str) -> None:
+    facts = dict(solution_summary(counterexample(status)).facts)
+    assert facts["support tokens"] == f"{most}2 of 2 constraints"
+
+
+def test_a_batch_counts_what_was_decided() -> None:
+    limit = counterexample(Status.TIME_LIMIT)
+    solutions = [*[counterexample()] * 3, *[solve(NAMED["midpoint"]().problem)] * 2, limit]
+    status = np.array([one.status for one in solutions])
+    none = np.zeros(6)
+    gap = np.array([1e-12, 3e-11, 0.0, np.inf, np.inf, 2e-3])
+    batch = BatchSolution([limit.problem] * 6, FROBENIUS, none, none, none, none, gap, status, 0.25, lambda b: limit)
+    assert repr(batch) == (
+        "BatchSolution(5 of 6 decided, OPTIMAL 3, INFEASIBLE 2, TIME_LIMIT 1, largest gap 2.0e-03, seconds 0.25)"
+    )
 
 
 def test_a_residual_of_ties_and_a_perturbation_are_said() -> None:

@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 # Number of pairs of steps and gradient changes that L-BFGS stores.
@@ -75,6 +76,8 @@ def minimize(
                 break
             pairs.clear()
             continue
+        if torch.equal(candidate, x):
+            break  # the same step again, which rounds to nothing
         s, y = candidate - x, new_grad - grad
         curvature = float((s * y).sum())
         if curvature > 1e-12 * float(s.norm() * y.norm()):

@@ -93,7 +93,7 @@ def regularization_path(
         Parameter of the cone.
     init : array (..., d, dz), optional
         First direction. Default: minus the gradient at 0; for a local path, the minimiser of the convex problem of
-        attending to `tokens`.
+        attending to `tokens`. Zeros have no direction and are replaced by ones.
     tol : float
         Largest accepted stationarity.
     max_iter : int
@@ -225,7 +225,7 @@ class _TrialPath:
 
     def start(self, first: Tensor, largest: float, *, given: bool) -> Tensor:
         """Return the variable of a first direction (d, dz); for a local path it lies in the cone."""
-        direction = self.ball.encode(first)
+        direction = self.ball.encode(first if bool(first.any()) else torch.ones_like(first))
         if not self.local:
             return direction
         if not given and self.guide is not None:

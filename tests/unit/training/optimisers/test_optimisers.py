@@ -1,5 +1,7 @@
 """Optimisers: ours against torch's and against plain loops, any torch optimiser, and where each must stop."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from attsvm.data.synthetic import random_data, random_trial
 from attsvm.nn.heads import ValueHead
 from attsvm.training import OPTIMIZERS, Vocabulary
 from attsvm.training.optimisers.adaptive import Adam, AdamW
+from attsvm.training.optimisers.descent import Entry, GradientDescent
 from attsvm.training.optimisers.flow import GradientFlow
 from attsvm.training.optimisers.moments import ScaledMean
 from attsvm.training.optimisers.momentum import CompositionalMuon, Lion, Muon, Signum, newton_schulz
@@ -588,6 +591,20 @@ def test_a_value_matrix_is_trained_and_its_head_is_not():
 def test_bad_arguments_are_named(options, sentence):
     with pytest.raises(ValueError, match=sentence):
         train(DATA, V, **{"steps": 2, **options})
+
+
+def test_a_rule_with_a_name_adds_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    name: Any = "plain"
+    monkeypatch.setitem(OPTIMIZERS, name, Entry("", ""))  # what is added under the name goes with the test
+
+    class Plain(GradientDescent, name=name, W={"lr": 0.25}, KQ="it moves W alone"):
+        pass
+
+    trace = train(ONE, HEAD, optimizer=name, steps=3)
+    assert Plain.name == name
+    np.testing.assert_allclose(trace.W, train(ONE, HEAD, optimizer="gd", lr=0.25, steps=3).W, **CLOSE)
+    with pytest.raises(ValueError, match="does not train parameterization='KQ': it moves W alone"):
+        train(ONE, HEAD, optimizer=name, parameterization="KQ", steps=3)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """train(): what goes in, what comes out, and where exact training ends up."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,9 @@ import torch
 from attsvm import TokenData, correlation, train
 from attsvm.data.synthetic import random_data
 from attsvm.training.optimisers.descent import SeparatelyNormalizedGD
+from attsvm.training.risk.objective import Objective
 from attsvm.training.run import recording
+from attsvm.training.run.initial import aligned_factors
 from attsvm.training.run.recording import RangeWatch
 
 DATA, V = random_data(3, 4, 5, 6, gap=0.05, seed=1)
@@ -148,6 +152,25 @@ def test_starts():
     assert narrow.Q is not None
     np.testing.assert_array_equal(narrow.K[:, 0], K[..., :2])
     np.testing.assert_array_equal(narrow.Q[:, 0], Q[..., :2])
+
+
+@pytest.mark.parametrize("rank", [None, 1, 6])
+def test_aligned_factors_lie_along_the_largest_singular_vectors_of_the_first_step(rank: int | None) -> None:
+    trace = train(DATA, V, steps=0, init="aligned", parameterization="KQ", rank=rank)
+    first_step = -Objective.from_data(DATA, V).gradient(torch.zeros(3, 6, 6, dtype=torch.float64)).W.numpy()
+    assert trace.K is not None
+    assert trace.Q is not None
+    for K, Q, step in zip(trace.K[:, 0], trace.Q[:, 0], first_step, strict=True):
+        largest = np.linalg.svd(step, compute_uv=False)[:rank]
+        for factor in (K, Q):
+            np.testing.assert_allclose(factor.T @ factor, 0.01 * np.eye(len(largest)), atol=1e-15)
+        np.testing.assert_allclose(K.T @ step @ Q, 0.01 * np.diag(largest), atol=1e-15)
+
+
+@pytest.mark.parametrize("rank", [0, 7, True, 1.5])
+def test_aligned_factors_have_at_most_the_rank_of_a_matrix(rank: Any) -> None:
+    with pytest.raises(ValueError, match=f"rank is {rank!r}; an integer from 1 to 6 was expected with init='aligned'"):
+        aligned_factors(Objective.from_data(DATA, V), "KQ", rank)
 
 
 def test_a_start_is_not_changed():
