@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 
 from mutants import mutants
-from mutation import TESTS, arguments_of, modules_of
+from mutation import TESTS, arguments_of, equivalent, modules_of
 
 ROOT = Path(__file__).parents[3]
 DISTRIBUTIONS = ("attsvm", "attsvm_paper", "attsvm_pretrained")
@@ -29,6 +30,13 @@ def test_the_tests_of_a_module_exist(tests: tuple[str, ...]) -> None:
     paths = [one for one in tests if one.startswith("tests/")]
     assert paths
     assert all((ROOT / path).exists() for path in paths)
+
+
+def test_mutants_that_change_nothing_are_mutants() -> None:
+    keys = set(equivalent())
+    sources = {name: Path(importlib.util.find_spec(name).origin) for name, *_ in keys}  # type: ignore[union-attr, arg-type]
+    made = {(name, *one.key) for name, path in sources.items() for one in mutants(path.read_text(encoding="utf-8"))}
+    assert keys <= made
 
 
 def test_compiled_kernels_are_left_out() -> None:
