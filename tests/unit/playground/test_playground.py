@@ -42,6 +42,22 @@ def test_a_problem_becomes_a_page_whose_solution_is_certified() -> None:
     assert page.solution.objective == solve(problem, "max").objective
     inner = SelectionProblem(np.array([[[0.1, 0.0], [1, 0], [-1, 1], [-1, -1.0]]]), [[1.0]], [0])
     assert Playground(inner).solution.status.name == "INFEASIBLE"
+    assert np.linalg.norm(Playground(inner).state["v"]) == 1.0  # a head all the same
+
+
+def test_a_page_without_training_selects_the_tokens_of_the_largest_score() -> None:
+    pytest.importorskip("anywidget", reason="the extra playground is not installed")
+    from attsvm import Playground
+
+    tokens = np.array([[[1.0, 0.4], [0.0, 0.2], [-0.8, 0.7]], [[0.3, 1.0], [0.1, 0.0], [0.4, -0.5]]])
+    page = Playground(SelectionProblem(tokens, np.eye(2), [0, 0]))
+    # The head is the separator of margin one over the common query, divided by its norm.
+    v = np.array(page.state["v"])
+    assert np.linalg.norm(v) == pytest.approx(1.0, rel=1e-8)
+    np.testing.assert_array_equal((tokens @ v).argmax(axis=1), [0, 0])
+    page.state = page.state | {"keep": "best", "labels": [1, -1]}
+    scores = tokens @ v * np.array([1.0, -1.0])[:, None]
+    np.testing.assert_array_equal(page.problem.reference, scores.argmax(axis=1))
 
 
 @pytest.mark.parametrize("name", presets())
@@ -77,6 +93,8 @@ def test_a_problem_that_the_page_cannot_show_is_refused() -> None:
         Playground(SelectionProblem(np.eye(2)[None], np.ones((1, 9)), [0]))
     with pytest.raises(ValueError, match="problem hides tokens or ties several"):
         Playground(SelectionProblem(np.eye(2)[None], [[1.0]], [[True, True]]))
+    with pytest.raises(ValueError, match="problem hides tokens or ties several"):
+        Playground(SelectionProblem(np.eye(3)[None, :, :2], [[1.0]], [0], mask=[[True, True, False]]))
     with pytest.raises(ValueError, match="problem has type str"):
         Playground("five-tokens")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="preset is 'six'; one of 'turn'"):
