@@ -77,7 +77,8 @@ def initial_parameters(
     """
     many = () if heads == 1 else (heads,)
     trials = math.prod(batch)
-    if rank is not None and (parameterization == "W" or not isinstance(rank, int) or rank < 1):
+    counts = isinstance(rank, int) and not isinstance(rank, bool) and rank >= 1
+    if rank is not None and (parameterization == "W" or not counts):
         raise ValueError(f"rank is {rank!r}; a positive integer, with parameterization='KQ' only, was expected.")
     if isinstance(init, str) and init not in ("zero", "torch"):
         raise ValueError(f"init is {init!r}; 'zero', 'torch' or arrays were expected.")

@@ -290,6 +290,7 @@ def test_float32_exact_gradients_keep_the_direction_where_autograd_loses_it():
         ({"init": np.full((6, 6), np.nan)}, "contains NaN"),
         ({"rank": 2}, "rank is 2"),
         ({"parameterization": "KQ", "rank": 0}, "rank is 0"),
+        ({"parameterization": "KQ", "rank": True}, "rank is True"),
         ({"parameterization": "KQ", "init": "zero"}, "stationary point"),
         ({"parameterization": "KQ", "init": np.ones((6, 6))}, "pair"),
         ({"parameterization": "KQ", "init": (np.ones((6, 2)), np.ones((6, 3)))}, "same width"),
