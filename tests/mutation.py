@@ -1,13 +1,14 @@
 """Mutation testing: change one operator or constant at a time, and see whether the tests notice.
 
-    python tests/mutation.py [NAME ...] [--sample N] [--seed S] [--out FILE] [--again FILE] [--list]
+    python tests/mutation.py [NAME ...] [--sample N] [--seed S] [--patience S] [--out FILE] [--again FILE] [--list]
 
 A name is a module, or a package with all its modules; by default it is attsvm. A mutant (tests/mutants.py) is one
 change inside a function, made in a forked child by exchanging the code objects of the functions, so that every
 reference sees it; processes that tests start load the changed module. The tests that reach the changed statement run in
-the child until one fails: first those that killed another mutant of the function, then quick ones. A mutant that fails
-a test is killed, and so is one that takes half a minute and twenty times the tests' time. A mutant that no test notices
-within half a minute survives. The tests of a package are listed in TESTS.
+the child until one fails: first those that killed another mutant of the function or the module, then those in the file
+named after the module, then quick ones. A mutant that fails a test is killed, and so is one that takes half a minute
+and twenty times the tests' time. A mutant that no test notices within --patience seconds, by default half a minute,
+survives. The tests of a package are listed in TESTS.
 
 A sample is drawn along the lines of a module in proportion to their mutants. Mutants that change nothing are listed
 with the reason in tests/equivalent_mutants.toml; they are run like all others and counted apart. With --out every
@@ -87,8 +88,6 @@ TESTS |= {
 SLOW = [f"attsvm.{name}" for name in ("cli", "platform", "compile", "plots", "study", "report")]
 SLOW += ["attsvm_paper", "attsvm_pretrained"]
 
-# Seconds that the tests of one mutant may take together, so that a survivor that all tests reach costs no more.
-PATIENCE = 30.0
 QUIET = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
 QUIET += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # for what the packages have imported
 
@@ -147,12 +146,16 @@ class Draw:
     def file(self) -> str:
         return self.module.__file__ or ""
 
+    def is_tested_in(self, test: str) -> bool:
+        """Whether the file of a test has the module's name."""
+        return f"test_{self.module.__name__.rpartition('.')[2]}.py" in test
+
 
 class Loop:
     """A pytest plugin that runs, instead of the tests collected once, those of every mutant in a child of its own."""
 
-    def __init__(self, draws: list[Draw], folder: Path) -> None:
-        self.draws, self.folder = draws, folder
+    def __init__(self, draws: list[Draw], folder: Path, patience: float) -> None:
+        self.draws, self.folder, self.patience = draws, folder, patience
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
@@ -163,13 +166,13 @@ class Loop:
         for one in self.draws:
             killers: dict[str, set[str]] = defaultdict(set)
             for mutant in one.sample:
-                first = killers[mutant.function]
+                first, then = killers[mutant.function], set().union(*killers.values())
                 tests = sorted(
-                    (test not in first, seconds, test)
+                    (test not in first, test not in then, not one.is_tested_in(test), seconds, test)
                     for test, (seconds, lines) in of.items()
                     if set(mutant.statement).intersection(lines.get(one.file, ()))
                 )
-                limit = 30 + 20 * sum(seconds for _, seconds, _ in tests)
+                limit = 30 + 20 * sum(seconds for *_, seconds, _ in tests)
                 start = time.monotonic()
                 work = partial(self._killer, one.module, mutant, [items[test] for *_, test in tests])
                 # Too long, or a child that dies, is killed as well.
@@ -191,7 +194,7 @@ class Loop:
         code = compile(mutant.make(), module.__file__ or "", "exec", dont_inherit=True)
         install(code, module)
         (self.folder / "mutant").write_bytes(marshal.dumps((module.__name__, code)))
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + self.patience
         return next((item.nodeid for item in items if time.monotonic() < end and _fails(item)), "")
 
 
@@ -312,7 +315,7 @@ def run(
     if not options.list:
         with _silence(), TemporaryDirectory() as folder:
             os.environ["MUTATION_FOLDER"] = folder  # read by the processes that tests start
-            code = pytest.main([*tests, *QUIET], plugins=[Loop(draws, Path(folder))])
+            code = pytest.main([*tests, *QUIET], plugins=[Loop(draws, Path(folder), options.patience)])
         if code != pytest.ExitCode.OK:
             print(f"{', '.join(names)}: not run", file=sys.stderr, flush=True)
     return tallies
@@ -359,6 +362,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=["attsvm"], help="modules and packages")
     parser.add_argument("--sample", type=int, default=0, help="mutants a module; 0 for all")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--patience", type=float, default=30.0, help="seconds that the tests of a mutant may take")
     parser.add_argument("--out", type=Path, help="a file to which every mutant run adds a line of JSON")
     parser.add_argument("--again", type=Path, help="a file of --out: run what survived in it")
     parser.add_argument("--list", action="store_true", help="count mutants, run nothing")

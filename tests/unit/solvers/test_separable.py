@@ -11,6 +11,9 @@ import pytest
 
 from attsvm import SelectionProblem, Solution, Status, norms, solve
 from attsvm.core.columns import Columns
+from attsvm.core.norms import FROBENIUS
+from attsvm.proofs.objective import HARD_MARGIN
+from attsvm.solvers.separable import projection
 from attsvm.solvers.separable.closed_form import least_change
 from oracle import dense
 
@@ -264,6 +267,18 @@ def test_lengths_of_one_hot_vectors_of_one_size_are_one_number() -> None:
     assert contexts(16).lengths.strides == (0, 0)
     words = SelectionProblem(np.diag([1.0, 2.0, 2.0])[None], np.eye(2), [0, 1], sequence=[0, 0])
     np.testing.assert_allclose(words.lengths, [[0.0, 5**0.5, 5**0.5], [5**0.5, 0.0, 8**0.5]], rtol=1e-14, atol=1e-90)
+
+
+def test_a_threshold_at_a_score_is_found_in_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = SelectionProblem(np.eye(2)[None], np.ones((1, 1)), [0])
+    columns = Columns.of(problem)
+    assert columns is not None
+    monkeypatch.setattr(projection, "PROJECTION_STEPS", 5)
+    project = projection.Projection(columns, HARD_MARGIN.terms(problem, FROBENIUS))
+    # The scores (2, 0) have a margin above one, and the threshold between them is one half.
+    np.testing.assert_allclose(project(np.array([[2.0], [0.0]])), 0.0)
+    # Both scores below move to the mean of .5 and 4.5, up to the demand of one.
+    np.testing.assert_allclose(project(np.array([[1.5], [4.5]])), [[2.0], [-2.0]], rtol=1e-15)
 
 
 @pytest.mark.parametrize(

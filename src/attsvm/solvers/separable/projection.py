@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from attsvm.core.columns import Columns
+from attsvm.core.error_free import EPS
 from attsvm.proofs.objective import Terms
 
 PROJECTION_STEPS = 100
@@ -43,7 +44,10 @@ class Projection:
         share = 1.0 if (slope == 1.0).all() else np.where(self._others, slope, 1.0)
         low = np.min(value, axis=0, where=self._involved, initial=np.inf)
         high = np.max(value, axis=0, where=self._involved, initial=-np.inf)
+        noise = 4.0 * EPS * np.maximum(np.abs(low), np.abs(high))
         t = 0.5 * (low + high) if self._threshold is None else np.clip(self._threshold, low, high)
+        # An end at which the function has been found not to be zero is left out, or two ends may take turns for ever.
+        low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
         before = np.zeros(value.shape, dtype=np.int8)
         for _ in range(PROJECTION_STEPS):
             state = self._state(value - t, slope, weight)
@@ -58,7 +62,10 @@ class Projection:
                 excess -= self._upper / weight * (state == 2).sum(axis=0)
             low, high = np.where(excess < 0, t, low), np.where(excess > 0, t, high)
             new = t - excess / np.where(steepness > 0, steepness, np.inf)
-            t = np.where((new >= low) & (new <= high), new, 0.5 * (low + high))
+            t, last = np.where((new > low) & (new < high), new, 0.5 * (low + high)), t
+            # A score at the threshold may move and stay by turns for ever, since the threshold is rounded.
+            if (np.abs(t - last) <= noise).all():
+                break
         self._threshold = t
         change = np.subtract(t, value, out=value)
         change *= share
