@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array, eye_array, load_npz, save_npz
+from scipy.sparse import coo_array, csr_array, dia_array, eye_array, load_npz, save_npz
 from scipy.sparse.linalg import svds
 
 from attsvm import SelectionProblem, solve
@@ -65,13 +65,39 @@ def word_vectors(counts: csr_array) -> np.ndarray:
     return U * np.sqrt(sigma)
 
 
-def row(file: str, size: int, norm: str, contexts: str, tol: float, limit: float) -> str:
-    """Solve one instance with counts from a file; returns a row of the table."""
+def tied_rows(vectors: np.ndarray, supports: np.ndarray) -> tuple[int, int]:
+    """Count the words that the ties give the row of the most frequent word, and the directions of W that stay free.
+
+    A word has this row if it shares contexts in all dimensions with words that have it. Both numbers are bounds, of the
+    words from below and of the directions from above: ties of the other words among themselves are left out. They are
+    few, since almost every context with two words has one of the equal words.
+    """
+    dimensions = vectors.shape[1]
+    equal = np.zeros(supports.shape[1], dtype=bool)
+    equal[supports.sum(axis=0).argmax()] = True
+    while True:
+        shared = supports[:, equal].any(axis=1)[:, None] & supports
+        joining = np.flatnonzero(~equal & (shared.sum(axis=0) >= dimensions))
+        joining = [word for word in joining if np.linalg.matrix_rank(vectors[shared[:, word]]) == dimensions]
+        if not joining:
+            break
+        equal[joining] = True
+    ranks = [np.linalg.matrix_rank(vectors[rows]) for rows in shared.T[~equal] if rows.any()]
+    return int(equal.sum()), dimensions * int(1 + (~equal).sum()) - int(sum(ranks))
+
+
+def instance(file: str, size: int, contexts: str) -> tuple[np.ndarray | dia_array, np.ndarray]:
+    """Read contexts (n, dz) and the words that follow them (n, size) from a file of counts."""
     counts = load_npz(file).tocsr()[:size, :size]
     supports = counts.toarray() > 0
     seen = supports.any(axis=1) & ~supports.all(axis=1)
-    vectors = eye_array(seen.sum()) if contexts == "one-hot" else word_vectors(counts)[seen]
-    problem = SelectionProblem.from_contexts(vectors, supports[seen])
+    return eye_array(seen.sum()) if contexts == "one-hot" else word_vectors(counts)[seen], supports[seen]
+
+
+def row(file: str, size: int, norm: str, contexts: str, tol: float, limit: float) -> str:
+    """Solve one instance with counts from a file; returns a row of the table."""
+    vectors, supports = instance(file, size, contexts)
+    problem = SelectionProblem.from_contexts(vectors, supports)
     del supports
     wall, processor = time.perf_counter(), time.process_time()
     soft = {} if contexts == "one-hot" else {"C": C, "loss": LOSS}
@@ -90,11 +116,20 @@ def main() -> None:
     parser.add_argument("--contexts", nargs="+", choices=CONTEXTS, default=CONTEXTS)
     parser.add_argument("--tol", type=float, default=1e-6)
     parser.add_argument("--limit", type=float, default=600.0)
+    parser.add_argument("--ties", action="store_true", help="count the words with equal rows, solve nothing")
     parser.add_argument("--row", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row:
         file, size, norm, contexts = options.row
         print(row(file, int(size), norm, contexts, options.tol, options.limit))
+        return
+    if options.ties:
+        with TemporaryDirectory() as folder:
+            file = f"{folder}/counts.npz"
+            save_npz(file, successors(max(options.sizes)))
+            for size in options.sizes:
+                equal, free = tied_rows(*instance(file, size, "learned"))
+                print(f"{size:,} words: {equal:,} have one row, {free:,} of {size * DIMENSIONS:,} directions are free")
         return
     print("| words | contexts | norm | processor s | wall s | peak GiB | gap | steps | status |")
     print("|---:|---|---|---:|---:|---:|---:|---:|---|", flush=True)

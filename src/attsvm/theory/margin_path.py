@@ -364,7 +364,8 @@ def _limit(
     if len(marks) < LIMIT_RECORDS:
         return ShareLimit(name, -np.inf, 1.0, UNDECIDED, _rounded(steps[-1] * 10 ** ((LIMIT_RECORDS - len(marks)) / 2)))
     low, high = limit_of_curve(marks, course)
-    if low >= LIMIT_FLOOR and low > max(
+    # No limit is above one, and solutions are accurate to the tolerance: norms that coincide are not told apart.
+    if low >= LIMIT_FLOOR and min(low, 1.0) > (1.0 + reports[0].tol) * max(
         (share_of(other, solution) for other in solutions if other is not solution), default=0.0
     ):
         return ShareLimit(name, low, high, TENDS)

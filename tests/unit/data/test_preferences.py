@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, solve, theory
+from attsvm.core.error_free import EPS
 
 SLOW = pytest.mark.slow
 
@@ -121,11 +122,23 @@ def test_rows_without_a_choice_are_left_out() -> None:
 
 
 def test_the_ceiling_is_rounded_upwards() -> None:
-    """Its square times that of the proved norm is at least N m, in whole numbers."""
+    """Its square times that of the proved norm is at least N m, in whole numbers, and hardly more."""
     for m in range(3, 9):
         ceiling = theory.relevance_ceiling(subsets(m, 2))
         count = m * (m - 1) // 2
-        assert (Fraction(ceiling.bound) * Fraction(ceiling.solution.lower_bound)) ** 2 >= count * m
+        square = (Fraction(ceiling.bound) * Fraction(ceiling.solution.lower_bound)) ** 2
+        # The allowance of four units of rounding and three roundings, squared.
+        assert count * m <= square <= count * m * (1 + Fraction(16 * EPS))
+
+
+def test_without_a_proved_norm_the_ceiling_is_the_largest_margin_of_unit_vectors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Unproved:
+        lower_bound = 0.0
+
+    monkeypatch.setattr("attsvm.theory.relevance.solve", lambda *args, **options: Unproved())
+    assert theory.relevance_ceiling(subsets(5, 2)).bound == 2.0
 
 
 @pytest.mark.parametrize(

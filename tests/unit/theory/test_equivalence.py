@@ -90,6 +90,19 @@ def test_the_default_coefficient_maximises_the_correlation(norm: str) -> None:
     assert attained > 0
 
 
+def test_a_coordinate_that_is_always_zero_changes_no_coefficient() -> None:
+    data, _, _, _, W, attention = planted(5)
+    wide, wide_W = np.pad(data.tokens, ((0, 0), (0, 0), (0, 1))), np.pad(W, ((0, 1), (0, 0)))
+    plain = svm_equivalent(data, attention, W, "nuclear")
+    padded = svm_equivalent(TokenData(wide, data.queries, data.labels), attention, wide_W, "nuclear")
+    assert plain.choice == padded.choice == "correlation"
+    assert plain.W_fin.all()
+    assert not padded.W_fin.all()
+    assert padded.coefficient == pytest.approx(plain.coefficient, rel=1e-7)
+    squares = svm_equivalent(data, attention, W, "nuclear", coefficient="least-squares")
+    assert squares.coefficient != pytest.approx(plain.coefficient, rel=0.1)
+
+
 def test_undecided_tokens_are_counted_and_stop_the_construction() -> None:
     data, _, _, _, W, _ = planted(2)
     attention = softmax(np.einsum("ntd,de,ne->nt", data.tokens, W / 4, data.queries))
@@ -221,6 +234,7 @@ def test_the_finite_part_is_the_smallest_matrix_with_its_differences() -> None:
     [
         ({"attention": np.full((3, 4), 0.25)}, "attention"),
         ({"attention": np.full((3, 5), 0.25)}, "attention"),
+        ({"attention": np.where(np.arange(15).reshape(3, 5) == 7, np.nan, 0.2)}, "attention"),
         ({"W": np.zeros((2, 2))}, "W"),
         ({"coefficient": "best"}, "coefficient"),
         ({"norm": "taxicab"}, "norm"),

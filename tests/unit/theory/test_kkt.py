@@ -43,3 +43,24 @@ def test_what_does_not_fit_is_refused():
         kkt_residual(LINE, np.ones((2, 1)), one)
     with pytest.raises(ValueError, match="least margin of -1"):
         kkt_residual(LINE, -one, one)
+
+
+@pytest.mark.parametrize("scale", [4.0**-100, 4.0**100])
+def test_the_scale_of_the_tokens_is_no_part_of_the_residual(scale: float) -> None:
+    rng = np.random.default_rng(2)
+    tokens, queries = rng.standard_normal((3, 3, 4)), rng.standard_normal((3, 4))
+    K, Q = solve(SelectionProblem(tokens, queries, [0, 1, 2]), "spectral").factors()
+    scaled = SelectionProblem(scale * tokens, queries, [0, 1, 2])
+    assert kkt_residual(scaled, K / np.sqrt(scale), Q / np.sqrt(scale), "spectral") < 1e-4
+
+
+def test_a_token_at_the_margin_may_have_no_multiplier() -> None:
+    """Both margins are one, and the gradient of the last token alone is (K, Q)."""
+    problem = SelectionProblem([[[0.0, 0.0], [-1.0, -1.0], [-1.0, 0.0]]], [[1.0]], [0])
+    assert kkt_residual(problem, np.array([[1.0], [0.0]]), np.array([[1.0]])) == pytest.approx(0, abs=1e-9)
+
+
+def test_tied_tokens_have_no_multiplier() -> None:
+    """The gradient of the rejected token, ((1, 0), 1), is (K, Q); the tie has the margin zero."""
+    problem = SelectionProblem([[[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]], [[1.0]], [[True, True, False]])
+    assert kkt_residual(problem, np.array([[1.0], [0.0]]), np.array([[1.0]])) == pytest.approx(0, abs=1e-9)

@@ -7,7 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attsvm.theory.limits import LIMIT_FLOOR, LIMIT_RECORDS, equal_records, limit_of_curve
+from attsvm.theory.limits import (
+    LIMIT_FLOOR,
+    LIMIT_RECORDS,
+    STEEPEST,
+    TRUSTED,
+    bounds_of_limits,
+    equal_records,
+    limit_of_curve,
+)
 
 SLOW: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "1/log k": lambda k: 1 / np.log(k),
@@ -85,6 +93,32 @@ def test_a_share_that_gains_ever_more_is_not_extrapolated() -> None:
     assert (low, high) == (0.6, 1.0)
 
 
+@pytest.mark.parametrize("decades", [3.0, 8.0])
+def test_a_ratio_is_trusted_below_that_of_a_logarithm_and_of_the_slowest_power(decades: float) -> None:
+    """At a thousand steps the logarithm is the faster of the two, and at 10^8 steps the power."""
+    steps = 10.0 ** (decades - np.arange(1.5, -0.1, -0.5))
+    second, third = np.diff(1 / np.log(steps))[1:]
+    logarithm = TRUSTED * third / second
+    assert (logarithm < STEEPEST) == (decades == 3.0)
+    for ratio, trusted in ((0.95 * min(logarithm, STEEPEST), True), (0.5 * (logarithm + STEEPEST), False)):
+        shares = 0.5 + np.cumsum(0.05 * ratio ** np.arange(4))
+        low, _ = limit_of_curve(steps, shares)
+        assert (low > shares[-1]) == trusted
+
+
+@pytest.mark.parametrize(("ratios", "wide"), [((0.6, 0.55), False), ((0.55, 0.6), True)])
+def test_a_drift_from_the_last_ratio_to_that_of_a_logarithm_widens_the_bound(
+    ratios: tuple[float, float], wide: bool
+) -> None:
+    """Of both curves the ratios drift by 0.05: 0.55 + 0.15 is below the slowest trusted ratio 0.72, 0.6 + 0.15 not."""
+    gains = 1e-3 * np.cumprod([1.0, *ratios])
+    last = 0.8
+    _, high = limit_of_curve(10.0 ** np.arange(4.5, 6.1, 0.5), last - np.append(np.cumsum(gains[::-1])[::-1], 0.0))
+    # Fifty times the mean gain of the last record, or of the last three, rounded upwards to three digits.
+    bound = last + 50 * (gains.mean() if wide else gains[-1])
+    assert bound <= high < bound + 1e-3
+
+
 def test_a_share_at_rest_stays_and_a_turn_may_begin_a_slow_rise() -> None:
     steps = STEPS["half decades"]
     assert limit_of_curve(steps, np.full(len(steps), 0.6)) == (0.6, 0.6)
@@ -110,3 +144,23 @@ def test_records_are_the_given_ones_or_two_per_decade() -> None:
     # Linear steps leave gaps of more than half a decade, before which nothing is interpolated.
     marks, _ = equal_records(np.arange(500.0, 10_001, 500), np.linspace(0.5, 0.9, 20))
     assert len(marks) < LIMIT_RECORDS
+
+
+@pytest.mark.parametrize("ratio", [0.25, 0.5, -0.5])
+def test_gains_of_a_constant_ratio_have_one_limit_unless_they_change_sign(ratio: float) -> None:
+    low, high = bounds_of_limits(1 - ratio ** np.arange(4.0)[None], steepest=0.6)
+    last, gain = 1 - ratio**3, ratio**2 * (1 - ratio)
+    # Gains that change sign: 0.6 / (1 - 0.6) = 1.5 times the larger of the last two, which is the first of them.
+    reach = 0.0 if ratio > 0 else 1.5 * abs(gain / ratio)
+    middle = 1.0 if ratio > 0 else last
+    np.testing.assert_allclose([low[0], high[0]], [middle - reach, middle + reach], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("decades", [0.5, 1.0])
+def test_a_curve_like_a_power_may_rise_by_fifty_gains_of_half_a_decade(decades: float) -> None:
+    """Gains fall by a half per record. The last is 0.001, and as much is left of a power."""
+    steps, shares = 10.0 ** (3 + decades * np.arange(4)), 0.5005 + np.array([0.0, 0.004, 0.006, 0.007])
+    low, high = limit_of_curve(steps, shares)
+    most = 0.5075 + 0.001 * 50 / (2 * decades)
+    # Bounds are rounded outwards to three digits, here by half a unit.
+    assert (low, high) == pytest.approx((0.5085 - 0.0005, most + 0.0005))

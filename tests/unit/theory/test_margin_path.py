@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,11 +11,14 @@ import pytest
 from matplotlib.figure import Figure
 
 from attsvm import MarginPath, SelectionProblem, TokenData, margin_path, margin_report, solve, train
+from attsvm.core.types import AnyNorm
 from attsvm.theory import margin_report as reports
 from real_classes import classes, descent
 
 NORMS = ("frobenius", "spectral", "max", "nuclear")
 STEPS = np.array([100, 316, 1000, 3162, 10_000, 31_623, 100_000])
+# One margin, W_1 + 3 W_2: the Frobenius and nuclear norms coincide, and (1, 1) has the largest margin in the max norm.
+SINGLE = SelectionProblem([[[1.0, 3.0], [0.0, 0.0]]], [[1.0]], [0])
 # Each solution has at most 0.98 of the other norms' largest margins.
 RANDOM = SelectionProblem.from_classes(np.random.default_rng(3).standard_normal((10, 5)), np.arange(10) % 4)
 
@@ -23,6 +27,13 @@ def course(target: str | float, steps: np.ndarray = STEPS, shortfall: float = 30
     """Matrices that tend to the solution of a norm like 1/k, from another one."""
     end, other = np.asarray(solve(RANDOM, target).W), np.asarray(solve(RANDOM, 1.5).W)
     return [end + shortfall / step * (other - end) for step in steps]
+
+
+def with_shares(shares: Sequence[float], norms: Sequence[AnyNorm] = ("frobenius",)) -> MarginPath:
+    """A path with these shares in the Frobenius norm: cosines of angles to the solution."""
+    along, across = np.array([[1.0], [3.0]]), np.array([[3.0], [-1.0]])
+    matrices = [share * along + np.sqrt(1 - share**2) * across for share in shares]
+    return margin_path(matrices, STEPS[: len(shares)], SINGLE, norms)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -83,6 +94,8 @@ def test_too_few_records_are_said_with_the_steps_that_are_enough() -> None:
     path = margin_path(course("max")[:2], STEPS[:2], RANDOM, NORMS)
     # Two more records, half a decade apart, after step 316.
     assert [(limit.verdict, limit.train_to) for limit in path.limits] == [("undecided", 3000)] * 4
+    # Three more, and 10^3.5 to one digit.
+    assert margin_path(course("max")[:1], STEPS[:1], RANDOM, ["max"])["max"].train_to == 3000
     assert path["max"].low == -np.inf
     assert "at most 1.000" in str(path)
     assert json.loads(path.to_json())["norms"]["max"]["limit"] == [None, 1.0]
@@ -94,7 +107,9 @@ def test_records_before_the_margin_is_positive_do_not_count() -> None:
     # Three of the four records that a limit needs: one more, half a decade after step 10,000.
     limit = path["max"]
     assert (limit.low, limit.high, limit.verdict, limit.train_to) == (-np.inf, 1.0, "undecided", 30_000)
-    limit = margin_path([*course("max")[:5], before], STEPS[:6], RANDOM, ("max",))["max"]
+    path = margin_path([*course("max")[:5], before], STEPS[:6], RANDOM, ("max",))
+    assert path.sentence == "W breaks a constraint: its smallest margin is not positive."
+    limit = path["max"]
     assert (limit.low, limit.high, limit.verdict, limit.train_to) == (-np.inf, 1.0, "undecided", None)
 
 
@@ -113,6 +128,44 @@ def test_a_share_on_its_way_is_told_how_long_to_train() -> None:
         course_ahead = [(path.shares(limit.norm)[-1] + gain * r * (1 - r**j) / (1 - r), gain * r**j) for j in range(9)]
         decided = [share >= 0.99 or share + 50 * abs(last) < 0.99 for share, last in course_ahead]
         assert limit.train_to == float(f"{STEPS[3] * (STEPS[3] / STEPS[2]) ** decided.index(True, 1):.0e}")
+
+
+def test_gains_that_grow_are_expected_to_stay() -> None:
+    path = with_shares([0.5, 0.52, 0.55, 0.6, 0.68])
+    # The last gain 0.08 lifts the share from 0.68 above 0.99 in four more records, half a decade apart.
+    assert (path["frobenius"].verdict, path["frobenius"].train_to) == ("undecided", 1_000_000)
+
+
+@pytest.mark.parametrize("limit", [1.0005, 1.0015])
+def test_norms_that_coincide_on_the_data_are_not_told_apart(limit: float) -> None:
+    """The shares rise towards a limit that exceeds one by rounding, or by more."""
+    path = with_shares([limit - (limit - 0.999) * 2**j for j in range(4, -1, -1)], ("frobenius", "nuclear", "max"))
+    for one in path.limits[:2]:
+        assert (one.low, one.verdict) == (round(limit - 0.0005, 3), "undecided")
+
+
+def test_a_limit_of_at_least_099_is_one_and_a_limit_below_it_is_not() -> None:
+    rising = with_shares([0.9905 - 0.08 * 0.1**j for j in range(5)])["frobenius"]
+    assert (rising.low, rising.verdict) == (0.99, "tends to 1")
+    # Bounds are rounded outwards: a share at rest at 0.9895 has the bounds 0.989 and 0.99.
+    for share, high, verdict in ((0.9895, 0.99, "undecided"), (0.9885, 0.989, "stays below")):
+        limit = with_shares([share] * 5)["frobenius"]
+        assert (limit.high, limit.verdict) == (high, verdict)
+
+
+def test_one_norm_is_enough_where_no_matrix_separates_the_data() -> None:
+    # Rows 0 and 1 contradict each other, and row 2 does not.
+    rows = np.array([[1.0, 0.0], [-2.0, 0.0], [3.0, 1.0]])
+    problem = SelectionProblem(np.stack([rows, np.zeros_like(rows)], axis=1), np.ones((3, 1)), [0, 0, 0])
+    path = margin_path([[[1.0], [1.0]]] * 2, [1, 10], problem, ["frobenius"])
+    assert path.sentence.startswith("No W satisfies the constraints: rows 0 and 1 contradict each other. On the 1 of 3")
+
+
+def test_a_notebook_lists_the_norms_by_their_share() -> None:
+    path = margin_path(course("max"), STEPS, RANDOM, NORMS)
+    shares = {norm: path.shares(norm)[-1] for norm in NORMS}
+    listed = re.findall(r"<th[^>]*>(\w+)</th>", path._repr_html_())
+    assert listed == sorted(NORMS, key=lambda norm: -shares[norm])
 
 
 def test_data_that_are_not_separable_get_shares_on_the_part_that_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from attsvm import SelectionProblem, Status, margin_report, solve
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.theory.contradiction import contradictions, separable_part
 from attsvm.theory.finite_part import growing_part
-from attsvm.theory.margin_report import REPORT_NORMS, TOL
+from attsvm.theory.margin_report import REPORT_NORMS, TOL, share_of
 from real_classes import classes, descent
 
 TIED = SelectionProblem([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]], [[1.0]], [[True, True, False]])
@@ -114,6 +115,25 @@ def test_a_report_without_a_share_shows_itself(W: list, problem: SelectionProble
         assert "nan" not in str(report)
 
 
+def test_bounds_of_a_negative_share_are_in_order() -> None:
+    # With one margin, minus the solution has the share -1.
+    single = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+    for share in margin_report(np.array([[-3.0], [-4.0]]), single, ("frobenius", "nuclear")).shares:
+        assert -1.0 - 2 * TOL <= share.low <= -1.0 <= share.high <= -1.0 + 2 * TOL
+
+
+def test_a_norm_that_was_not_solved_hides_no_other_in_a_notebook() -> None:
+    single = SelectionProblem([[[3.0, 4.0], [0.0, 0.0]]], [[2.0]], [0])
+    report = margin_report(np.array([[3.0], [4.0]]), single, ("frobenius", "max"))
+    unsolved = replace(report["max"], low=np.nan, high=np.nan)
+    assert "<svg" in replace(report, shares=(report["frobenius"], unsolved))._repr_html_()
+    assert "<svg" not in replace(report, shares=(unsolved,))._repr_html_()
+
+
+def test_a_solution_without_a_matrix_has_no_share() -> None:
+    assert share_of(solve(_contradiction()), solve(TIED)) == 0.0
+
+
 def test_plain_descent_on_wine_names_no_norm_before_its_share_is_near_one() -> None:
     """The nuclear share is ahead of the Frobenius share, whose margin gradient descent maximises, by 0.004."""
     X, y = classes("wine")
@@ -207,6 +227,13 @@ def test_a_problem_all_of_whose_constraints_contradict_has_no_separable_part() -
     assert not whole.tied.any()
 
 
+@pytest.mark.parametrize(("largest", "found"), [(12, True), (11, False)])
+def test_a_separable_part_is_sought_up_to_a_size(monkeypatch: pytest.MonkeyPatch, largest: int, found: bool) -> None:
+    """Four rows of three coordinates are twelve entries."""
+    monkeypatch.setattr("attsvm.theory.contradiction.LARGEST_PROGRAM", largest)
+    assert (separable_part(overlapping()) is not None) == found
+
+
 @pytest.mark.parametrize("left_out", range(5))
 def test_no_row_of_a_contradiction_can_be_left_out(left_out: int) -> None:
     X, y = classes("iris")
@@ -236,9 +263,36 @@ def two_contradictions() -> tuple[SelectionProblem, FarkasCertificate]:
     return problem, certificate
 
 
-def test_contradictions_are_told_apart() -> None:
-    _, certificate = two_contradictions()
+def test_contradictions_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, certificate = two_contradictions()
     assert sorted(one.tolist() for one in contradictions(certificate)) == [[0, 1], [2, 3]]
+    # As many rows as are printed leave no others.
+    monkeypatch.setattr("attsvm.theory.margin_report.PRINTED", 2)
+    words = str(margin_report(np.ones((3, 1)), problem, ["frobenius"]))
+    assert "rows 0 and 1" in words
+    assert "rows 2 and 3" in words
+
+
+def test_rows_of_very_different_lengths_contradict_each_other_all_the_same() -> None:
+    """Linear programs have an absolute tolerance of 1e-7."""
+    problem, certificate = two_contradictions()
+    lengths = np.array([1e-6, 1e-6, 1.0, 1.0, 1.0])
+    scaled = SelectionProblem(lengths[:, None, None] * problem.tokens, problem.queries, np.zeros(5, int))
+    one = FarkasCertificate(scaled, certificate.dual)
+    assert one.verify()
+    assert sorted(rows.tolist() for rows in contradictions(one)) == [[0, 1], [2, 3]]
+
+
+def test_ties_that_follow_from_each_other_hide_no_contradiction() -> None:
+    """Three tied tokens of row 4 on a line: multipliers of their ties may grow for ever."""
+    problem, certificate = two_contradictions()
+    tokens = np.concatenate([problem.tokens, 2 * problem.tokens[:, :1]], axis=1)
+    selected = np.array([[True, False, False]] * 4 + [[True, True, True]])
+    mask = np.array([[True, True, False]] * 4 + [[True, True, True]])
+    tied = SelectionProblem(tokens, problem.queries, selected, mask=mask)
+    one = FarkasCertificate(tied, np.pad(certificate.dual, ((0, 0), (0, 1))))
+    assert one.verify()
+    assert sorted(rows.tolist() for rows in contradictions(one)) == [[0, 1], [2, 3]]
 
 
 def test_a_multiplier_of_rounding_size_is_no_part_of_a_contradiction(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,26 @@ def test_a_checkpoint_holds_the_record_of_its_own_step(tmp_path: Path) -> None:
     assert resumed.state_dict()["marks"] == recorder.state_dict()["marks"] == [1, 2, 3, 6, 10]
 
 
+def test_a_checkpoint_without_records_leaves_those_of_the_recorder(tmp_path: Path) -> None:
+    recorder = MarginRecorder(torch.nn.Linear(2, 2), torch.eye(2), [0, 1])
+    for _ in range(10):
+        recorder.step()
+    arguments, state, control = TrainingArguments(str(tmp_path)), TrainerState(global_step=5), TrainerControl()
+    recorder.callback().on_train_begin(arguments, state, control)
+    assert recorder.state_dict()["marks"] == [1, 2, 3]
+
+
+def test_records_of_a_checkpoint_run_no_code(tmp_path: Path) -> None:
+    recorder = MarginRecorder(torch.nn.Linear(2, 2), torch.eye(2), [0, 1])
+    (tmp_path / "checkpoint-10").mkdir()
+    torch.save({"marks": Touch(tmp_path / "run")}, tmp_path / "checkpoint-10" / "margin_records.pt")
+    with pytest.raises(pickle.UnpicklingError, match="weights_only"):
+        recorder.callback().on_train_begin(
+            TrainingArguments(str(tmp_path)), TrainerState(global_step=10), TrainerControl()
+        )
+    assert not (tmp_path / "run").exists()
+
+
 def test_records_are_written_by_one_process_beside_a_checkpoint(tmp_path: Path) -> None:
     recorder = MarginRecorder(torch.nn.Linear(2, 2), torch.eye(2), [0, 1])
     arguments, control = TrainingArguments(str(tmp_path)), TrainerControl()
@@ -181,6 +202,24 @@ def test_what_a_folder_lacks_is_said(tmp_path: Path) -> None:
     torch.save({"weight": model.weight.detach()}, tmp_path / "4.pt")
     with pytest.raises(ValueError, match="has no bias; the state dict"):
         MarginRecorder.from_checkpoints(tmp_path, model, torch.eye(5), torch.arange(5) % 3)
+
+
+class Touch:
+    """An object whose unpickling makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_a_checkpoint_that_holds_code_is_not_run(tmp_path: Path) -> None:
+    model, trace = torch.nn.Linear(5, 3), tmp_path / "trace"
+    torch.save({**model.state_dict(), "other": Touch(trace)}, tmp_path / "4.pt")
+    with pytest.raises(pickle.UnpicklingError, match="weights_only"):
+        MarginRecorder.from_checkpoints(tmp_path, model, torch.eye(5), torch.arange(5) % 3)
+    assert not trace.exists()
 
 
 def test_weights_that_share_memory_are_saved_once(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Temperatures of mean one: a closed form, bounds, and what they leave alone."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,36 @@ def test_temperatures_are_those_of_a_smaller_problem(norm):
         tau = rng.dirichlet(np.full(4, 20.0)) * 4
         other = solve(SelectionProblem(problem.tokens, problem.queries * tau[:, None], [0, 1, 2, 0]), norm)
         assert other.objective >= saving.lower_bound
+
+
+def test_the_bound_is_that_of_the_best_mixture_of_all_multipliers() -> None:
+    rng = np.random.default_rng(4)
+    tokens, queries = rng.standard_normal((3, 5, 6)), rng.standard_normal((3, 6))
+
+    def cut(tau: np.ndarray) -> np.ndarray:
+        """Multipliers of the temperatures on the original margins, with a sum of matrices of norm one."""
+        solution = solve(SelectionProblem(tokens, queries * tau[:, None], [0, 1, 2]))
+        dual = np.asarray(solution.dual) * tau[:, None]
+        return dual.sum(axis=1) / np.linalg.norm(SelectionProblem(tokens, queries, [0, 1, 2]).adjoint(dual))
+
+    first = cut(np.ones(3))
+    second = cut(np.sqrt(first) / np.sqrt(first).mean())
+    mixtures = np.linspace(0, 1, 10_001)[:, None]
+    best = (np.sqrt((1 - mixtures) * first + mixtures * second).sum(axis=1) ** 2 / 3).max()
+    for count, bound in ((1, np.sqrt(first).sum() ** 2 / 3), (2, best)):
+        saving = temperature_saving(SelectionProblem(tokens, queries, [0, 1, 2]), tol=1e-12, max_iter=count)
+        assert saving.lower_bound == pytest.approx(bound, rel=1e-6)
+
+
+def test_the_saving_is_told_in_percent() -> None:
+    # The closed form of two queries, u = (1, 1/8) and least norm (1 + 1/4)^(3/2) / 2.
+    saved = 1 - 1.25**1.5 / 2 / np.hypot(1, 1 / 8)
+    sentence = temperature_saving(two_queries(1.0, 8.0), tol=1e-6).sentence
+    words = re.fullmatch(
+        r"A temperature for each query saves between (.*) and (.*) % of the frobenius norm\.", sentence
+    )
+    assert words is not None
+    assert [float(word) for word in words.groups()] == pytest.approx([100 * saved] * 2, rel=5e-3)
 
 
 def test_a_query_that_sees_one_token_only_has_no_part():

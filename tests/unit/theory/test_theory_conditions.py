@@ -326,6 +326,7 @@ def test_cones_and_relative_margin() -> None:
         (lambda: theory.Trial.of(cast(TokenData, [1, 2]), np.ones(4)), "data"),
         (lambda: theory.loss_constants("hinge", 1.0), "loss"),
         (lambda: theory.loss_constants("logistic", -1.0), "bound"),
+        (lambda: theory.loss_constants("logistic", np.inf), "bound"),
         (lambda: theory.explore(trial_of(0, 2, 2, 2), limit=0), "limit"),
         (lambda: theory.predict(trial_of(0, 2, 2, 2), init=np.ones(3)), "init"),
         (lambda: theory.map_basins(trial_of(0, 2, 2, 2), np.ones((2, 2))), "starts"),

@@ -182,6 +182,8 @@ def test_loss_constants_bound_slope_and_curvature() -> None:
         assert (np.abs(np.diff(slope[1:-1])) <= constants.M0 * np.diff(at[1:-1]) + 1e-9).all()
     assert pytest.approx(np.exp(3.0)) == theory.loss_constants("exponential", 3.0).M1
     assert theory.loss_constants("correlation", 3.0).M0 == 0.0
+    nothing = theory.loss_constants("exponential", 0.0)
+    assert (nothing.M0, nothing.M1) == (1.0, 1.0)
 
 
 # --- local convergence ---

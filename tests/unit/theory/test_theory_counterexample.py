@@ -8,6 +8,8 @@ likewise.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,15 @@ def test_the_local_directions_are_those_derived_by_hand(landscape) -> None:
     assert np.allclose(result[0, 0].W, [[1, 0], [3, 0]], atol=1e-7)
     assert np.allclose(result[0, 1].W, [[1, 0], [0, 0]], atol=1e-7)
     assert not result[0, 1].neighbours[1].any()
+    rows = landscape.to_frame().set_index("selected")["local"]
+    assert rows.to_dict() == {(0, 0): True, (0, 1): True, (1, 0): False, (1, 1): False}
+
+
+def test_a_direction_that_selects_some_optimal_tokens_is_not_the_optimal_one(landscape) -> None:
+    only = {tuple(d.selected.tolist()): replace(landscape, directions=(d,)) for d in landscape.directions}
+    assert only[0, 0].only_optimal
+    assert not only[0, 1].only_optimal
+    assert not landscape.only_optimal
 
 
 @falsified("train")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from attsvm import TokenData, diagnose, theory, train
 from attsvm.data.synthetic import random_data
@@ -93,6 +94,24 @@ def test_shares_are_those_of_training_one_by_one() -> None:
         assert (np.asarray(trace.selected) == selected).all()
 
 
+def test_a_trained_start_is_the_last_record() -> None:
+    data, v = random_data(None, 3, 4, 5, seed=1)
+    trial = theory.Trial.of(data, v)
+    starts = random_starts(trial, 2, 0)
+    trained = train_starts(trial, starts, 9, record_every=3)
+    for start, W, attention in zip(starts, trained.W, trained.least_attention, strict=True):
+        np.testing.assert_allclose(W, train(data, v, init=start, steps=9).W[-1], rtol=1e-12, atol=1e-14)
+        assert attention == pytest.approx(softmax(trial.logits(W), axis=1).max(axis=1).min(), rel=1e-12)
+
+
+@pytest.mark.parametrize("length", [0.25, 4.0])
+def test_starts_have_shares_of_the_norm_of_the_svm(length: float) -> None:
+    # One margin length W_1: the norm of the SVM is its inverse.
+    data = TokenData(np.array([[[length, 0.0], [0.0, 0.0]]]), [[1.0]], [1.0])
+    sizes = np.linalg.norm(random_starts(theory.Trial.of(data, [1.0, 0.0]), 4, 0), axis=(1, 2))
+    np.testing.assert_allclose(sizes, np.array([0.0, SIZES[1], *SIZES]) / length, rtol=1e-8)
+
+
 def test_starts_read_the_values_and_the_head_of_their_trial() -> None:
     """Values that prefer the other token, under a linear head and under one that is not."""
     tokens, values = np.array([[[1.0, 0.0], [0.0, 1.0]]]), np.array([[[0.0], [1.0]]])
@@ -123,6 +142,8 @@ def test_without_an_svm_starts_have_logits_of_size_one() -> None:
         ({"starts": True}, "starts"),
         ({"realised": np.zeros(3, int)}, "realised"),
         ({"realised": np.full(8, 6)}, "realised"),
+        ({"realised": [0, 1, 2, 3, 4, 5, 0, 6]}, "realised"),
+        ({"realised": [-1, 1, 2, 3, 4, 5, 0, 5]}, "realised"),
         ({"realised": np.zeros(8)}, "realised"),
     ],
 )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attsvm import Status, TokenData, theory
+from attsvm.core.error_free import EPS
 from attsvm.data.synthetic import random_data
 from attsvm.theory.separability import separates
 
@@ -65,6 +66,18 @@ def test_dependent_queries_and_tokens_prove_nothing() -> None:
     # Queries of lengths 1 and 1e-12 are independent all the same.
     short = theory.check_separability(theory.Trial.of(TokenData(tokens, np.diag([1.0, 1e-12]), [1, 1]), np.ones(4)))
     assert short.independent_queries
+
+
+@pytest.mark.parametrize(("angle", "independent"), [(360 * EPS, False), (1024 * EPS, True)])
+def test_queries_at_an_angle_of_rounding_size_are_dependent(angle: float, independent: bool) -> None:
+    # Singular values are sqrt(2) and angle / sqrt(2). Rounding is 8 times the dimension, 32, units of the larger one.
+    assert (angle / 2 > 8 * 32 * EPS) is independent
+    queries = np.zeros((2, 32))
+    queries[:, 0] = 1.0
+    queries[1, 1] = angle
+    tokens = np.random.default_rng(0).standard_normal((2, 3, 4))
+    trial = theory.Trial.of(TokenData(tokens, queries, [1.0, 1.0]), np.ones(4))
+    assert theory.check_separability(trial).independent_queries is independent
 
 
 def test_hidden_tokens_do_not_count() -> None:

@@ -67,6 +67,9 @@ def test_a_unique_best_token_leads_by_more_than_rounding() -> None:
         values = np.array([[[1.0], [1.0 - lead], [0.0]], [[0.0], [2.0], [1.0]]])
         data = TokenData(np.random.default_rng(0).standard_normal((2, 3, 2)), np.eye(2), [1.0, 1.0], values=values)
         assert theory.Trial.of(data, [1.0]).unique == unique
+    # A head of zeros gives every token the score zero, exactly.
+    data = TokenData(np.random.default_rng(0).standard_normal((2, 3, 2)), np.eye(2), [1.0, 1.0])
+    assert not theory.Trial.of(data, [0.0, 0.0]).unique
     variant = TokenData(np.ones((1, 1, 2)), [[1.0]], [1.0])
     assert theory.Trial.of(variant, [1.0, 0.0]).unique
     assert theory.Trial.of(variant, [1.0, 0.0]).score_gap.tolist() == [np.inf]

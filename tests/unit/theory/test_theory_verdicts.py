@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -348,3 +349,65 @@ def test_a_diagnosis_lists_its_findings_or_says_that_there_are_none() -> None:
     assert text.splitlines()[-len(diagnosis.findings) :] == [f"- {finding}" for finding in diagnosis.findings]
     assert "No failure signature applies." not in text
     assert nothing.splitlines()[-1] == "No failure signature applies."
+
+
+def test_a_finding_that_is_not_certain_is_called_possible() -> None:
+    trial = counterexample()
+    possible = diagnose(trial.data, [1.0, 3.5]).finding(Signature.LOCAL)
+    assert possible is not None
+    assert not possible.certain
+    assert str(possible) == f"Possible: {Signature.LOCAL.value} {possible.detail} {possible.remedy}"
+    certain = replace(possible, certain=True)
+    assert str(certain) == f"{Signature.LOCAL.value} {possible.detail} {possible.remedy}"
+
+
+def test_the_card_of_a_diagnosis_sorts_the_hypotheses() -> None:
+    trial = counterexample()
+    diagnosis = diagnose(trial.data, [1.0, 3.5])
+    card = ElementTree.fromstring(diagnosis._repr_html_())
+    cells = {row[0].text: row[1].text for row in card.iter("tr")}
+    for word, holds in (("what holds", True), ("what fails", False), ("undecided", None)):
+        names = [condition.name for condition in diagnosis.hypotheses.values() if condition.holds is holds]
+        assert names
+        assert cells[word] == ", ".join(names)
+
+
+def test_an_order_that_a_mixture_breaks_is_certain_before_training() -> None:
+    data = TokenData(np.eye(4)[None], [[1.0]], [1.0])
+    order = diagnose(data, LambdaHead(np.array([1.0, 0.9, 0.2, 0.1]), 0.5), starts=0).finding(Signature.ORDER)
+    assert order is not None
+    assert order.certain
+
+
+@pytest.mark.parametrize(("v", "count"), [([0.0], "2 sequences"), ([1.0], "1 sequence")])
+def test_sequences_that_share_their_best_score_are_counted(v: list[float], count: str) -> None:
+    """The head that is zero scores all tokens the same, with no rounding error."""
+    tokens = np.array([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 2.0], [0.0, 1.0]]])
+    values = np.array([[[1.0], [1.0]], [[1.0], [0.0]]])
+    shared = diagnose(TokenData(tokens, np.eye(2), [1.0, 1.0], values=values), v, starts=0).finding(
+        Signature.NOT_SPARSE
+    )
+    assert shared is not None
+    assert not shared.certain
+    assert shared.detail == f"In {count} the best score is shared."
+
+
+def test_attention_that_is_shared_is_unfinished_where_the_norm_grows_and_final_where_it_does_not() -> None:
+    trial = counterexample()
+    growing = diagnose(trial.data, [1.0, 3.5], np.array([[0.1, 0.0], [0.3, 0.0]]), starts=0)
+    assert growing.hypotheses["norm diverges"].holds
+    settled = diagnose(middle().data, [1.0], np.array([[0.0]]), starts=0)
+    assert settled.hypotheses["norm diverges"].holds is not True
+    for diagnosis, grows in ((growing, True), (settled, False)):
+        shared = diagnosis.finding(Signature.NOT_SPARSE)
+        assert shared is not None
+        assert shared.certain is not grows
+        assert ("training is unfinished" in shared.detail) is grows
+
+
+def test_large_logits_that_are_close_need_no_precision() -> None:
+    """Logits of 101 and 100: the margin is one."""
+    data = TokenData(np.array([[[100.0, 1.0], [100.0, 0.0]]]), [[1.0]], [1.0])
+    assert diagnose(data, [0.0, 1.0], np.ones((2, 1)), starts=0).finding(Signature.PRECISION) is None
+    wide = diagnose(data, [0.0, 1.0], np.array([[0.0], [50.0]]), starts=0).finding(Signature.PRECISION)
+    assert wide is not None
