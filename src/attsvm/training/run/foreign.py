@@ -51,8 +51,12 @@ def keeps_squares(factory: Factory, params: list[Tensor]) -> bool:
             param.grad = torch.full_like(param, size)
         optimizer.step()
         memories.append([value for state in optimizer.state.values() for value in state.values()])
-    tensors = [pair for pair in zip(*memories, strict=True) if all(map(torch.is_tensor, pair)) and pair[0].numel() > 1]
-    return any(bool((one > 0).all()) and torch.allclose(two, 4 * one) for one, two in tensors)
+    pairs = [pair for pair in zip(*memories, strict=True) if all(map(_is_floating, pair))]
+    return any(bool((one > 0).all()) and torch.allclose(two, 4 * one) for one, two in pairs)
+
+
+def _is_floating(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 class ForeignEngine:

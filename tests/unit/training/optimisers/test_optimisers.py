@@ -12,20 +12,25 @@ from attsvm import TokenData, train
 from attsvm.data.synthetic import random_data, random_trial
 from attsvm.nn.heads import ValueHead
 from attsvm.training import OPTIMIZERS, Vocabulary
+from attsvm.training.optimisers import flow
 from attsvm.training.optimisers.adaptive import Adam, AdamW
 from attsvm.training.optimisers.descent import Entry, GradientDescent
 from attsvm.training.optimisers.flow import GradientFlow
 from attsvm.training.optimisers.moments import ScaledMean
-from attsvm.training.optimisers.momentum import CompositionalMuon, Lion, Muon, Signum, newton_schulz
+from attsvm.training.optimisers.momentum import QUINTIC, CompositionalMuon, Lion, Muon, Signum, newton_schulz
 from attsvm.training.optimisers.preconditioned import SOAP, Shampoo
+from attsvm.training.optimisers.schedule import step_sizes
 from attsvm.training.optimisers.steepest import (
     AxisDescent,
     CoordinateDescent,
+    MirrorDescent,
     SignDescent,
     SpectralDescent,
+    numbers_only,
     polar_factor,
 )
 from attsvm.training.risk.objective import Objective
+from attsvm.training.run.foreign import keeps_squares
 from attsvm.training.run.limits import Ending, notice, out_of_range
 
 DATA, V = random_data(2, 4, 5, 5, gap=0.05, seed=3)
@@ -122,6 +127,19 @@ def test_a_rule_is_its_plain_loop(rule, update):
     np.testing.assert_allclose(train(ONE, HEAD, optimizer=rule, steps=STEPS).W[-1], loop(update), **CLOSE)
 
 
+@pytest.mark.parametrize("p", [1.5, 3.0])
+@pytest.mark.parametrize("backend", ["torch", "compiled"])
+def test_mirror_descent_goes_on_from_the_image_of_its_start(p: float, backend: Any) -> None:
+    W = torch.tensor(np.random.default_rng(8).standard_normal((5, 5)))
+    trace = train(ONE, HEAD, optimizer=MirrorDescent(0.1, p=p), init=W.numpy(), steps=5, backend=backend)
+    for _ in range(5):
+        G = gradient(W)
+        assert G is not None
+        image = W.sign() * W.abs() ** (p - 1) - 0.1 * G / (G.abs() ** (p / (p - 1))).sum() ** (1 - 1 / p)
+        W = image.sign() * image.abs() ** (1 / (p - 1))
+    np.testing.assert_allclose(trace.W[-1], W.numpy(), **CLOSE)
+
+
 def adamw(params):
     return torch.optim.AdamW(params, lr=0.05, eps=0, weight_decay=0.1)
 
@@ -155,6 +173,36 @@ def test_newton_schulz_muon_is_torchs_to_the_precision_of_theirs():
     np.testing.assert_allclose(ours, theirs, atol=0.1 * 2**-9 * 3.4445**3)
 
 
+@pytest.mark.parametrize("parameterization", ["W", "KQ"])
+def test_an_optimiser_that_evaluates_the_risk_does_so_at_its_parameters(parameterization: Any) -> None:
+    """L-BFGS with a line search asks for value and gradient at points of its own."""
+    rng = np.random.default_rng(9)
+    start = [torch.tensor(rng.standard_normal((5, width))) for width in ([5] if parameterization == "W" else [2, 2])]
+    init = start[0].numpy() if parameterization == "W" else tuple(part.numpy() for part in start)
+
+    def factory(params: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.LBFGS(params, lr=0.5, max_iter=4, line_search_fn="strong_wolfe")
+
+    trace = train(ONE, HEAD, optimizer=factory, parameterization=parameterization, init=init, steps=2)
+    params = [torch.nn.Parameter(part.clone()) for part in start]
+    optimizer: Any = factory(params)
+    x, z = torch.as_tensor(ONE.tokens), torch.as_tensor(ONE.queries)
+
+    def risk() -> torch.Tensor:
+        W = params[0] if len(params) == 1 else params[0] @ params[1].mT
+        attention = torch.softmax(torch.einsum("ntd,de,ne->nt", x, W, z), -1)
+        margins = torch.as_tensor(ONE.labels) * torch.einsum("nt,ntd,d->n", attention, x, torch.as_tensor(HEAD))
+        value = torch.nn.functional.softplus(-margins).mean()
+        optimizer.zero_grad()
+        value.backward()
+        return value
+
+    for _ in range(2):
+        optimizer.step(risk)
+    W = params[0] if len(params) == 1 else params[0] @ params[1].mT
+    np.testing.assert_allclose(trace.W[-1], W.detach().numpy(), **CLOSE)
+
+
 @pytest.mark.parametrize("make", [torch.optim.Adafactor, torch.optim.LBFGS, torch.optim.RMSprop, torch.optim.Muon])
 @pytest.mark.slow
 def test_any_torch_optimiser_lowers_the_risk(make):
@@ -185,6 +233,30 @@ def test_a_squared_gradient_that_underflows_ends_the_trial_in_a_sentence():
     assert "the gradient underflows in float32" in end.notice
 
 
+class OneRate(torch.optim.Optimizer):
+    """Divides the gradient by the root of its running squared length, one number per matrix."""
+
+    def __init__(self, params: list[torch.nn.Parameter]) -> None:
+        super().__init__(params, {})
+
+    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        for param in self.param_groups[0]["params"]:
+            state = self.state[param]
+            state["started"] = torch.tensor(True)
+            state["square"] = 0.9 * state.get("square", 0.0) + 0.1 * param.grad.square().sum()
+            param.data -= 0.1 * param.grad / state["square"].sqrt()
+
+
+def test_a_squared_length_is_a_squared_gradient() -> None:
+    data = TokenData(np.array([[[1.0], [0.0]]]), np.ones((1, 1)), [1.0])
+    trace = train(data, [1.0], optimizer=OneRate, steps=5, dtype="float32", init=[[60.0]])
+    assert "the squared gradient that OneRate keeps underflows in float32" in trace.notice
+    matrices = [torch.zeros(2, 3)]
+    assert keeps_squares(OneRate, matrices)
+    assert keeps_squares(torch.optim.Adam, matrices)
+    assert not keeps_squares(lambda params: torch.optim.SGD(params, lr=1.0, momentum=0.9), matrices)
+
+
 @pytest.mark.parametrize("backend", ["torch", "compiled"])
 def test_a_trial_that_overflows_says_so_and_keeps_its_last_finite_iterate(backend):
     # Relative steps multiply |(K, Q)| by up to 1 + lr each: with lr = 5, K Q^T passes 1e154 within a few hundred.
@@ -208,6 +280,13 @@ def test_the_range_ends_where_the_sum_of_squares_overflows() -> None:
     top = np.sqrt(np.finfo(float).max)
     entries = torch.tensor([top / 3, top / 5, -top / 3, np.nan]).double()
     assert out_of_range([entries[:, None, None].expand(4, 4, 4)]).tolist() == [True, False, True, True]
+
+
+def test_the_range_ends_where_the_product_of_factors_overflows() -> None:
+    """Entries are 2 k q, and four of them have squares that sum to 16 (k q)^2."""
+    numbers = torch.tensor([[1e100, 1e50, 1e100, 1e50], [1e50, 1e100, 1e60, 1e60]], dtype=torch.float64)
+    factors = [one[:, None, None].expand(4, 2, 2) for one in numbers]
+    assert out_of_range(factors).tolist() == [False, False, True, False]
 
 
 def test_the_notice_names_the_first_of_several_ends() -> None:
@@ -249,6 +328,15 @@ def test_means_of_vanishing_gradients_are_the_true_means():
     assert Fraction(1, 2) <= Fraction(float(mean.mantissa.abs().max())) < 1
 
 
+def test_a_matrix_with_one_bad_entry_is_replaced_and_the_others_stay() -> None:
+    good, bad = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, torch.inf], [3.0, 4.0]])
+    matrices, nonfinite = numbers_only(torch.stack([good, bad, good]))
+    assert torch.equal(matrices, torch.stack([good, torch.zeros(2, 2), good]))
+    assert nonfinite.isnan().flatten().tolist() == [False, True, False]
+    assert nonfinite[0] == 0
+    assert polar_factor(torch.stack([good, bad])).isnan().flatten(1).all(-1).tolist() == [False, True]
+
+
 DUALS = {
     SignDescent: lambda G: np.abs(G).sum(),
     SpectralDescent: lambda G: np.linalg.svd(G, compute_uv=False).sum(),
@@ -281,6 +369,17 @@ def test_first_steps_of_muon_shampoo_and_soap_are_polar():
     assert ((values > 0.6) & (values < 1.3)).all()
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 5), (2, 3, 6, 4)])
+def test_newton_schulz_applies_a_polynomial_to_singular_values(shape: tuple[int, ...]) -> None:
+    matrix = torch.tensor(np.random.default_rng(0).standard_normal(shape))
+    U, values, Vh = torch.linalg.svd(matrix, full_matrices=False)
+    values = values / values.norm(dim=-1, keepdim=True)
+    a, b, c = QUINTIC
+    for _ in range(5):
+        values = a * values + b * values**3 + c * values**5
+    torch.testing.assert_close(newton_schulz(matrix), (U * values.unsqueeze(-2)) @ Vh, rtol=0, atol=1e-12)
+
+
 def test_shampoo_takes_no_step_along_an_eigenvalue_below_rounding() -> None:
     """The gradient is a multiple of diag(1, s), its squares of diag(1, s^2); two times eps of the first is rounding."""
     for square, along in ((1.0, 0.0), (4.0, 1.0)):
@@ -290,6 +389,11 @@ def test_shampoo_takes_no_step_along_an_eigenvalue_below_rounding() -> None:
         data = TokenData(tokens, np.eye(2), np.ones(2), values=values)
         step = train(data, [1.0], optimizer=Shampoo(1.0), steps=1).W[-1]
         np.testing.assert_allclose(step, np.diag([1.0, along]), atol=1e-6)
+        # Rounding does not grow with the number of trials.
+        rows, queries, labels, many = (np.stack([part] * 9) for part in (tokens, np.eye(2), np.ones(2), values))
+        trials = TokenData(rows, queries, labels, values=many)
+        steps = train(trials, [1.0], optimizer=Shampoo(1.0), steps=1).W[:, -1]
+        np.testing.assert_allclose(steps, np.stack([np.diag([1.0, along])] * 9), atol=1e-6)
 
 
 def test_compositional_muon_moves_the_product_like_spectral_descent():
@@ -335,6 +439,45 @@ def test_gradient_flow_is_the_flow_and_trials_have_steps_of_their_own() -> None:
     exact = solve_ivp(slope, (0.0, end), np.zeros(3), "LSODA", rtol=1e-10, atol=1e-12).y[:, -1]
     # Each part errs by 1e-7 of one, and there are less than a hundred.
     np.testing.assert_allclose(trace.W[:, -1, 0, 0], exact, rtol=0, atol=1e-5)
+
+
+def one_sequence(lengths: np.ndarray) -> TokenData:
+    """Trials of one sequence with tokens x and 0, of which the first has the higher score."""
+    trials = len(lengths)
+    tokens, values = np.zeros((trials, 1, 2, 1)), np.array([[[[1.0], [0.0]]]] * trials)
+    tokens[:, 0, 0, 0] = lengths
+    return TokenData(tokens, np.ones((trials, 1, 1)), np.ones((trials, 1)), values=values)
+
+
+def test_a_part_of_gradient_flow_is_kept_up_to_its_largest_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is 1e-7 of the larger of one and |W|, and is taken to fall with the fourth power of the length."""
+    parts: list[tuple[torch.Tensor, ...]] = []
+    part_of = flow._part
+
+    def recorded(params: Any, slopes: Any, objective: Any, tau: Any, part: torch.Tensor) -> Any:
+        ends, fourth, fifth = part_of(params, slopes, objective, tau, part)
+        error = part * (fifth[0] - fourth[0]).abs().flatten() / 6
+        parts.append((params[0].flatten().clone(), part, ends[0].flatten(), error))
+        return ends, fourth, fifth
+
+    monkeypatch.setattr(flow, "_part", recorded)
+    train(one_sequence(np.geomspace(1, 1000, 12)), [1.0], optimizer=GradientFlow(0.5), steps=6)
+    starts, lengths, ends, errors = (torch.stack(one)[:-1] for one in zip(*parts, strict=True))
+    share = errors / (1e-7 * starts.abs().clamp(min=1.0))
+    assert ((share > 1) & (share <= 2)).any()
+    assert torch.equal(torch.stack([one[0] for one in parts])[1:], torch.where(share <= 1, ends, starts))
+    following = torch.stack([one[1] for one in parts])[1:]
+    shorter = lengths * (0.9 * share**-0.25).clamp(min=0.2)
+    torch.testing.assert_close(following[share > 1], shorter[share > 1], rtol=1e-12, atol=0)
+
+
+def test_a_step_of_gradient_flow_with_too_many_parts_ends_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts grow at most four times, from 1e-9 of a step: fifteen make up a step, and eight do not."""
+    for most, ends in ((20, False), (8, True)):
+        monkeypatch.setattr(flow, "_PARTS", most)
+        trace = train(one_sequence(np.ones(1))[0], [1.0], optimizer=GradientFlow(0.01), steps=2)
+        assert ("a step of gradient flow takes more than 8 parts" in trace.notice) == ends
+        assert trace.last_step == (0 if ends else 2)
 
 
 @pytest.mark.slow
@@ -493,6 +636,16 @@ def test_label_noise_turns_labels_of_training_only_and_held_out_data_are_recorde
         _ = train(ONE, HEAD, steps=1).held_out_loss
 
 
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -1.0])
+def test_one_factor_without_meaning_is_refused(odd: float) -> None:
+    with pytest.raises(ValueError, match="NaN, infinity or a negative number"):
+        step_sizes(0.5, lambda k: np.where(k == 2, odd, 1.0), 0, 3)
+
+
+def test_a_step_may_have_no_length() -> None:
+    assert step_sizes(0.5, lambda k: k % 2, 0, 4).tolist() == [0.5, 0.0, 0.5, 0.0]
+
+
 def test_embeddings_follow_the_gradient_of_the_whole_model():
     """Words as tokens, values and queries at once, against autograd through plain softmax."""
     rng = np.random.default_rng(2)
@@ -532,11 +685,15 @@ def test_embeddings_follow_the_gradient_of_the_whole_model():
     np.testing.assert_allclose(batch.embeddings[0], other_trace.embeddings, **CLOSE)
 
 
-def test_a_normalised_step_moves_the_table_by_its_rate() -> None:
-    """One step along the gradient of the whole model, by automatic differentiation, divided by its norm."""
+@pytest.mark.parametrize("size", [0.0, 1e-4, 1.0])
+def test_a_normalised_step_moves_the_table_by_its_rate(size: float) -> None:
+    """One step along the gradient of the whole model, by automatic differentiation, divided by its norm.
+
+    The gradient has the size of the head; a gradient of zero moves nothing.
+    """
     rng = np.random.default_rng(5)
     table, tokens, labels = rng.standard_normal((6, 3)), rng.integers(6, size=(4, 3)), [1.0, -1, 1, -1]
-    words, v, W = Vocabulary(table, tokens, tokens[:, 0]), rng.standard_normal(3), rng.standard_normal((3, 3))
+    words, v, W = Vocabulary(table, tokens, tokens[:, 0]), size * rng.standard_normal(3), rng.standard_normal((3, 3))
     trace = train(words.data(labels), v, vocabulary=words, embedding_lr=0.2, init=W, steps=1)
     E = torch.tensor(table, requires_grad=True)
     x = E[tokens]
@@ -544,7 +701,33 @@ def test_a_normalised_step_moves_the_table_by_its_rate() -> None:
     margins = torch.tensor(labels).double() * (torch.einsum("nt,ntd->nd", attention, x) @ torch.tensor(v))
     (slope,) = torch.autograd.grad(torch.nn.functional.softplus(-margins).mean(), E)
     assert trace.embeddings is not None
-    np.testing.assert_allclose(trace.embeddings[-1], table - 0.2 * (slope / slope.norm()).numpy(), **CLOSE)
+    direction = (slope / slope.norm()).numpy() if size else np.zeros((6, 3))
+    np.testing.assert_allclose(trace.embeddings[-1], table - 0.2 * direction, **CLOSE)
+
+
+def test_tensors_are_looked_up_trial_by_trial() -> None:
+    rng = np.random.default_rng(6)
+    table, tokens = rng.standard_normal((2, 3, 6, 4)), rng.integers(6, size=(2, 3, 5, 7))
+    queries = rng.integers(6, size=(2, 3, 5))
+    labels = np.ones((2, 3, 5))
+    data = Vocabulary(*(torch.as_tensor(array) for array in (table, tokens, queries))).data(torch.as_tensor(labels))
+    for trial in np.ndindex(2, 3):
+        np.testing.assert_array_equal(np.asarray(data.tokens)[trial], table[trial][tokens[trial]])
+        np.testing.assert_array_equal(np.asarray(data.queries)[trial], table[trial][queries[trial]])
+    arrays = Vocabulary(table, tokens, queries).data(labels)
+    np.testing.assert_array_equal(arrays.tokens, np.asarray(data.tokens))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "queries", "name"),
+    [
+        ([[0, 2]], None, "tokens"), ([[0, -1]], None, "tokens"), ([[0.0, 1.0]], None, "tokens"),
+        ([0, 1], None, "tokens"), ([[0, 1]], [2], "queries"), ([[0, 1]], 0, "queries"),
+    ],
+)  # fmt: skip
+def test_words_outside_the_table_are_named(tokens: Any, queries: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} has .*; rows of the table, 0 to 1, were expected"):
+        Vocabulary(np.ones((2, 5)), tokens, queries)
 
 
 def test_a_value_matrix_is_trained_and_its_head_is_not():
@@ -575,6 +758,7 @@ def test_a_value_matrix_is_trained_and_its_head_is_not():
         ({"sample_weight": [1.0]}, "sample_weight has"),
         ({"sample_weight": [1.0, -1, 1, 1]}, "sample_weight has weights"),
         ({"weight_decay": -1}, "weight_decay is -1"),
+        ({"weight_decay": np.inf}, "weight_decay is inf"),
         ({"held_out": DATA[0]}, "held_out has 1 trials"),
         ({"init": "aligned"}, "init is 'aligned'"),
         ({"optimizer": "compositional_muon"}, "does not train parameterization='W'"),
@@ -612,7 +796,8 @@ def test_a_rule_with_a_name_adds_itself(monkeypatch: pytest.MonkeyPatch) -> None
     [
         lambda: Signum(momentum=1.0), lambda: Lion(betas=(0.9, 1.0)), lambda: Muon(momentum=-0.1),
         lambda: Muon(orthogonalization="qr"), lambda: CompositionalMuon(damping=0.0), lambda: Shampoo(beta=1.1),
-        lambda: SOAP(refresh=0), lambda: Vocabulary(np.ones((2, 5)), [[2]]),
+        lambda: SOAP(refresh=0), lambda: SOAP(eps=0.0), lambda: Adam(betas=(0.9, 1.0)), lambda: Adam(eps=-1e-8),
+        lambda: Vocabulary(np.ones((2, 5)), [[2]]),
         lambda: ValueHead(np.ones((2, 3)), np.ones(2)), lambda: AxisDescent(axis="diagonal"),
     ],
 )  # fmt: skip

@@ -55,6 +55,29 @@ def test_no_direction_is_the_centre_of_a_ball_with_corners(norm: str | float) ->
 
 
 @pytest.mark.parametrize("norm", NORMS)
+def test_a_variable_keeps_a_direction_with_zeros(norm: str | float) -> None:
+    W, one = torch.diag(torch.tensor([2.0, -1.0, 0.5, 1.0], dtype=torch.float64))[:, :DZ], ball(norm)
+    back = one.decode(one.encode(W), RADIUS)
+    torch.testing.assert_close(back, W * (one.size(back) / one.size(W)), rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_variable_of_no_direction_is_finite(norm: str | float) -> None:
+    assert ball(norm).encode(torch.zeros(D, DZ, dtype=torch.float64)).isfinite().all()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_share_across_does_not_depend_on_the_size_of_the_gradient(norm: str | float) -> None:
+    one, G = ball(norm), draw(D, DZ, seed=1)
+    V = one.encode(draw(D, DZ))
+    slope, share = one.pull_back(V, G, RADIUS)
+    large_slope, large_share = one.pull_back(V, 1000 * G, RADIUS)
+    assert 0 < share < 1 + CLOSE
+    assert large_share == pytest.approx(share, rel=CLOSE)
+    torch.testing.assert_close(large_slope, 1000 * slope, rtol=0, atol=1000 * CLOSE * float(slope.norm()))
+
+
+@pytest.mark.parametrize("norm", NORMS)
 def test_every_variable_is_in_the_ball(norm: str | float) -> None:
     one = ball(norm)
     shape = one.encode(draw(D, DZ)).shape

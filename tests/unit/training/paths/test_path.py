@@ -85,6 +85,23 @@ def test_only_a_released_point_is_searched_again(
     assert all(not torch.equal(one, other) for one, other in pairwise(starts))
 
 
+@pytest.mark.parametrize("linear", [True, False])
+def test_the_slope_of_a_value_is_a_difference_quotient(linear: bool) -> None:
+    """The value is log(n (L - L*)) for a linear head, otherwise L."""
+    ball, h, radius = ball_of(get_norm("frobenius"), D, D, None), 1e-5, 4.0
+    objective = OBJECTIVE if linear else Objective.from_data(DATA, lambda x: torch.tanh(x).sum(-1))
+    sphere = _Sphere(objective, ball, None, 0.0)
+    rng = np.random.default_rng(2)
+    V, move = (torch.as_tensor(rng.standard_normal((D, D))) for _ in range(2))
+    ahead, behind = (sphere.value(V + step * move, radius)[0] for step in (h, -h))
+    value, slope, _ = sphere.value(V, radius)
+    # A symmetric quotient is off by third derivatives times h^2, and by roundings over h.
+    assert float((slope * move).sum()) == pytest.approx((ahead - behind) / (2 * h), rel=1e-7, abs=1e-9)
+    if linear:
+        margin = (np.exp(log_attention(ball.decode(V, radius))) * SCORES).sum(-1)
+        assert value == pytest.approx(math.log(N * (risk(margin) - risk(SCORES.max(-1)))), rel=1e-12)
+
+
 def test_ranks_are_logarithms_of_the_excess_risk() -> None:
     ball = ball_of(get_norm("frobenius"), D, D, None)
     sphere = _Sphere(OBJECTIVE, ball, None, 0.0)

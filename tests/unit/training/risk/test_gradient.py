@@ -1,5 +1,7 @@
 """The exact gradient equals automatic differentiation wherever the latter is sound."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -89,6 +91,14 @@ def test_value_is_the_mean_loss(head):
     torch.testing.assert_close(exact.value(W), expected, rtol=1e-13, atol=0)
 
 
+@pytest.mark.parametrize("head", ["linear", "relu", "callable"])
+def test_the_score_of_a_token_is_the_prediction_from_it_alone(head: str) -> None:
+    exact = objective(head, values=True)
+    for t in range(T):
+        expected = exact.labels * exact.head(exact.values[:, :, t]).detach()
+        torch.testing.assert_close(exact.token_scores()[..., t], expected, rtol=1e-13, atol=1e-15)
+
+
 def test_logit_weights_of_a_row_sum_to_zero_and_vanish_on_hidden_tokens():
     exact = objective(masked=True)
     weights = exact.logit_gradient(draw_W(50.0)).weights
@@ -117,10 +127,11 @@ def test_ties_and_single_tokens_give_a_zero_gradient():
         assert (gradient.log_scale == 0).all()
 
 
-def test_a_tie_does_not_hide_smaller_weights():
+@pytest.mark.parametrize("head", [[1.0], lambda x: x[..., 0]], ids=["linear", "callable"])
+def test_a_tie_does_not_hide_smaller_weights(head: Any) -> None:
     # Token 1 ties with the top in score and sits close to it; token 2 is 900 below: its weight alone counts.
     data = TokenData(np.array([[[1.0], [0.99], [0.0]]]), [[1.0]], [1], None, np.array([[[1.0], [1.0], [0.0]]]))
-    gradient = Objective.from_data(data, [1.0]).gradient(torch.full((1, 1, 1), 900.0, dtype=torch.float64))
+    gradient = Objective.from_data(data, head).gradient(torch.full((1, 1, 1), 900.0, dtype=torch.float64))
     assert gradient.W.item() == pytest.approx(-1.0, rel=1e-3)
     assert gradient.log_scale.item() < -890
 

@@ -191,6 +191,15 @@ def test_a_normalised_head_moves_by_its_rate() -> None:
     np.testing.assert_allclose(unit[:, 1] - unit[:, 0], 0.5 * direction, atol=1e-14)
 
 
+def test_a_normalised_head_without_a_slope_stays() -> None:
+    """Values of zero have the output zero, whatever the head."""
+    data, v = random_data(2, 3, 4, 5, seed=3)
+    still = TokenData(data.tokens, data.queries, data.labels, values=np.zeros_like(data.tokens))
+    trace = train(still, LinearHead(v), steps=2, head_lr=0.5)
+    assert not trace.notice
+    np.testing.assert_array_equal(trace.head["v"][:, -1], v)
+
+
 def test_the_head_sees_the_product_of_factors() -> None:
     data, v = random_data(2, 3, 4, 5, seed=3)
     K, Q = RNG.standard_normal((2, 5, 2))

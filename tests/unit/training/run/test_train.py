@@ -154,6 +154,34 @@ def test_starts():
     np.testing.assert_array_equal(narrow.Q[:, 0], Q[..., :2])
 
 
+def narrow_queries() -> TokenData:
+    return TokenData(DATA.tokens, DATA.queries[..., :2], DATA.labels)
+
+
+def test_each_factor_starts_within_one_over_the_root_of_its_height() -> None:
+    trace = train(narrow_queries(), V, steps=0, init="torch", parameterization="KQ", rank=50)
+    assert trace.K is not None
+    assert trace.Q is not None
+    for factor, height in ((trace.K, 6), (trace.Q, 2)):
+        # Of hundreds of uniform numbers the largest is above 0.9 of the bound.
+        assert 0.9 * height**-0.5 < np.abs(factor).max() <= height**-0.5
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 3), (3, 2, 6, 3)])
+def test_several_heads_start_from_factors_of_their_own(shape: tuple[int, ...]) -> None:
+    K, Q = np.random.default_rng(1).standard_normal((2, *shape))
+    trace = train(DATA, V, steps=0, heads=2, init=(K, Q), parameterization="KQ")
+    assert trace.K is not None
+    assert trace.Q is not None
+    np.testing.assert_array_equal(trace.K[:, 0], np.broadcast_to(K, (3, 2, 6, 3)))
+    np.testing.assert_array_equal(trace.Q[:, 0], np.broadcast_to(Q, (3, 2, 6, 3)))
+
+
+def test_aligned_factors_are_as_wide_as_the_shorter_side() -> None:
+    K, Q = aligned_factors(Objective.from_data(narrow_queries(), V), "KQ", None)
+    assert (K.shape, Q.shape) == ((3, 6, 2), (3, 2, 2))
+
+
 @pytest.mark.parametrize("rank", [None, 1, 6])
 def test_aligned_factors_lie_along_the_largest_singular_vectors_of_the_first_step(rank: int | None) -> None:
     trace = train(DATA, V, steps=0, init="aligned", parameterization="KQ", rank=rank)
@@ -278,6 +306,7 @@ def test_float32_exact_gradients_keep_the_direction_where_autograd_loses_it():
         ({"steps": 2.5}, "steps is 2.5"),
         ({"lr": 0.0}, "lr is 0.0"),
         ({"lr": float("nan")}, "lr is nan"),
+        ({"lr": float("inf")}, "lr is inf"),
         ({"lr": "fast"}, "lr is 'fast'"),
         ({"schedule": 3}, "schedule has type int"),
         ({"callback": 3}, "callback has type int"),
