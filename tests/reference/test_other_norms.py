@@ -207,7 +207,7 @@ def test_two_is_frobenius_and_infinity_is_max() -> None:
     assert get_norm(1.5) == get_norm("1.5")
 
 
-@pytest.mark.parametrize("norm", ["euclid", 0.5, float("nan"), True, None, -3])
+@pytest.mark.parametrize("norm", ["euclid", "sum:1:2", "frobenius:1", "ky-fan", 0.5, float("nan"), True, None, -3])
 def test_unknown_norm_is_refused_in_one_sentence(norm: Name) -> None:
     with pytest.raises(ValueError, match=r"^norm is .*; one of 'frobenius', .* or a number p >= 1 was expected\.$"):
         solve(NAMED["simplex"]().problem, norm)

@@ -166,7 +166,7 @@ def _orthonormal(problem: SelectionProblem) -> tuple[Vectors, float] | None:
         return (OneHot(one_hot.axes, one_hot.entries / length, one_hot.width), length) if equal else None
     _, T, d, _ = problem.shape
     first = problem.tokens[problem.sequence[0]]
-    if d < T or float(first[0] @ first[-1]) * (T > 1) > ROUNDING * float(first[0] @ first[0]):
+    if d < T or float(first[0] @ first[-1]) > ROUNDING * float(first[0] @ first[0]):
         return None
     used = np.unique(problem.sequence)
     if len(used) > 1 and not all(np.array_equal(problem.tokens[index], first) for index in used):

@@ -105,6 +105,10 @@ CASES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         lambda: SelectionProblem.from_sequences(TOKENS, np.zeros((2, 4), int), lengths=[4, 5]),
         ("lengths", "1 to 4", "[4, 5]"),
     ),
+    "from_sequences: a length of zero": (
+        lambda: SelectionProblem.from_sequences(TOKENS, np.zeros((2, 4), int), lengths=[4, 0]),
+        ("lengths", "1 to 4", "[4, 0]"),
+    ),
     "margins of a matrix of another shape": (lambda: build().margins(np.ones((5, 3))), ("W", "(3, 5)", "(5, 3)")),
     "scores of a vector": (lambda: build().scores(np.ones(15)), ("W", "(3, 5)", "(15,)")),
     "solve: an array for a problem": (lambda: solve(TOKENS), ("problem", "SelectionProblem", "ndarray")),  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import pytest
 from scipy.linalg import LinAlgError
 
 from attsvm import SelectionProblem
+from attsvm.core import block_gram
 from attsvm.core.block_gram import SOLUTION_ERROR, BlockGram
 from attsvm.core.error_free import EPS
 from attsvm.core.reduction import Reduced, reduce
@@ -71,6 +72,14 @@ def test_short_contexts_are_solved() -> None:
     )
     right = reduced.gram(rows, columns) @ np.random.default_rng(7).standard_normal(len(rows)) * length**2
     assert np.abs(blocks @ blocks.solve(right) - right).max() <= SOLUTION_ERROR * np.abs(right).max()
+
+
+def test_every_proximal_step_divides_what_the_ridge_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_gram, "RELATIVE_RIDGE", 1e-5)
+    dense, blocks = pair(INSTANCES["as many contexts as dimensions"])
+    x = np.random.default_rng(9).standard_normal(len(dense))
+    errors = [float(np.abs(blocks.solve(dense @ x, steps=steps) - x).max()) for steps in (1, 2, 3)]
+    assert errors[2] < 0.1 * errors[1] < 0.01 * errors[0]
 
 
 @pytest.mark.parametrize("size", [2.0**-30, 2.0**30])

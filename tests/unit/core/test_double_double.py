@@ -9,7 +9,7 @@ import pytest
 
 from attsvm.core import double_double
 from attsvm.core.double_double import Rows
-from attsvm.core.error_free import Pair, multiply
+from attsvm.core.error_free import EPS, Pair, multiply
 
 
 @pytest.mark.parametrize("counts", [[1, 1, 1], [0, 3, 2], [4, 4, 4], [9, 1, 2]])
@@ -35,6 +35,11 @@ def test_margins_are_within_their_error_however_sparse(counts: list[int]) -> Non
     assert (double_double._axes(rows.delta.high) is None) == (max(counts) > d // 2)
 
 
+def test_a_pair_is_rounded_to_the_nearest_float() -> None:
+    low = np.array([0.75, -0.75, 0.25, -0.125]) * EPS
+    np.testing.assert_array_equal(Pair(np.ones(4), low).rounded(), [1.0 + EPS, 1.0 - EPS, 1.0, 1.0])
+
+
 def test_a_row_at_the_end_of_the_range_costs_other_rows_no_digits() -> None:
     rng = np.random.default_rng(0)
     selected, queries, W = rng.standard_normal((2, 3)), rng.standard_normal((2, 2)), rng.standard_normal((3, 2))
@@ -51,10 +56,11 @@ def test_a_row_at_the_end_of_the_range_costs_other_rows_no_digits() -> None:
     assert abs(missing) <= error * float(np.linalg.norm(selected[1]) * np.linalg.norm(queries[1]) * np.linalg.norm(W))
 
 
-def test_products_are_formed_a_few_queries_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("few", [1, 2])
+def test_products_are_formed_a_few_queries_at_a_time(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All at once, they would take n d dz numbers of memory."""
     rng = np.random.default_rng(1)
-    n, d, dz, few = 5, 4, 3, 2
+    n, d, dz = 5, 4, 6
     selected, queries, W = rng.standard_normal((n, d)), rng.standard_normal((n, dz)), rng.standard_normal((d, dz))
     rows = Rows.between(selected, np.zeros((n, d)), queries, np.arange(n))
     calls = (

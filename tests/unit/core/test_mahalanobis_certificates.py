@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, Solution, Status, check, norms, solve
+from attsvm.core import error_free
 from attsvm.core.error_free import Pair, product
 from attsvm.core.norms import square_root
 from attsvm.core.norms.square_root import SquareRoot
@@ -163,6 +164,45 @@ def test_a_matrix_that_is_not_finite_has_no_root(bad: float) -> None:
             norms.Mahalanobis(A)
 
 
+def test_a_matrix_that_is_not_symmetric_has_no_root() -> None:
+    """Its symmetric part is positive definite and would have one."""
+    with pytest.raises(ValueError, match=r"A has shape \(2, 2\); a symmetric positive definite matrix was expected"):
+        norms.Mahalanobis([[2.0, 1.0], [0.0, 2.0]])
+
+
+def test_the_proof_of_a_smallest_eigenvalue_counts_the_roundings_of_its_factorisation() -> None:
+    """The computed factors belong to a matrix that differs by up to d + 1 roundings of the trace (Rump, section 10)."""
+    for size in (1, 50):
+        root = Pair(np.eye(size), np.zeros((size, size)))
+        lost = 0.5 - square_root._smallest(root, 0.5)
+        assert (size + 1) * size * 2.0**-53 <= lost <= 10 * (size + 1) * size * 2.0**-53
+
+
+@pytest.mark.parametrize("dual", [False, True])
+@pytest.mark.parametrize("exponent", [-40, 40])
+def test_errors_are_relative_to_the_size_of_the_matrices(exponent: int, dual: bool) -> None:
+    rng = np.random.default_rng(4)
+    A, M = form(rng, 3, 1e4), rng.standard_normal((3, 2))
+    one, other = SquareRoot.of("A", A), SquareRoot.of("A", A * 4.0**exponent)
+    for rounded in (False, True):
+        expected = one.drift_of(dual, rounded=rounded)
+        assert other.drift_of(dual, rounded=rounded) == pytest.approx(expected, rel=1e-12, abs=0)
+    norm = norms.Mahalanobis(A)
+    error, scaled = (norm.image(N, dual)[2] for N in (M, M * 2.0**exponent))
+    assert scaled == pytest.approx(error * 2.0**exponent, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("dual", [False, True])
+def test_the_factor_in_floats_is_as_near_as_it_says(dual: bool) -> None:
+    A = form(np.random.default_rng(5), 3, 1e6) * 1e5
+    ours = SquareRoot.of("A", A)
+    with mpmath.workdps(DIGITS):
+        S = root(A)
+        identity = Matrix(ours.factor(dual).high.tolist()) * (S if dual else mpmath.inverse(S))
+        missing = mpmath.norm(identity - mpmath.eye(3))
+        assert missing <= ours.drift_of(dual, rounded=True) <= 1e4 * missing
+
+
 def test_only_the_symmetric_part_counts() -> None:
     """A matrix within rounding of symmetric stands for its symmetric part, to the last bit."""
     A = np.array([[2.0, 1.0 + 2.0**-40], [1.0, 3.0]])
@@ -189,6 +229,21 @@ def test_a_product_in_twice_the_precision_is_as_near_as_it_says(shapes: tuple[in
             square += (Fraction(ours.high[i, j]) + Fraction(ours.low[i, j]) - sum(terms)) ** 2
     assert square <= Fraction(error) ** 2
     assert error <= 1e-25 * np.linalg.norm(left.high) * np.linalg.norm(right.high) * k
+
+
+@pytest.mark.parametrize("bits", [21, 26])
+def test_a_slice_leaves_half_of_its_last_bit(bits: int) -> None:
+    rng = np.random.default_rng(6)
+    high = rng.uniform(-1.0, 1.0, 20)
+    low = high * rng.uniform(-1.0, 1.0, 20) * 2.0**-54
+    slices = error_free._slices(Pair(high, low), bits)
+    for i in range(20):
+        rest = Fraction(high[i]) + Fraction(low[i])
+        for k, part in enumerate(slices, 1):
+            assert (Fraction(part[i]) * 2 ** (k * bits)).denominator == 1
+            rest -= Fraction(part[i])
+            # What is below the last digit of the rest is not rounded with it.
+            assert abs(rest) <= Fraction(1, 2 ** (k * bits + 1)) * (1 + Fraction(1, 2**20))
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,20 @@ def test_one_hot_queries_in_a_sparse_matrix_are_the_same_problem(axes: list[int]
     np.testing.assert_allclose(given.adjoint(dual), tokens.T @ sparse.toarray(), atol=1e-14)
     np.testing.assert_allclose(given.apply(W)[given.constrained], dense.margins(W)[given.constrained], atol=1e-14)
     np.testing.assert_array_equal(given.queries, sparse.toarray())
+    assert not given.queries.flags.writeable
+
+
+def test_axes_of_one_hot_tokens_that_no_token_has_stay_zero() -> None:
+    rng = np.random.default_rng(2)
+    words = np.zeros((3, 5))
+    words[[0, 1, 2], [4, 0, 2]] = [1.0, -2.0, 0.5]
+    problem = SelectionProblem(words[None], rng.standard_normal((4, 2)), [0, 2, 1, 0], sequence=[0] * 4)
+    assert problem.one_hot is not None
+    dual = np.where(problem.constrained, rng.random((4, 3)), 0.0)
+    differences = words[problem.reference][:, None] - words
+    np.testing.assert_allclose(
+        problem.adjoint(dual), np.einsum("it,itd,ie->de", dual, differences, problem.queries), atol=1e-14
+    )
 
 
 def test_other_sparse_queries_are_read_as_arrays() -> None:
@@ -233,6 +247,26 @@ def test_preferred_tokens_of_ragged_sequences_compete_with_none_that_are_padded(
     np.testing.assert_array_equal(problem.mask, [[True, True, False], [True, False, True], [False, True, True]])
     np.testing.assert_array_equal(problem.reference, [0, 0, 1])
     np.testing.assert_array_equal(problem.sequence, [0, 1, 1])
+
+
+def test_documents_as_a_list_of_rows_are_shared_by_all_queries() -> None:
+    documents, preferred = np.random.default_rng(3).standard_normal((3, 2)), np.eye(2, 3, dtype=bool)
+    shared = SelectionProblem.from_preferences(documents, np.eye(2), preferred)
+    for rows in (documents.tolist(), list(documents)):
+        problem = SelectionProblem.from_preferences(rows, np.eye(2), preferred)
+        np.testing.assert_array_equal(problem.tokens, documents[None])
+        np.testing.assert_array_equal(problem.sequence, shared.sequence)
+        np.testing.assert_array_equal(problem.mask, shared.mask)
+
+
+@pytest.mark.parametrize(("several", "hides"), [(False, False), (True, False), (False, True), (True, True)])
+def test_a_card_counts_tied_and_masked_tokens_where_there_are_any(several: bool, hides: bool) -> None:
+    selected = np.array([[True, several, several, False], [False, True, False, False]])
+    mask = np.array([[True] * 4, [True, True, not hides, not hides]])
+    problem = SelectionProblem(np.ones((2, 4, 3)), np.ones((2, 2)), selected, mask=mask)
+    facts = dict(problem._summary().facts)
+    assert facts.get("tied tokens") == ("2" if several else None)
+    assert facts.get("masked tokens") == ("2" if hides else None)
 
 
 def test_lengths_are_measured_on_the_way_where_both_sides_are_asked_for() -> None:

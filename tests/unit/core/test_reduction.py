@@ -8,6 +8,7 @@ import pytest
 import oracle
 from attsvm import SelectionProblem
 from attsvm.core import problem as problem_module
+from attsvm.core.normal_matrix import NormalMatrix
 from attsvm.core.reduction import Reduced, constraint_gram, constraint_rows, reduce
 from problems import FAMILIES, NAMED, single
 
@@ -166,6 +167,26 @@ def test_a_full_span_keeps_its_axes_and_a_lost_direction_is_noticed() -> None:
         assert (reduced.left is None) == (rank == 3)
 
 
+def test_a_direction_within_the_rounding_of_many_rows_is_none() -> None:
+    """A sum over m rows is off by up to m roundings: 20 of them in each row are nothing where m = 400."""
+    rng = np.random.default_rng(2)
+    deltas = rng.uniform(0.5, 1.0, (400, 3)) * rng.choice([-1.0, 1.0], (400, 3))
+    deltas[:, 2] *= 40 * EPS
+    assert reduce(single(deltas)).shape == (2, 1)
+    deltas[:, 2] *= 40
+    assert reduce(single(deltas)).shape == (3, 1)
+
+
+def test_constraints_span_no_more_than_the_product_of_both_ranks() -> None:
+    rng = np.random.default_rng(3)
+    tokens = rng.standard_normal((7, 6, 3)) @ rng.standard_normal((3, 5))
+    queries = rng.standard_normal((7, 2)) @ rng.standard_normal((2, 4))
+    problem = SelectionProblem(tokens, queries, [0] * 7)
+    assert np.linalg.matrix_rank(oracle.dense(problem).rows) == 3 * 2
+    for rotate in (True, False):
+        assert reduce(problem, rotate=rotate).constraint_rank == 3 * 2
+
+
 def test_tokens_that_do_not_differ_leave_one_dimension() -> None:
     reduced = reduce(NAMED["all_tokens_zero"]().problem)
     assert reduced.shape == (1, 1)
@@ -191,6 +212,18 @@ def test_products_of_constraints_are_those_of_their_rows() -> None:
     rows = np.array([np.outer(x, z).ravel() for x, z in zip(delta, queries, strict=True)])
     np.testing.assert_allclose(constraint_rows(delta, queries), rows, rtol=1e-15)
     np.testing.assert_allclose(constraint_gram(delta, queries), rows @ rows.T, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(("n", "p", "r"), [(300, 3, 2), (5, 3, 1), (2, 600, 2)])
+def test_a_normal_matrix_is_the_weighted_product_of_the_constraints(n: int, p: int, r: int) -> None:
+    """In few dimensions queries are taken in chunks of many, in many dimensions as many as there are."""
+    rng = np.random.default_rng(10)
+    problem = SelectionProblem(rng.standard_normal((n, 3, p)), rng.standard_normal((n, r)), [0] * n)
+    reduced, theta = reduce(problem, rotate=False), rng.random((n, 2))
+    rows, columns = np.indices(theta.shape).reshape(2, -1)
+    A = reduced.constraint_rows(rows, columns)
+    expected = (A * theta.ravel()[:, None]).T @ A
+    np.testing.assert_allclose(NormalMatrix(reduced).form(theta), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
 def test_padding_adds_no_work_to_few_differences_of_many_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:

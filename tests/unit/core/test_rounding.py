@@ -11,7 +11,7 @@ import pytest
 
 from attsvm.core import rounding
 from attsvm.core.error_free import EPS, UNIT, gamma
-from attsvm.core.norms import Mahalanobis, Mixed, Weighted, get_norm
+from attsvm.core.norms import Largest, Mahalanobis, Mixed, Sum, Weighted, get_norm
 from attsvm.core.norms.schatten import singular_values
 from attsvm.core.rounding import growth, lengths_above, norm_above, row_lengths, squares_of, sum_below
 from attsvm.proofs.dyadic import Dyadic
@@ -100,7 +100,7 @@ def test_lengths_above_allow_for_the_roundings_named() -> None:
 
 
 @pytest.mark.parametrize("dual", [False, True])
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", [*NORMS, "ky-fan:2"])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (4, 2)])
 def test_growth_bounds_every_matrix_and_is_attained(norm: str | float, shape: tuple[int, int], dual: bool) -> None:
     measure = get_norm(norm)
@@ -109,9 +109,10 @@ def test_growth_bounds_every_matrix_and_is_attained(norm: str | float, shape: tu
     corner = np.zeros(shape)
     corner[0, 0] = 1.0
     level = np.ones(shape) / math.sqrt(math.prod(shape))
-    turn = np.eye(*shape) / math.sqrt(min(shape))
+    turn = np.eye(*shape)
+    plane = turn * (np.arange(shape[1]) < 2)
     worst = 0.0
-    for M in (corner, level, turn, *rng.standard_normal((20, *shape))):
+    for M in (corner, level, turn, plane, *rng.standard_normal((20, *shape))):
         unit = M / np.linalg.norm(M)
         value = measure.dual(unit) if dual else measure.value(unit)
         assert value <= bound * (1 + 1e-15)
@@ -172,8 +173,8 @@ def test_an_infinite_norm_stays_infinite(norm: str | float) -> None:
 
 @pytest.mark.parametrize("norm", ["nuclear", "spectral"])
 def test_singular_values_of_what_is_not_finite_bound_nothing(norm: str) -> None:
-    M = np.array([[1.0, np.nan], [0.0, 1.0]])
-    assert (singular_values(M) == math.inf).all()
+    M = np.array([[1.0, np.nan, 2.0], [0.0, 1.0, 1.0]])
+    np.testing.assert_array_equal(singular_values(M), [math.inf, math.inf])
     assert norm_above(get_norm(norm), M, 1.0) == math.inf
     assert norm_above(get_norm(norm), M, 1.0, dual=True) == math.inf
 
@@ -202,18 +203,27 @@ def test_frobenius_norms_at_the_ends_of_the_range(size: float) -> None:
         # Subnormal entries are a multiple of the smallest float, of which as many are allowed as there are entries.
         assert above <= np.linalg.norm(M / size) * size * (1 + 1e-13) + 5 * 2.0**-1074
     assert norm_above(measure, np.zeros((2, 3)), 0.0, sharp=True) == 0.0
+    smallest = np.array([[2.0**-1074]])
+    assert norm_above(measure, smallest, measure.value(smallest), sharp=True) >= 2.0**-1074
 
 
 def test_a_norm_in_other_coordinates_allows_for_their_condition() -> None:
     """|L^-1 M|_F computed by LAPACK is off by the condition number of L."""
     M = random_matrix(0)
-    for spread in (1.0, 1e6):
-        shape = np.diag([spread, 1.0, 1.0, 1.0, 1.0, 1.0])
+    for spread, size in ((1.0, 1.0), (1e6, 1.0), (1e6, 1e-6)):
+        shape = size * np.diag([spread, 1.0, 1.0, 1.0, 1.0, 1.0])
         measure = Mahalanobis(shape, np.eye(4))
         value = measure.value(M)
         above = norm_above(measure, M, value)
         condition = max(math.prod(float(np.linalg.cond(f)) for f in measure.transform if f is not None), 1.0)
         assert M.size * UNIT * condition <= above / value - 1 <= 20 * (M.size + 8) * UNIT * condition
+
+
+@pytest.mark.parametrize("composition", [Sum, Largest])
+def test_a_split_counts_a_rounding_of_every_entry(composition: type[Sum | Largest]) -> None:
+    """The Frobenius norm is its own dual: all that the dual of a composition adds is what M - M_1 rounds."""
+    norm = composition("frobenius", "frobenius")
+    assert norm.roundings((3, 4), dual=True) - norm.roundings((3, 4)) == 12
 
 
 # --- the parts ---
@@ -301,6 +311,9 @@ def test_a_product_of_factors_is_off_by_its_terms() -> None:
         M = K @ Q + rng.standard_normal((6, 4))
         difference = float(np.linalg.norm(M - K @ Q))
         assert 0.5 * 24 + 3 <= units(rounding._miss_above(M, K, Q, sharp=True), difference) <= 0.5 * 24 + 13
+        # Beside factors of zeros: the norm itself, differences, two factors above one and their products, and the sum.
+        alone = rounding._miss_above(M, np.zeros(K.shape), Q, sharp=False)
+        assert 0.5 * 24 + 6 <= units(alone, float(np.linalg.norm(M))) <= 0.5 * 24 + 13
 
 
 @pytest.mark.usefixtures("coarse")

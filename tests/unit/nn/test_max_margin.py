@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import linprog
 
-from attsvm import SelectionProblem, UnsolvedError, norms, solve
+from attsvm import SelectionProblem, Status, UnsolvedError, norms, solve
 from attsvm.core.norms import get_norm
 from attsvm.core.norms.entrywise import LargestEntries
 from attsvm.functional import margin, max_margin
+from attsvm.training.margins import _check_accuracy
 
 WEIGHTS = np.random.default_rng(2).uniform(0.5, 2.0, (3, 3))
 A = np.diag([1.0, 2.0, 0.5]) + 0.2
@@ -209,6 +211,20 @@ def test_a_derivative_is_right_or_refused(norm, seed: int) -> None:
     # Margins known to 1e-11 over 1e-6 leave 1e-5.
     assert float((tokens.grad * move).sum()) == pytest.approx(float(sides[0]), abs=1e-4)
     assert float((tokens.grad * move).sum()) == pytest.approx(float(sides[1]), abs=1e-4)
+
+
+@pytest.mark.parametrize("norm", [norms.Sum(1, "max"), norms.Largest("spectral", 1)], ids=str)
+def test_the_split_that_W_determines_bounds_what_a_worse_split_leaves_open(norm: norms.Norm) -> None:
+    """The bound is that of any multiple of the multipliers; a gap of 1e-3 is too far from the optimum."""
+    solution = solve(SelectionProblem([[[0.0, 0.0], [-2.0, -0.5]]], [[3.0]], [0]), norm, tol=1e-12)
+    certified = solution.certified
+    best = 1 / (3 * norm.dual(np.array([[2.0], [0.5]])))
+    for missing, status in ((1e-7, Status.OPTIMAL), (1e-3, Status.UNDECIDED)):
+        worse = replace(certified, dual=2 * certified.dual, lower_bound=(1 - missing) * best)
+        checked = _check_accuracy(replace(solution, status=Status.UNDECIDED, certified=worse), 1e-9)
+        assert checked.status is status
+        lower = best if status is Status.OPTIMAL else worse.lower_bound
+        assert checked.certified.lower_bound == pytest.approx(lower, rel=2e-9)  # a split of dual norms
 
 
 def test_dependent_constraints_without_multipliers() -> None:
@@ -447,8 +463,10 @@ def test_faces_of_the_balls() -> None:
 )
 def test_faces_of_one_norm_under_two_names(norm, same, dual: bool) -> None:
     for G in (np.diag([3.0, 3.0, 0.0]), np.array([[2.0, -2.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 0.0]])):
-        spans = [get_norm(one).face(G, 1e-9, dual=dual) for one in (norm, same)]
-        np.testing.assert_allclose(spans[0].T @ spans[0], spans[1].T @ spans[1], atol=1e-14)
+        expected = get_norm(same).face(G, 1e-9, dual=dual)
+        for one in (norm, get_norm(norm)):
+            moves = one.face(G, 1e-9, dual=dual)
+            np.testing.assert_allclose(moves.T @ moves, expected.T @ expected, atol=1e-14)
 
 
 def test_faces_of_ky_fan_and_mixed_balls() -> None:
@@ -467,6 +485,8 @@ def test_faces_of_ky_fan_and_mixed_balls() -> None:
     assert norms.Mixed(2, 1).face(G, 1e-9).shape == (1, 6)
     assert norms.Mixed(2, np.inf).face(G, 1e-9).shape == (2, 6)
     assert norms.Mixed(1, 2).face(np.array([[1.0, -1.0], [2.0, 1.0]]), 1e-9).shape == (1, 4)
+    # A row of the l_3 ball is a point, also where two of its entries are largest.
+    assert norms.Mixed(3, np.inf).face(np.array([[1.0, 1.0], [0.0, 0.0]]), 1e-9).shape == (2, 4)
 
 
 def test_singular_values_at_the_tolerance_are_within_it() -> None:
@@ -476,6 +496,9 @@ def test_singular_values_at_the_tolerance_are_within_it() -> None:
     for norm, dual in ((get_norm("spectral"), False), (norms.KyFan(2), True)):
         moves = norm.face(G, 0.5, dual=dual)
         np.testing.assert_allclose(moves.T @ moves, np.diag([0.0] * 4 + [1.0, 1.0, 0.0, 1.0, 1.0]), atol=1e-15)
+    assert get_norm(1.0).face(np.array([[2.0, 1.0]]), 0.5).shape == (1, 2)
+    # The spectral norm 2 and half of the nuclear norm 3 agree: a direction of the spectral face, and a step.
+    assert norms.KyFan(2).face(G, 0.25).shape == (1 + 1, 9)
 
 
 @pytest.mark.parametrize("scale", [1e-10, 1e10])
@@ -487,6 +510,12 @@ def test_faces_do_not_depend_on_the_size(norm, scale: float) -> None:
     for dual in (False, True):
         moves, scaled = (norm.face(one, 1e-9, dual=dual) for one in (G, scale * G))
         np.testing.assert_allclose(moves.T @ moves, scaled.T @ scaled, atol=1e-9)
+
+
+@pytest.mark.parametrize("axis", ["rows", "columns"])
+def test_a_mixed_norm_is_smooth_if_both_exponents_are_neither_one_nor_infinite(axis: str) -> None:
+    smooth = {(p, q) for p in (1, 1.5, 3, np.inf) for q in (1, 1.5, 3, np.inf) if norms.Mixed(p, q, axis).smooth}
+    assert smooth == {(1.5, 1.5), (1.5, 3), (3, 1.5), (3, 3)}
 
 
 def test_rows_of_unequal_shape_share_their_length() -> None:
@@ -535,6 +564,14 @@ def test_faces_of_sums_and_of_the_larger_of_two() -> None:
     assert norms.Largest("frobenius", same).face(odd, 1e-9, dual=True).shape == (1, 4)
 
 
+@pytest.mark.parametrize("scale", [1e-10, 1.0, 1e10])
+def test_the_dual_face_of_the_larger_of_two_is_that_of_the_larger_one(scale: float) -> None:
+    """The l_1 norm of three entries of one size exceeds their length."""
+    G = scale * np.array([[1.0, -1.0], [1.0, 0.0]])
+    for norm in (norms.Largest(1, "frobenius"), norms.Largest("frobenius", 1)):
+        np.testing.assert_allclose(abs(norm.face(G, 1e-9, dual=True)), np.eye(4)[3:], atol=1e-15)
+
+
 @pytest.mark.parametrize(
     ("G", "point"),
     [
@@ -565,6 +602,23 @@ def test_faces_of_a_sum_of_norms_of_singular_values() -> None:
     np.testing.assert_allclose(abs(moves @ expected), [np.linalg.norm(expected)], rtol=1e-9)
     # With a third singular value below one nothing of it may appear.
     assert both.face(np.diag([1.5, 1.5, 0.5]), 1e-7, point=np.diag([1.0, 1.0, 0.0])).shape == (0, 9)
+
+
+def test_a_point_of_the_face_corrects_a_rough_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The gradients are the identity of the nuclear norm and diag(0.7, 0.3, 0) of the spectral norm.
+    both, G, point = norms.Sum("nuclear", "spectral"), np.diag([1.7, 1.3, 1.0]), np.diag([1.0, 1.0, 0.5])
+    expected = both.face(G, 1e-7, point=point)
+    assert expected.shape == (1, 9)
+    monkeypatch.setattr(both, "split", lambda M, slack: (M, np.zeros(M.shape)))
+    moves = both.face(G, 1e-7, point=point)
+    np.testing.assert_allclose(moves.T @ moves, expected.T @ expected, atol=1e-9)
+
+
+def test_a_split_on_a_face_is_measured_from_the_gradients_of_both_norms() -> None:
+    """Up to the tolerance both entries of V are largest, but each norm's gradient has one."""
+    both = norms.Sum("max", norms.Weighted([[1.0, 1.0 + 1e-8]], np.inf))
+    G, V = np.array([[1.2, 0.8]]), np.array([[1.0, 1.0 - 1e-9]])
+    assert both.dual_on_face(G, V, 1e-6) == pytest.approx(both.dual(G), rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(4))

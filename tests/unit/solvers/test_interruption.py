@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -133,3 +134,25 @@ def test_factors_in_panels_are_those_of_lapack(monkeypatch: pytest.MonkeyPatch) 
     matrix[40, 40] = -1.0
     with pytest.raises(LinAlgError):
         cholesky.lower_factor(matrix)
+
+
+@pytest.mark.parametrize(("size", "panels"), [(10, [10]), (11, [4, 4, 3])])
+def test_only_large_factors_are_cut_into_panels(size: int, panels: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C waits for a panel at most; small matrices take one call of LAPACK."""
+    columns: list[int] = []
+    monkeypatch.setattr(cholesky, "PANELLED_ROWS", 10)
+    monkeypatch.setattr(cholesky, "PANEL", 4)
+    monkeypatch.setattr(cholesky, "cho_factor", lambda a, **options: columns.append(len(a)) or cho_factor(a, **options))
+    cholesky.lower_factor(np.eye(size))
+    assert columns == panels
+
+
+@pytest.mark.parametrize("place", [(1, 0), (5, 0), (10, 9)])
+def test_a_number_that_is_none_is_left_to_the_caller(place: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """LAPACK either refuses such a matrix as indefinite or goes on with it."""
+    monkeypatch.setattr(cholesky, "PANELLED_ROWS", 10)
+    monkeypatch.setattr(cholesky, "PANEL", 4)
+    matrix = np.eye(11)
+    matrix[place] = matrix[place[::-1]] = np.nan
+    with contextlib.suppress(LinAlgError):
+        assert np.isnan(np.tril(cholesky.lower_factor(matrix)[0])).any()

@@ -47,6 +47,15 @@ def test_an_unknown_without_an_equation_is_left_alone() -> None:
     np.testing.assert_allclose(solve_with_factor(np.array([8.0, 3.0])), [2.0, 3.0], rtol=1e-12)
 
 
+def test_a_ridge_is_relative_to_the_diagonal_and_the_number_of_rows() -> None:
+    solve_with_factor = cholesky.factor(np.diag([4.0, 2.0, 1.0, 8.0]), ridges=[0.25])
+    np.testing.assert_allclose(solve_with_factor(np.array([8.0, 8.0, 8.0, 8.0])), [1.0, 2.0, 4.0, 0.5], rtol=1e-15)
+
+
+def test_a_right_hand_side_that_overflowed_is_left_to_the_caller() -> None:
+    assert np.isnan(cholesky.factor(np.eye(2))(np.array([np.nan, 1.0]))).any()
+
+
 def test_a_singular_system_falls_back_and_still_solves_what_is_consistent() -> None:
     size = newton.SINGLE_ROWS
     random = np.random.default_rng(2)

@@ -265,6 +265,9 @@ def test_one_hot_tokens_are_evaluated_as_dense_ones_are() -> None:
 
 def test_lengths_of_one_hot_vectors_of_one_size_are_one_number() -> None:
     assert contexts(16).lengths.strides == (0, 0)
+    even = SelectionProblem(np.diag([2.0, -2.0, 2.0])[None], np.diag([3.0, -3.0]), [0, 1], sequence=[0, 0]).lengths
+    assert even.strides == (0, 0)
+    np.testing.assert_allclose(even, 8**0.5 * 3.0, rtol=1e-14)  # |2 e_a - 2 e_b| times |3 e_c|
     words = SelectionProblem(np.diag([1.0, 2.0, 2.0])[None], np.eye(2), [0, 1], sequence=[0, 0])
     np.testing.assert_allclose(words.lengths, [[0.0, 5**0.5, 5**0.5], [5**0.5, 0.0, 8**0.5]], rtol=1e-14, atol=1e-90)
 

@@ -30,6 +30,13 @@ def test_extreme_sizes(scale):
     assert correlation(scale * A, A) == pytest.approx(1, abs=1e-14)
 
 
+def test_matrices_of_a_stack_may_differ_in_size():
+    A = RNG.standard_normal((2, 3, 3))
+    sizes = np.array([1e-200, 1e200])[:, None, None]
+    np.testing.assert_allclose(correlation(sizes * A, A), [1.0, 1.0], atol=1e-14)
+    np.testing.assert_allclose(correlation(torch.tensor(sizes * A), torch.tensor(A)), [1.0, 1.0], atol=1e-14)
+
+
 def test_zero_has_no_direction():
     assert correlation(np.zeros((2, 2)), np.eye(2)) == 0
 
