@@ -287,6 +287,10 @@ def test_the_compiled_graph_has_the_same_gradient(options: dict, target: torch.T
         (lambda: exact_cross_entropy(SIX, PROBABILITIES, ignore_index=1), "^ignore_index is 1 with probabilities"),
         (lambda: exact_cross_entropy(SIX, PROBABILITIES[:, :3]), "^target is torch.float64"),
         (lambda: exact_cross_entropy(SIX, LABELS[:4]), "^target is torch.int64"),
+        (
+            lambda: exact_cross_entropy(draw(3, 5, 2, 4), LABELS),
+            r"; integers of shape \(3, 5, 2\) or \(3, 2, 4\), or probabilities of shape \(3, 5, 2, 4\), were expected",
+        ),
         (lambda: exact_cross_entropy(SIX, LABELS, dim=2), "^dim is 2"),
         (lambda: exact_cross_entropy(SIX, LABELS, dim=0), "^target is torch.int64"),
         (lambda: exact_cross_entropy(SIX, PROBABILITIES, scaled=True), "^scaled is True with target torch.float64"),

@@ -1,5 +1,7 @@
 """Heads that keep several tokens: the concave lambda-head and the ReLU head."""
 
+from typing import Any
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -8,10 +10,29 @@ import torch
 from attsvm import TokenData, train
 from attsvm.data.synthetic import random_data
 from attsvm.functional import sparsemax
-from attsvm.nn.heads import LambdaHead, ReLUHead
+from attsvm.nn.heads import LambdaHead, LinearHead, ReLUHead
 from attsvm.training.paths.path import regularization_path
 
 D = 10
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (torch.ones(3, 2, dtype=torch.float16), torch.float16),
+        (torch.ones(3, 2, dtype=torch.float32), torch.float32),
+        (torch.ones(3, 2, dtype=torch.int64), torch.float64),
+        (torch.ones(3, 2, dtype=torch.bool), torch.float64),
+        (np.ones((3, 2), np.float32), torch.float64),
+        ([[1, 1]] * 3, torch.float64),
+    ],
+)
+def test_a_head_has_the_dtype_of_floating_point_tensors_and_float64_for_other_numbers(
+    given: Any, kept: torch.dtype
+) -> None:
+    dtypes = [parameter.dtype for head in (LinearHead(given), ReLUHead(given)) for parameter in head.parameters()]
+    assert len(dtypes) == 3
+    assert set(dtypes) == {kept}
 
 
 @pytest.mark.parametrize("lam", [0.05, 0.2, 0.7, 2.0])

@@ -158,7 +158,7 @@ def weighted(objective: Objective, data: TokenData, sample_weight: Any) -> Objec
     if sample_weight is None:
         return objective
     weights = torch.as_tensor(to_numpy("sample_weight", sample_weight))
-    batched = weights.ndim > 1 and tuple(weights.shape) == tuple(data.labels.shape)
+    batched = tuple(weights.shape) == tuple(data.labels.shape)
     return objective.weighted(weights.reshape(-1, data.n) if batched else weights)
 
 

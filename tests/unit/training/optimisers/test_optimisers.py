@@ -574,6 +574,20 @@ def test_weights_are_repetitions(optimizer):
     np.testing.assert_allclose(zero.W, subset.W, **CLOSE)
 
 
+@pytest.mark.parametrize("batch", [(), (2,), (2, 1)], ids=str)
+def test_every_trial_may_have_weights_of_its_own(batch: tuple[int, ...]) -> None:
+    data, v = random_data(2, 4, 5, 5, gap=0.05, seed=3)
+    trials = 2 if batch else 1
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, (trials, 4))
+    arrays = (data.tokens, data.queries, data.labels, v, weights)
+    *parts, heads, own = (array[:trials].reshape(*batch, *array.shape[1:]) for array in arrays)
+    trace = train(TokenData(*parts), heads, sample_weight=own, steps=STEPS)
+    for b in range(trials):
+        alone = train(data[b], v[b], sample_weight=weights[b], steps=STEPS)
+        np.testing.assert_allclose(np.asarray(trace.W).reshape(trials, -1, 5, 5)[b], alone.W, **CLOSE)
+        assert not np.allclose(alone.W, train(data[b], v[b], steps=STEPS).W, **CLOSE)
+
+
 def test_batch_gradients_average_to_the_full_gradient():
     """Over an epoch without replacement the batches' gradients add up to the whole; with it, in expectation."""
     objective = Objective.from_data(DATA, V).weighted(torch.tensor([1.0, 2, 3, 4]))

@@ -1,5 +1,6 @@
 """The exact gradient equals automatic differentiation wherever the latter is sound."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,22 @@ def test_a_tie_does_not_hide_smaller_weights(head: Any) -> None:
     gradient = Objective.from_data(data, head).gradient(torch.full((1, 1, 1), 900.0, dtype=torch.float64))
     assert gradient.W.item() == pytest.approx(-1.0, rel=1e-3)
     assert gradient.log_scale.item() < -890
+
+
+@pytest.mark.parametrize("name", ["value", "log_slope"])
+def test_an_object_with_one_method_of_a_loss_is_no_loss(name: str) -> None:
+    """A function may have an attribute of this name for another reason."""
+
+    def cubed(margin: torch.Tensor) -> torch.Tensor:
+        return -(margin**3)
+
+    setattr(cubed, name, 0.5)
+    log_slope, sign = as_loss(cubed).log_slope(torch.tensor([2.0, -1.0], dtype=torch.float64))
+    torch.testing.assert_close(log_slope, torch.tensor([12.0, 3.0], dtype=torch.float64).log())  # |l'| = 3 u^2
+    assert sign is not None
+    assert sign.tolist() == [-1.0, -1.0]
+    with pytest.raises(ValueError, match="loss has type SimpleNamespace"):
+        as_loss(SimpleNamespace(**{name: cubed}))  # pyright: ignore[reportArgumentType]
 
 
 def test_a_head_with_the_wrong_shape_is_named():

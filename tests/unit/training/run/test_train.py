@@ -133,6 +133,32 @@ def test_factors_multiply_to_W():
     assert (trace.loss[:, -1] < trace.loss[:, 0]).all()
 
 
+@pytest.mark.parametrize("parameterization", ["W", "KQ"])
+def test_a_run_is_joined_to_one_that_begins_at_its_end_alone(parameterization: str) -> None:
+    options: dict[str, Any] = {"parameterization": parameterization, "steps": 20, "record_every": 10}
+    first = train(DATA, V, **options)
+    ends = [getattr(first, name)[:, -1] for name in parameterization]
+    later = train(DATA, V, init=tuple(ends) if len(ends) == 2 else ends[0], **options)
+    whole = first.followed_by(later)
+    assert whole.step.tolist() == [0, 10, 20, 30, 40]
+    for name in (*parameterization, "W", "loss"):
+        one, two = getattr(first, name), getattr(later, name)
+        np.testing.assert_array_equal(getattr(whole, name), np.concatenate([one, two[:, 1:]], 1))
+    with pytest.raises(ValueError, match=f"later begins at another {parameterization[0]}; the end of the earlier run"):
+        later.followed_by(first)
+
+
+@pytest.mark.parametrize(("parameterization", "trained"), [("W", "W"), ("KQ", "K and Q")])
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_card_names_what_was_trained_and_draws_the_norm_of_one_trial(
+    parameterization: Any, trained: str, alone: bool
+) -> None:
+    data, v = (DATA[0], V[0]) if alone else (DATA, V)
+    card = train(data, v, parameterization=parameterization, steps=2)._repr_html_()
+    assert f">{trained} by normalized_gd, exact numerics<" in card
+    assert ("norm of W over steps" in card) == ("<svg" in card) == alone
+
+
 def test_starts():
     inputs = np.random.default_rng(0).standard_normal((3, 6, 6))
     np.testing.assert_array_equal(train(DATA, V, steps=0, init=inputs).W[:, 0], inputs)
