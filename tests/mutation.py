@@ -12,7 +12,8 @@ survives. The tests of a package are listed in TESTS.
 
 A sample is drawn along the lines of a module in proportion to their mutants. Mutants that change nothing are listed
 with the reason in tests/equivalent_mutants.toml; they are run like all others and counted apart. With --out every
-mutant is a line of JSON as soon as it was run; --again runs those of such a file that survived.
+mutant is a line of JSON as soon as it was run. The mutants in that file are counted and not run again, so a draw that
+was stopped goes on. --again runs those of such a file that survived.
 """
 
 from __future__ import annotations
@@ -88,6 +89,9 @@ TESTS |= {
 SLOW = [f"attsvm.{name}" for name in ("cli", "platform", "compile", "plots", "study", "report")]
 SLOW += ["attsvm_paper", "attsvm_pretrained"]
 
+# A mutant's module and :attr:`Mutant.key`, and the fields that hold them.
+Name = tuple[str, str, int, str, str]
+NAME = ("module", "text", "column", "was", "becomes")
 QUIET = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
 QUIET += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # for what the packages have imported
 
@@ -259,11 +263,10 @@ def _silence() -> Iterator[None]:
         yield
 
 
-def equivalent() -> dict[tuple[str, str, int, str, str], str]:
-    """Reasons of the mutants that change nothing, by module and :attr:`Mutant.key`."""
+def equivalent() -> dict[Name, str]:
+    """Reasons of the mutants that change nothing."""
     listed = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))["mutant"]
-    names = ("module", "text", "column", "was", "becomes")
-    return {tuple(one[name] for name in names): one["reason"] for one in listed}
+    return {tuple(one[part] for part in NAME): one["reason"] for one in listed}
 
 
 @dataclass
@@ -296,11 +299,12 @@ def run(
     names: list[str],
     tests: tuple[str, ...],
     options: argparse.Namespace,
-    reasons: dict[tuple[str, str, int, str, str], str],
+    reasons: dict[Name, str],
 ) -> dict[str, Tally]:
     """Draw mutants of modules that share their tests, run these, and print the survivors."""
     tallies: dict[str, Tally] = {}
     draws = []
+    recorded = {key: one["killed"] for key, one in _records(options.out)} if options.out else {}
     for name in names:
         module = importlib.import_module(name)
         all_mutants = list(mutants(Path(module.__file__ or "").read_text(encoding="utf-8")))
@@ -311,8 +315,12 @@ def run(
             if survivors is None
             else [one for one in all_mutants if one.key in survivors]
         )
-        draws.append(Draw(module, sample, partial(_tell, name, tallies[name], options, reasons)))
-    if not options.list:
+        rest = [one for one in sample if (name, *one.key) not in recorded]
+        for one in sample:
+            if (name, *one.key) in recorded:
+                _count(name, tallies[name], reasons, one, recorded[name, *one.key])
+        draws.append(Draw(module, rest, partial(_tell, name, tallies[name], options, reasons)))
+    if not options.list and any(one.sample for one in draws):
         with _silence(), TemporaryDirectory() as folder:
             os.environ["MUTATION_FOLDER"] = folder  # read by the processes that tests start
             code = pytest.main([*tests, *QUIET], plugins=[Loop(draws, Path(folder), options.patience)])
@@ -325,15 +333,14 @@ def _tell(
     name: str,
     tally: Tally,
     options: argparse.Namespace,
-    reasons: dict[tuple[str, str, int, str, str], str],
+    reasons: dict[Name, str],
     mutant: Mutant,
     is_killed: bool,
     tests: int,
     seconds: float,
 ) -> None:
     """Count a mutant, print it if it survives, and write its record."""
-    reason = "" if is_killed else reasons.get((name, *mutant.key), "")
-    tally.drawn, tally.killed, tally.same = tally.drawn + 1, tally.killed + is_killed, tally.same + bool(reason)
+    reason = _count(name, tally, reasons, mutant, is_killed)
     if not is_killed:
         what = reason or ("survives" if tests else "no test reaches it")
         where = f"{name.removeprefix('attsvm.')}:{mutant.line} {mutant.function}"
@@ -347,14 +354,23 @@ def _tell(
             lines.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
+def _count(name: str, tally: Tally, reasons: dict[Name, str], mutant: Mutant, is_killed: bool) -> str:
+    """Count a mutant; returns the reason why it changes nothing if it survives, and an empty text otherwise."""
+    reason = "" if is_killed else reasons.get((name, *mutant.key), "")
+    tally.drawn, tally.killed, tally.same = tally.drawn + 1, tally.killed + is_killed, tally.same + bool(reason)
+    return reason
+
+
+def _records(path: Path) -> list[tuple[Name, dict[str, Any]]]:
+    """Read a file of --out, if it exists: the names of mutants and their records."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [(tuple(one[part] for part in NAME), one) for one in map(json.loads, lines)]
+
+
 def _survivors(path: Path, module: str | None = None) -> dict[tuple[str, int, str, str], str]:
     """Keys of the mutants in a file of --out that survived, with their modules."""
-    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return {
-        (one["text"], one["column"], one["was"], one["becomes"]): one["module"]
-        for one in records
-        if not one["killed"] and module in (None, one["module"])
-    }
+    records = (key for key, one in _records(path) if not one["killed"])
+    return {key[1:]: key[0] for key in records if module in (None, key[0])}
 
 
 def main() -> None:
