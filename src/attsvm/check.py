@@ -598,7 +598,7 @@ class Certificate:
         return (powers[0] or ZERO) if name in ("entrywise", "schatten") else ZERO
 
     def _distance(self, low: Fraction, high: Fraction) -> Fraction | None:
-        """Bound the Frobenius distance between two W whose objectives lie in the interval; None without a bound."""
+        """Bound the Frobenius distance of W from the optimum; both have objectives in the interval. None if unknown."""
         exponent = self._exponent()
         if self.squared:  # strong convexity, in this case and the next
             return self.stretch * root_above(2 * (high - low))

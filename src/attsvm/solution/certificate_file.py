@@ -79,7 +79,12 @@ def _state(claim: Claim, witness: dict[str, Any]) -> dict[str, Any]:
     certified, problem = claim.certified, claim.problem
     numbers = {field.name: getattr(certified, field.name) for field in fields(Certified)}
     arrays = {name: numbers.pop(name) for name in ("W", "dual", "margins")}
-    told = {name: array for name, array in arrays.items() if table_or_none(array) != witness.get(name, "")}
+    # A witness holds no matrix that is not finite.
+    told = {
+        name: array
+        for name, array in arrays.items()
+        if not np.isfinite(array).all() or table(array) != witness.get(name)
+    }
     split = numbers.pop("split")
     if split is not None:
         told["split"] = split.reshape(-1, split.shape[-1])
@@ -95,11 +100,6 @@ def _state(claim: Claim, witness: dict[str, Any]) -> dict[str, Any]:
 
 def _dtype_name(kind: Kind) -> str:
     return str(kind.dtype).rpartition(".")[2]
-
-
-def table_or_none(array: np.ndarray) -> list[list[str]] | None:
-    """Write a finite matrix in rational numbers; None for a matrix that is not finite."""
-    return table(array) if np.isfinite(array).all() else None
 
 
 def hex_table(array: np.ndarray) -> list[list[str]]:

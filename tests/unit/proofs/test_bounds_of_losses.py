@@ -16,6 +16,7 @@ from attsvm.core.rounding import SUBNORMAL
 from attsvm.core.types import AnyNorm
 from attsvm.proofs import bounds as prover
 from attsvm.proofs.bounds import lower_bound, objective_above, upper_bound
+from attsvm.proofs.certified import certify
 from attsvm.proofs.objective import SEPARATION_TOL, Regularisation, Terms
 from attsvm.proofs.program import Program
 from problems import FAMILIES, single
@@ -84,6 +85,34 @@ def test_bounds_enclose_what_the_floats_prove_and_hardly_more(kind: str, norm: A
         charges = float(np.max(regularisation.C)) if regularisation.C is not None else 1.0
         slack = (1 + reach) * (1 + charges * problem.mask.size * (1 + reach)) * (1 + exact_high)
         assert high <= exact_high + 60 * UNIT * (d * dz) * (slack + sizes)
+
+
+@pytest.mark.parametrize("kind", ["hinge", "squared_hinge", "prices", "squared prices"])
+def test_the_slope_of_a_loss_is_its_difference_quotient(kind: str) -> None:
+    """No loss depends on a token that is selected or hidden, whatever its number."""
+    rng = np.random.default_rng(3)
+    selected = np.array([[True, True, False, False], [False, False, True, False]])
+    mask = np.array([[True, True, True, False], [True] * 4])
+    problem = SelectionProblem(rng.standard_normal((2, 4, 3)), rng.standard_normal((2, 2)), selected, mask=mask)
+    terms = regularisation_of(kind, problem, rng).terms(problem, FROBENIUS)
+    shortfall, step = rng.choice([-1.0, 1.0], mask.shape) * rng.uniform(0.1, 1.0, mask.shape), 2.0**-10
+    slope = terms.slope(shortfall)
+    for index in np.ndindex(mask.shape):
+        move = np.zeros(mask.shape)
+        move[index] = step
+        # The loss of either sign is a polynomial of degree two, for which this quotient is exact.
+        quotient = (terms.loss(shortfall + move) - terms.loss(shortfall - move)) / (2 * step)
+        assert slope[index] == pytest.approx(quotient, abs=1e-11)
+
+
+def test_multipliers_of_losses_are_scaled_to_their_largest_bound() -> None:
+    """w^2/2 + 10 max(0, 1 - 2 w) is least at w = 1/2, with the multiplier 1/4 and the value 1/8."""
+    program = Program(single([[2.0, 0.0]]), FROBENIUS, Regularisation(10.0, "hinge", None))
+    for multiplier in (0.1, 0.25, 3.0):
+        bounds = certify(program, np.array([[0.5], [0.0]]), np.array([[0.0, multiplier]]))
+        assert bounds.dual[0, 1] == pytest.approx(0.25, rel=1e-14)
+        assert bounds.lower_bound <= 0.125
+        assert bounds.lower_bound == pytest.approx(0.125, rel=1e-13)
 
 
 # --- allowances, with a unit of 1e-6 in them alone ---
@@ -268,3 +297,24 @@ def test_a_bulk_of_multipliers_counts_like_the_multipliers(kind: str, sharp: boo
     expected = (total - stretch) / longer if regularisation.hard else total - stretch - 0.5 * longer**2
     assert with_bulk(error) == pytest.approx(expected, rel=1e-9)
     assert with_bulk(error) < whole
+
+
+@pytest.mark.parametrize("kind", ["plain", "hinge and prior"])
+def test_what_the_adjoint_of_a_bulk_leaves_over_counts_as_an_error(kind: str) -> None:
+    rng = np.random.default_rng(7)
+    problem = FAMILIES["planted"].make(rng, 3, 5, 3)
+    regularisation = Regularisation(None, "hinge", None) if kind == "plain" else regularisation_of(kind, problem, rng)
+    program = Program(problem, FROBENIUS, regularisation)
+    dual = solved(kind, problem, regularisation).certified.dual
+    part = problem.adjoint(dual)
+    length = float(np.linalg.norm(part))
+    left_over = 1e-3 * length * rng.standard_normal(part.shape)
+
+    def with_bulk(low: np.ndarray, error: float) -> float:
+        bulk = prover.Bulk(float(dual.sum()), Pair(part, low), error)
+        return lower_bound(program, np.zeros(dual.shape), part, length, 0.0, sharp=False, bulk=bulk)
+
+    nothing = np.zeros(part.shape)
+    expected = with_bulk(nothing, float(np.linalg.norm(left_over)))
+    assert with_bulk(left_over, 0.0) == pytest.approx(expected, rel=1e-13)
+    assert 0 < expected < with_bulk(nothing, 0.0)

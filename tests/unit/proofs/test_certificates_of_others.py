@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,21 @@ def test_norms_are_named_to_a_reader(norm: Any, name: str) -> None:
     assert check.describe(norm_words(get_norm(norm))) == name
 
 
+def test_prices_are_named_from_the_smallest_to_the_largest(plain: Content) -> None:
+    for prices, words in ((["2", "4", "1/4"], "0.25 to 4"), (["3", "3"], "3")):
+        content = plain | {"problem": plain["problem"] | {"C": prices}}
+        assert dict(check.statements(content, {"status": "OPTIMAL"}))["margin"] == f"soft: C = {words}, loss hinge"
+
+
+@pytest.mark.parametrize("dual", [False, True])
+def test_a_weighted_norm_is_bounded_on_a_ball_of_matrices(dual: bool) -> None:
+    """A number within one of three is at most four, times its weight or divided by it."""
+    words = check.read_norm(["weighted", [["2"]], ["entrywise", "3"]], (1, 1), iter([]))
+    bound = check.norm_above(words, check.Matrix([[3]]), None, radius=Fraction(1), dual=dual)
+    expected = Fraction(4, 2) if dual else Fraction(4 * 2)
+    assert expected <= bound <= expected * (1 + Fraction(1, 10**30))
+
+
 # --- malformed claims ---
 
 HUGE = "1" + "0" * 400
@@ -154,6 +169,7 @@ HUGE = "1" + "0" * 400
         ({"lower": None}, "an optimum is claimed without its bounds"),
         ({"upper": None}, "an optimum is claimed without its bounds"),
         ({"upper": HUGE}, "apart, relatively"),
+        ({"upper": "1/300"}, "upper is not proven: 0.0033333333333333334 is claimed, "),
         ({"lower": HUGE}, "lower is not proven: 1e+400 is claimed, "),
         ({"rank_at_least": "-5/2"}, "rank_at_least is -5/2; a whole number from 0 was expected"),
         ({"rank_at_most": "7/2"}, "rank_at_most is 7/2; a whole number from 0 was expected"),
@@ -178,6 +194,25 @@ def test_malformed_claims_are_a_sentence(
     assert output.count("\n") == 1
     assert main(["check", str(written(tmp_path, content))]) == 1
     assert capsys.readouterr().out == output
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("mask", [0] * 5),
+        ("mask", [1] * 4),
+        ("selected", [0] * 5),
+        ("selected", [2, 1, 0, 0, 0]),
+        ("sequence", 6),
+        ("sequence", -1),
+    ],
+    ids=str,
+)
+def test_a_selection_that_does_not_fit_is_refused(plain: Content, part: str, value: Any) -> None:
+    content = copy.deepcopy(plain)
+    content["data"][part][0] = value
+    with pytest.raises(check.Rejected, match=r"^selected, mask or sequence does not fit$"):
+        check.check(with_digest(content))
 
 
 def test_half_of_a_pair_is_said_for_what_it_is(tmp_path: Path, plain: Content, nuclear: Content) -> None:
@@ -307,6 +342,38 @@ def test_every_bit_comes_back(problem: SelectionProblem, norm: Any, options: dic
     if solution.certificate is not None and back.certificate is not None:
         assert same_bits(back.certificate.dual, solution.certificate.dual)
     assert str(back.verify()) == str(solution.verify())
+
+
+def test_a_file_holds_each_matrix_once(plain: Content) -> None:
+    assert set(plain["run"]["arrays"]) == {"margins"}
+    two = certificate_of(planted(0), norms.Sum("frobenius", "nuclear"))
+    # Rows of the split are those of W, one part after the other.
+    assert np.shape(two["run"]["arrays"]["split"]) == (2 * 4, 3)
+
+
+def test_a_w_that_left_the_range_of_floats_comes_back(tmp_path: Path) -> None:
+    source = planted(0)
+    solution = solve(SelectionProblem(1e-300 * source.tokens, 1e-300 * source.queries, source.selected))
+    assert solution.status is Status.UNDECIDED
+    assert np.isinf(solution.certified.W).all()
+    mixed = solution.certified.W.copy()
+    mixed[0, 0] = -0.0
+    for W in (solution.certified.W, mixed):
+        one = replace(solution, certified=replace(solution.certified, W=W))
+        one.save(tmp_path / "c.json")
+        back = Solution.load(tmp_path / "c.json")
+        assert same_bits(back.certified.W, W)
+        assert (back.status, back.objective) == (solution.status, math.inf)
+        assert str(back.verify()) == str(one.verify())
+
+
+def test_an_optimum_that_is_not_shown_is_not_loaded(tmp_path: Path) -> None:
+    content = certificate_of(planted(1), "nuclear", max_iter=1)
+    assert content["claim"]["status"] == "MAX_ITERATIONS"
+    assert Solution.load(written(tmp_path, content)).status is Status.MAX_ITERATIONS
+    path = written(tmp_path, with_claims(content, status="OPTIMAL"))
+    with pytest.raises(ValueError, match=r"says what its W and multipliers do not show; .* the gap is "):
+        Solution.load(path)
 
 
 def test_tensors_come_back_as_arrays_of_their_dtype(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from attsvm.core.rounding import FUNCTION_ROUNDING
 from attsvm.proofs import bounds as prover
 from attsvm.proofs import certified as module
 from attsvm.proofs.certified import TIE_TOLERANCE, Certified, certify, counts_as_zero
+from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.program import Program
 from attsvm.solvers.common.refinement import MARGIN_UNITS, _correct, refine
 from problems import FAMILIES, NAMED, single
@@ -175,6 +176,15 @@ def test_squares_out_of_range_change_the_scale_of_the_multipliers() -> None:
         length = bounds.objective
         expected = length**2 if euclidean else length
         assert bounds.dual[0, 1] == pytest.approx(expected, rel=1e-13)
+
+
+@pytest.mark.parametrize(("excess", "is_kept"), [(-4 * UNIT, True), (4 * UNIT, True), (0.5, True), (-1e-9, False)])
+def test_a_w_beside_a_prior_is_lengthened_only_if_its_margin_falls_short(excess: float, is_kept: bool) -> None:
+    program = Program(single([[1.0, 0.0]]), FROBENIUS, Regularisation(None, "hinge", np.array([[0.5], [0.25]])))
+    W = np.array([[1.0 + excess], [0.25]])
+    bounds = certify(program, W, np.array([[0.0, 0.5]]))
+    assert np.array_equal(bounds.W, W) is is_kept
+    assert bounds.margins[0, 1] >= 1 - 4 * UNIT
 
 
 # --- bounds, against rational arithmetic ---
@@ -401,6 +411,27 @@ def test_scalar_roundings_of_a_bound() -> None:
     assert 2 <= (1 - bounds.lower_bound) / COARSE <= 14
     plain = certify(Program(problem, FROBENIUS), one, np.array([[0.0, 1.0]]))
     assert plain.upper_bound > bounds.upper_bound
+
+
+@pytest.mark.usefixtures("coarse")
+def test_margins_after_a_move_onto_ties_are_rounded_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In twice the precision a margin, what the move leaves of it, and the quotient round by four units each."""
+    problem = NAMED["tie_forces_a_detour"]().problem
+    monkeypatch.setattr(prover, "tie_move", lambda *arguments: 0.0)
+    bounds = certify(Program(problem, FROBENIUS), np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 2.0]]), sharp=True)
+    assert 11 <= (bounds.upper_bound / math.sqrt(2.0) - 1) / COARSE <= 13
+
+
+@pytest.mark.usefixtures("coarse")
+def test_what_sums_in_twice_the_precision_miss_is_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may miss far more than the adjoint: the weights, this product and the gain are rounded."""
+    problem, dual, missing = single([[1.0, 0.0]]), np.array([[0.0, 1.0]]), 1e4
+    exact = Pair(np.array([[1.0], [0.0]]), np.zeros((2, 1)))
+    monkeypatch.setattr(Rows, "adjoint", lambda *arguments: (exact, missing))
+    bound = prover.lower_bound(Program(problem, FROBENIUS), dual, np.zeros((2, 1)), 1.0, 0.0, sharp=True)
+    shortfall = (1 - bound * (2 + missing)) / COARSE
+    # A sum of n T weights, and twice four units.
+    assert dual.size + 8 <= shortfall <= dual.size + 4 + 8 + 1
 
 
 @pytest.mark.usefixtures("coarse")

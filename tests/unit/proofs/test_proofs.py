@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -14,17 +15,19 @@ import exact as optimum
 from attsvm import SelectionProblem, Status, norms, solve
 from attsvm import check as checker
 from attsvm.core.error_free import UNIT
+from attsvm.core.gap import relative_gap
 from attsvm.core.norms import FROBENIUS, Mahalanobis, Norm, get_norm
 from attsvm.proofs import Claim, Proof, prove, recheck
 from attsvm.proofs import claim as claim_module
 from attsvm.proofs.certificate import FarkasCertificate
-from attsvm.proofs.certified import certify
+from attsvm.proofs.certified import SAFE_NORM, certify
 from attsvm.proofs.claim import AGREEMENT
 from attsvm.proofs.dyadic import Dyadic
 from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.program import Program
-from attsvm.proofs.proof import interval_statement, unproven
+from attsvm.proofs.proof import interval, interval_statement, unproven
 from attsvm.proofs.prove import examine
+from attsvm.proofs.witness import _adjoint
 from exact import dual_norm_above, norm_above
 from problems import FAMILIES, NAMED, single
 
@@ -51,6 +54,13 @@ def test_the_gap_of_a_proof() -> None:
     assert gap(0.0, 3.0) == gap(-1.0, 3.0) == gap(2.0, math.inf) == math.inf
 
 
+def test_the_gap_of_bounds_that_prove_nothing_is_infinite() -> None:
+    for low, high in ((0.0, 3.0), (-1.0, 3.0), (2.0, math.inf), (math.inf, math.inf)):
+        assert relative_gap(low, high) == math.inf
+    assert relative_gap(2.0, 3.0) == 0.5
+    assert relative_gap(0.0, 0.0) == 0.0
+
+
 def test_only_what_is_proven_is_true() -> None:
     assert Proof(True, 1.0, 1.0, "", "")
     failure = unproven("the sky fell.", "by hand", low=1.0)
@@ -69,6 +79,13 @@ def test_an_interval_is_said_with_the_digits_that_tell_its_ends_apart() -> None:
         assert high - low <= value * Fraction(1, 2**51)
         assert "smallest nuclear norm" in text
     assert interval_statement("max", 1.25, math.inf).endswith("has a max norm of at least 1.25.")
+
+
+def test_an_end_of_an_interval_that_is_a_short_decimal_is_written_as_it_is() -> None:
+    assert interval(Fraction(5, 4), 1.25) == "[1.25, 1.25]"
+    assert interval(1.0, math.inf) == "[1, inf]"
+    beyond = Fraction(10) ** 400
+    assert interval(beyond, beyond) == f"[{sys.float_info.max:.17g}, inf]"
 
 
 # --- claims from both sides ---
@@ -184,6 +201,20 @@ def test_multipliers_have_one_of_the_scales_of_the_convention(norm: str, check) 
         assert check(replace(honest, certified=replace(honest.certified, dual=unit)))
 
 
+def test_the_scale_of_multipliers_may_miss_the_roundings_of_a_matrix_of_one_entry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a unit of 1e-6: four times the roundings of the sum, and sixteen for the entry and eight more."""
+    unit, problem = 1e-6, single([[1.0]])
+    pair = certify(Program(problem, FROBENIUS), np.ones((1, 1)), np.array([[0.0, 1.0]]), sharp=True)
+    monkeypatch.setattr(claim_module, "gamma", lambda k: k * unit)
+    reach = 4 * (sum(pair.dual.shape) + 16) + 16 * (1 + 8)
+    for units, fine in ((0, True), (reach - 5, True), (5 - reach, True), (reach + 20, False), (-20 - reach, False)):
+        dual = pair.dual * (1 + units * unit)
+        near = Claim(problem, FROBENIUS, Status.OPTIMAL, replace(pair, dual=dual), None, 1e-9)
+        assert (near._dual_fault() is None) is fine
+
+
 def test_what_is_infeasible_or_empty_is_claimed_with_what_belongs_to_it() -> None:
     problem = NAMED["midpoint"]().problem
     solution = solve(problem)
@@ -235,6 +266,44 @@ def test_multipliers_or_a_w_that_prove_nothing_leave_an_open_interval(check) -> 
         assert float(proof.low) == pytest.approx(math.sqrt(10.0))
 
 
+def test_a_w_of_margin_zero_takes_nothing_from_the_multipliers() -> None:
+    """W = (0, 1) misses the tie by its length; the multipliers alone bound the norm by the root of two."""
+    problem = NAMED["tie_forces_a_detour"]().problem
+    pair = certify(Program(problem, FROBENIUS), np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 2.0]]), sharp=True)
+    other = replace(pair, W=np.array([[0.0], [1.0]]))
+    proof = recheck(Claim(problem, FROBENIUS, Status.UNDECIDED, other, None, 1e-9))
+    assert not proof
+    assert proof.high == math.inf
+    assert float(proof.low) == pytest.approx(math.sqrt(2.0), rel=1e-13)
+
+
+def test_an_objective_that_is_zero_to_rounding_has_no_gap() -> None:
+    """The prior has a margin of one, so that its distance is zero and the bound of W some rounding."""
+    solution = solve(single([[1.0, 0.0]]), prior=np.array([[1.0], [0.3]]))
+    assert solution.status is Status.OPTIMAL
+    proof = solution.verify()
+    assert proof.low == 0 < proof.high < 1e-14
+    assert proof, proof.statement
+
+
+def test_margins_beside_a_prior_or_with_losses_are_rounded_by_their_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a unit of 1e-6: eight units of |delta||W||z| lengthen W by as much, or cost C times what falls short."""
+    unit, problem = 1e-6, single([[3.0, 4.0], [0.0, 30.0]])
+    lengths = np.array([5.0, 30.0])
+    monkeypatch.setattr(claim_module, "gamma", lambda k: k * unit)
+    hard = solve(problem, "max", prior=np.array([[0.1], [0.2]]))
+    near = Claim(problem, hard.norm, hard.status, hard.certified, None, 1e-9, hard.regularisation)
+    W = hard.certified.W
+    longer = 8 * unit * np.linalg.norm(W) * lengths.max() * np.abs(W).max()
+    assert near._margin_rounding() == pytest.approx(longer, rel=1e-9)
+    soft = solve(problem, "max", C=0.01)
+    near = Claim(problem, soft.norm, soft.status, soft.certified, None, 1e-9, soft.regularisation)
+    short, error = 1 - soft.certified.margins[0, 1:], 8 * unit * np.linalg.norm(soft.certified.W) * lengths
+    assert short.max() > 0.1
+    charge = 0.01 * (np.maximum(short + error, 0) - np.maximum(short, 0)).sum()
+    assert near._margin_rounding() == pytest.approx(charge, rel=1e-6)
+
+
 def test_only_hard_margins_have_proofs_of_this_kind() -> None:
     soft = solve(FAMILIES["planted"].make(np.random.default_rng(0), 4, 4, 4), C=1.0)
     claim = Claim(soft.problem, FROBENIUS, Status.OPTIMAL, soft.certified, None, 1e-9)
@@ -245,8 +314,10 @@ def test_only_hard_margins_have_proofs_of_this_kind() -> None:
 def test_shapes_and_residuals_are_looked_at() -> None:
     honest = claim()
     pair = honest.certified
-    for changes in ({"W": pair.W[:, :1]}, {"dual": pair.dual[:, :1]}):
-        assert "shape" in recheck(replace(honest, certified=replace(pair, **changes))).statement
+    for changes, shapes in (({"W": pair.W[:, :1]}, ((2, 1), (2, 2))), ({"dual": pair.dual[:, :1]}, ((2, 2), (2, 1)))):
+        for check in (recheck, prove):
+            statement = check(replace(honest, certified=replace(pair, **changes))).statement
+            assert statement == f"Not proven: W has shape {shapes[0]} and the multipliers {shapes[1]}."
     # A tie that is missed by more than twice what is said.
     problem = SelectionProblem([[[0.0, 0.0], [1.0, 1.0], [-1.0, 0.0]]], [[1.0]], np.array([[True, True, False]]))
     W, dual = np.array([[1.0], [-1.0]]), np.array([[0.0, 1.0, 2.0]])
@@ -329,6 +400,44 @@ def test_multipliers_that_are_all_zero_leave_nothing_to_split() -> None:
     assert examination.proof
     assert examination.parts is not None
     assert examination.parts["witness"]["vectors"]["adjoint"][0] == [["0", "0"], ["0", "0"]]
+
+
+@pytest.mark.parametrize(("sizes", "is_far"), [((1.0, 100.0), False), ((1e-100, 1e-60), True), ((1e200, 1e150), True)])
+def test_the_adjoint_of_a_witness_is_that_of_its_multipliers(sizes: tuple[float, float], is_far: bool) -> None:
+    """A multiple stands for one beyond the range of floats: its singular vectors are the same."""
+    source = FAMILIES["planted"].make(np.random.default_rng(0), 3, 4, 3)
+    dual = np.where(source.rejected, np.random.default_rng(1).uniform(3.0, 9.0, source.mask.shape), 0.0)
+    expected = source.adjoint(dual)
+    problem = SelectionProblem(sizes[0] * source.tokens, sizes[1] * source.queries, source.selected)
+    with np.errstate(over="ignore"):
+        adjoint = _adjoint(problem, dual)
+    scale = np.abs(adjoint).max() / np.abs(expected).max()
+    np.testing.assert_allclose(adjoint, scale * expected, rtol=0, atol=1e-14 * np.abs(adjoint).max())
+    assert SAFE_NORM < np.abs(adjoint).max() < math.inf
+    if not is_far:
+        assert scale == pytest.approx(sizes[0] * sizes[1], rel=1e-13)
+
+
+def test_a_margin_within_a_reach_is_lowered_by_the_length_of_its_constraint() -> None:
+    """|delta| = 5/2 and |z| = 1/2, read as numbers of halves."""
+    problem = single([[1.5, 2.0]], (0.5,))
+    certificate = optimum.certificate(problem, FROBENIUS, np.ones((2, 1)), np.zeros((1, 2)))
+    assert certificate._safe_margins([Fraction(1)], Fraction(1, 5)) == ([1 - Fraction(1, 5) * Fraction(5, 4)], [0])
+
+
+@pytest.mark.parametrize("norm", [3, "schatten:4"])
+def test_the_distance_to_the_optimum_is_by_the_inequality_of_clarkson(norm: Any) -> None:
+    """|(U - V)/2|^p <= (|U|^p + |V|^p)/2 - |(U + V)/2|^p, where no norm is below that of the optimum V."""
+    problem = FAMILIES["planted"].make(np.random.default_rng(0), 3, 4, 3)
+    zero = np.zeros(problem.mask.shape)
+    certificate = optimum.certificate(problem, get_norm(norm), np.ones(problem.shape[2:]), zero)
+    p, entries = (3.0, problem.shape[2] * problem.shape[3]) if norm == 3 else (4.0, min(problem.shape[2:]))
+    for low in (Fraction(1, 2), 2 - Fraction(1, 10**9)):
+        bound = certificate._distance(low, Fraction(2))
+        assert bound is not None
+        power = float(2 ** int(p) - low ** int(p)) / 2
+        # A matrix of so many equal entries, or singular values, is longest.
+        assert float(bound) == pytest.approx(2 * power ** (1 / p) * entries ** (1 / 2 - 1 / p), rel=1e-12)
 
 
 def test_ties_that_a_move_leaves_are_refused() -> None:

@@ -15,6 +15,7 @@ from attsvm.core.double_double import Rows
 from attsvm.core.error_free import UNIT
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.reduction import independent_ties, reduce
+from attsvm.core.rounding import LENIENT
 from attsvm.proofs import linear, surjective, tie_moves, ties
 from attsvm.proofs.certified import certify
 from attsvm.proofs.dyadic import Dyadic
@@ -167,6 +168,20 @@ def test_ties_that_depend_on_each_other_are_settled_over_the_rationals() -> None
     corner = [[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0], [-1.0, -1.0], [5.0, 1.0]]
     mixed = SelectionProblem([corner], [[1.0]], [[True, True, True, True, False]])
     assert tie_move(mixed, np.array([[0.0], [0.5]]), 0.5) == pytest.approx(0.5, rel=1e-14)
+
+
+def test_an_equation_whose_square_underflows_is_settled_over_the_rationals() -> None:
+    """No Gram matrix holds the square of a difference that is 1e-200 times as long as the others."""
+    rng = np.random.default_rng(0)
+    tokens = np.vstack([np.zeros(3), rng.standard_normal((3, 3)), np.full(3, 5.0)])
+    tokens[3] *= 1e-200
+    problem = SelectionProblem(tokens[None], [[1.0, 2.0]], [[True, True, True, True, False]])
+    W = rng.standard_normal((3, 2))
+    with np.errstate(**LENIENT):
+        bound = tie_move(problem, W, float(np.linalg.norm(W)))
+    true = nearest(problem, W)
+    assert true is not None
+    assert true * (1 - 1e-15) <= bound < math.inf
 
 
 def contexts(seed: int, axes: list[list[int]]) -> SelectionProblem:

@@ -12,10 +12,14 @@ import pytest
 from attsvm import BatchSolution, SelectionProblem, Solution, Status, solve
 from attsvm.core.error_free import EPS
 from attsvm.core.norms import FROBENIUS, get_norm
+from attsvm.platform.summary import GOOD, UNSURE
 from attsvm.proofs.certificate import FarkasCertificate
 from attsvm.proofs.certified import Certified, certify
+from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.program import Program
+from attsvm.solution.numbers import constraint_lengths
 from attsvm.solution.reading import solution_summary
+from attsvm.solution.regularised import RegularisedSolution
 from attsvm.solution.solution import UnsolvedError
 from attsvm.study.spectrum import certified_rank
 from problems import FAMILIES, NAMED, single
@@ -93,6 +97,30 @@ def test_the_tolerance_of_the_frobenius_norm_is_the_formula() -> None:
     assert infeasible.margin_tolerance.shape == (1, 4)
 
 
+def test_beside_a_prior_the_tolerance_is_that_of_the_distance_from_it() -> None:
+    """A prior of zero changes nothing; with losses the gap is one of half the squared norm and the losses."""
+    problem, pair, lengths = counterexample().problem, counterexample().certified, np.array([[0, 1], [0, 5**0.5]])
+    zero, said = np.zeros(pair.W.shape), (FROBENIUS, Status.OPTIMAL)
+    for low, high in ((1.0, 1.0), (1.0, 1.5), (0.0, 1.0)):
+        bounds = replace(pair, lower_bound=low, upper_bound=high)
+        plain = Solution(problem, *said, bounds, 3, 0.5, "by hand")
+        asked = Regularisation(None, "hinge", zero)
+        near = RegularisedSolution(problem, *said, bounds, 3, 0.5, "by hand", regularisation=asked)
+        np.testing.assert_allclose(near.margin_tolerance, plain.margin_tolerance, rtol=1e-12, atol=1e-99)
+        assert near.margin_tolerance.any() == (low > 0)
+        soft = replace(near, certified=replace(bounds, primal=3.0), regularisation=Regularisation(1.0, "hinge", None))
+        gap = max(high / low - 1, 4 * EPS) if low > 0 else 0.0
+        np.testing.assert_allclose(soft.margin_tolerance, np.sqrt(2 * gap * 3.0) * lengths, rtol=1e-12, atol=1e-99)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-200, 1.0, 1e200])
+def test_lengths_of_constraints_neither_overflow_nor_underflow(size: float) -> None:
+    """Cubes of 3 and 4 sum to 91, those of 2 and 1 to 9."""
+    problem = SelectionProblem(size * np.array([[[0.0, 0.0], [-3.0, -4.0]]]), [[2.0, -1.0]], [0])
+    expected = size * np.cbrt(91.0) * np.cbrt(9.0)
+    np.testing.assert_allclose(constraint_lengths(problem, 3.0), [[0.0, expected]], rtol=1e-14)
+
+
 def test_lengths_near_the_end_of_an_exponent_are_capped() -> None:
     """p = 1.01 has the dual exponent 101; lengths are taken in l_8, which are longer and do not underflow."""
     problem = single([[3.0, 4.0]], (2.0,))
@@ -114,6 +142,19 @@ def test_the_distance_of_l_p_is_that_of_a_w_beside_the_solution(p: float) -> Non
     distance, power = norm.distance_bound(norm.value(near) / norm.value(best) - 1)
     assert power == p
     assert distance == pytest.approx(norm.value(near - best) / norm.value(near), rel=1e-4)
+
+
+@pytest.mark.parametrize("p", [3.0, 4.0, 10.0])
+def test_the_distance_of_l_p_above_two_is_by_the_inequality_of_clarkson(p: float) -> None:
+    """A distance of 2 t costs a gap of 2 t^p / p, by the midpoint of W and the solution."""
+    norm = get_norm(p)
+    for t in (0.25, 1e-3):
+        distance, power = norm.distance_bound(2.0 * t**p / p)
+        assert power == p
+        assert distance == pytest.approx(2.0 * t, rel=1e-12)
+    best, near = np.array([[0.5, 0.5]]), np.array([[0.501, 0.499]])
+    distance, _ = norm.distance_bound(norm.value(near) / norm.value(best) - 1)
+    assert norm.value(near - best) <= distance * norm.value(near)
 
 
 # --- rank ---
@@ -235,8 +276,9 @@ def test_a_limit_says_between_what_the_norm_lies() -> None:
         sentence = counterexample(status).sentence
         assert sentence.startswith(status.sentence)
         assert "3.16227766016" in sentence
-        with pytest.raises(UnsolvedError):
+        with pytest.raises(UnsolvedError) as error:
             counterexample(status).raise_for_status()
+        assert str(error.value) == sentence  # a soft margin would answer another question
     short = solution_of(single([[4.0, 0.0]]), np.array([[0.25], [0.0]]), np.array([[0.0, 1.0]]), Status.TIME_LIMIT)
     assert "0.25" in short.sentence
     nothing = counterexample(Status.MAX_ITERATIONS)
@@ -250,6 +292,10 @@ def test_only_an_optimum_counts_its_support_tokens(status: Status, most: str) ->
     assert facts["support tokens"] == f"{most}2 of 2 constraints"
 
 
+def test_the_rank_is_told_beside_the_largest_that_there_is() -> None:
+    assert dict(solution_summary(solve(single([[1.0, 0.0]]))).facts)["rank of W"] == "1 of 1"
+
+
 def test_a_batch_counts_what_was_decided() -> None:
     limit = counterexample(Status.TIME_LIMIT)
     solutions = [*[counterexample()] * 3, *[solve(NAMED["midpoint"]().problem)] * 2, limit]
@@ -260,6 +306,8 @@ def test_a_batch_counts_what_was_decided() -> None:
     assert repr(batch) == (
         "BatchSolution(5 of 6 decided, OPTIMAL 3, INFEASIBLE 2, TIME_LIMIT 1, largest gap 2.0e-03, seconds 0.25)"
     )
+    assert batch._summary().colour == UNSURE
+    assert replace(batch, objective=none[:5], gap=gap[:5], status=status[:5])._summary().colour == GOOD
 
 
 def test_a_residual_of_ties_and_a_perturbation_are_said() -> None:

@@ -10,6 +10,8 @@ import pytest
 from attsvm import SelectionProblem, Solution, Status, solve
 from attsvm.core.norms import Mahalanobis, get_norm
 from attsvm.core.norms.entrywise import _onto_simplex
+from attsvm.proofs.certified import certify
+from attsvm.proofs.program import Program
 from attsvm.solution.solution_set import distance_to_solutions
 from problems import FAMILIES, NAMED, single
 
@@ -79,6 +81,16 @@ def test_slack_widens_the_set() -> None:
     rough = replace(solution, certified=replace(solution.certified, lower_bound=0.95 * solution.lower_bound))
     assert rough.gap == pytest.approx(1 / 0.95 - 1, rel=1e-6)
     assert distance_to_solutions(W, rough) == pytest.approx(0.5 - 2 * rough.gap, abs=1e-6)
+
+
+@pytest.mark.parametrize("miss", [3e-12, 1e-9])
+def test_a_matrix_next_to_the_set_is_at_a_distance(miss: float) -> None:
+    """(1 - t, 1) is t short of w_1 = 1, less the slack of twice the gap."""
+    problem, norm = single([[1.0, 0.0]]), get_norm("max")
+    pair = certify(Program(problem, norm), np.array([[1.0], [0.0]]), np.array([[0.0, 1.0]]), sharp=True)
+    solution = Solution(problem, norm, Status.OPTIMAL, pair, 3, 0.5, "by hand")
+    assert solution.gap < 1e-14
+    assert distance_to_solutions(np.array([[1.0 - miss], [1.0]]), solution, 0.0) == pytest.approx(miss, abs=3e-14)
 
 
 @pytest.mark.parametrize("norm", ["frobenius", 1.5, 3])
