@@ -52,8 +52,11 @@ def _phrase(state: str, run: Run) -> str:
         return f"is still approaching the max-margin token selector after {counted(int(run.trace.step[-1]), 'step')}"
     if state == ALIKE:
         nearest = nearest_control(run)
-        label = "a control" if nearest is None else f"the {nearest.label}"
-        return f"came near the max-margin token selector, and too near {label} to tell which of the two it became"
+        assert nearest is not None
+        return (
+            f"came near the max-margin token selector, and too near the {nearest.label} to tell which of the two it "
+            "became"
+        )
     return {
         ARRIVES: "arrived at the max-margin token selector",
         SHARED: "left attention shared among tokens, so it selects none",

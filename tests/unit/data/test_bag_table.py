@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from attsvm import AttentionClassifier, TokenData
 from attsvm.data.bag_table import read_bag_table
+from attsvm.data.dataset import Dataset
 from attsvm.data.digits import bags_of_digits
 from attsvm.report.study import render
 from attsvm.study import Settings, study
+from attsvm.study.bag_report import report_bags
 from attsvm.study.run import prepare
 from attsvm.study.verdict import claims
 from attsvm.study.words import nouns
@@ -96,6 +101,42 @@ def test_a_study_of_bags_lists_the_nearest_selections_first(tmp_path: Path) -> N
         table.index(f">{one.bag}</td>") for one in found.bags.instances[:15]
     )
     assert all(f">{one.bag}</td>" in folded for one in found.bags.instances[15:])
+
+
+def bags_of_two(random: np.random.Generator, labels: np.ndarray) -> Dataset:
+    """In each bag one instance has the larger first feature; its second feature tells the label."""
+    n = len(labels)
+    tokens, places = random.normal(size=(n, 2, 2)), random.integers(0, 2, n)
+    tokens[np.arange(n), places] += np.stack([np.full(n, 9.0), 6.0 * labels], axis=1)
+    data = TokenData(tokens, np.ones((n, 1)), labels)
+    return Dataset("bags", data, classes=("yes", "no"), bags=tuple(f"{place}" for place in places))
+
+
+def test_a_report_on_bags_tells_training_bags_from_bags_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All bags held out have the wrong label; bags are named after the instance that decides them."""
+    monkeypatch.setattr(
+        "attsvm.attention_classifier.AttentionClassifier", partial(AttentionClassifier, cv=None, decay=1e-3, steps=40)
+    )
+    random, labels = np.random.default_rng(0), np.where(np.arange(30) % 3, 1.0, -1.0)
+    train, strangers = bags_of_two(random, labels), bags_of_two(random, labels[:12])
+    wrong = TokenData(strangers.tokens.tokens, strangers.tokens.queries, -strangers.tokens.labels)
+    setup = prepare(train, Settings(train=30))
+    scale = setup.token_scale, setup.query_scale
+    setup = replace(setup, test=replace(strangers, tokens=wrong).scaled(*scale))
+    for test in (setup.test, None):
+        report = report_bags(replace(setup, test=test), Settings())
+        rows = {row.key: row for row in report.accuracies}
+        assert set(rows) == {"bags_attention", "bags_svm", "bags_witness_svm"}
+        for row in rows.values():
+            assert (row.train, row.test) == (1.0, None if test is None else 0.0)
+            assert row.right is None if test is None else (row.right is not None and not row.right.any())
+        assert ("12 bags held out are covered" in report.guarantee) is (test is not None)
+        assert ("held out" in report.guarantee) is (test is not None)
+        assert sorted(one.row for one in report.instances) == list(range(30))
+        for one in report.instances:
+            assert one.label == ("yes" if setup.train.tokens.labels[one.row] > 0 else "no")
+            assert one.instance == f"number {one.index + 1}"
+            assert one.bag == str(one.index)
 
 
 def test_features_are_standardised_on_the_training_bags(tmp_path: Path) -> None:

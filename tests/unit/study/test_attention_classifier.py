@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -18,9 +21,9 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 from attsvm import AttentionClassifier, SelectionProblem, Status, solve
-from attsvm.data.bags import table_bags
+from attsvm.data.bags import read_bags, table_bags
 from attsvm.data.digits import bags_of_digits
-from attsvm.study.bag_training import BagSelection
+from attsvm.study.bag_training import BagSelection, attention, averages, fit_head, train_bags
 from attsvm.study.bag_words import guarantee
 
 
@@ -74,6 +77,31 @@ def test_the_solution_is_the_certified_svm_of_the_selection(model: AttentionClas
     assert model.solution_.verify()
     # At norm one the smallest margin is the inverse of the smallest norm at margin one.
     assert model.margins_.min() * expected.objective == pytest.approx(1.0, abs=1e-6)
+
+
+def test_every_round_is_adam_on_the_loss_under_the_head_before_it() -> None:
+    """Adam's means of gradients start anew in each round; 25 steps are rounds of 10, 10 and 5."""
+    given, y, _ = planted(8)
+    bags, weights, decay = replace(read_bags(given, None, None), labels=np.where(y == 1, 1.0, -1.0)), y + 0.5, 0.05
+    models = train_bags(bags, weights, decay, 25)
+    assert len(models) == 3
+    assert bags.labels is not None
+    X, labels, loss_weights = [torch.tensor(bag) for bag in given], torch.tensor(bags.labels), torch.tensor(weights)
+    W, step = np.zeros((6, 1)), 0
+    for model, count in zip(models, (10, 10, 5), strict=True):
+        head, intercept = fit_head(averages(bags, attention(bags, W)), bags.labels, weights, decay)
+        v, gradients = torch.tensor(head), []
+        for k in range(1, count + 1):
+            w = torch.tensor(W[:, 0], requires_grad=True)
+            outputs = torch.stack([torch.softmax(bag @ w, 0) @ bag @ v + intercept for bag in X])
+            losses = loss_weights * torch.nn.functional.softplus(-labels * outputs)
+            gradients.append(torch.autograd.grad(losses.mean() + decay / 2 * w @ w, w)[0].numpy())
+            ages = np.arange(k)[::-1]
+            mean = np.average(gradients, axis=0, weights=0.9**ages)
+            root = np.sqrt(np.average(np.square(gradients), axis=0, weights=0.999**ages))
+            step += 1
+            W = W - (0.4 / np.sqrt(6 * (1 + step / 40)) * mean / (root + 1e-8))[:, None]
+        np.testing.assert_allclose(model.W, W, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("final", ["attention", "svm"])
@@ -210,12 +238,35 @@ def test_a_margin_of_zero_selects_nothing() -> None:
     assert "The certified soft margin selects it in 1," in guarantee(selection)
 
 
-def test_more_than_five_contradictory_bags_are_counted() -> None:
-    """Seven directions that sum to zero contradict each other, and no six of them do."""
-    tokens = np.stack([np.vstack([np.eye(6), -np.ones(6)]), np.zeros((7, 6))], axis=1)
-    problem = SelectionProblem(tokens, np.ones((7, 1)), np.zeros(7, dtype=int))
-    selection = BagSelection(np.zeros(7, dtype=int), problem, solve(problem, C=1.0), solve(problem))
-    assert "from 7 bags that contradict each other (0, 1, 2, 3, 4 and 2 more)" in guarantee(selection)
+@pytest.mark.parametrize(("count", "named"), [(5, "0, 1, 2, 3, 4"), (7, "0, 1, 2, 3, 4 and 2 more")])
+def test_more_than_five_contradictory_bags_are_counted(count: int, named: str) -> None:
+    """Directions that sum to zero contradict each other, and all but one of them do not."""
+    d = count - 1
+    tokens = np.stack([np.vstack([np.eye(d), -np.ones(d)]), np.zeros((count, d))], axis=1)
+    selected = np.zeros(count, dtype=int)
+    problem = SelectionProblem(tokens, np.ones((count, 1)), selected)
+    selection = BagSelection(selected, problem, solve(problem, C=1.0), solve(problem))
+    assert f"from {count} bags that contradict each other ({named})." in guarantee(selection)
+
+
+@pytest.mark.parametrize(("gap", "text"), [(3e-7, "3×10⁻⁷"), (-1e-17, "rounding level")])
+@pytest.mark.parametrize(("objective", "answer"), [(1.0, "has a larger one"), (np.inf, "selects it in 1")])
+def test_the_guarantee_tells_the_gap_of_its_svm(gap: float, text: str, objective: float, answer: str) -> None:
+    """Without a hard margin it is the gap of the soft margin."""
+    problem = SelectionProblem(np.array([[[0.0], [1.0]]]), np.ones((1, 1)), np.array([1]))
+    margins = np.array([[1.0, 0.0]])
+    hard: Any = SimpleNamespace(objective=objective, status=Status.OPTIMAL, gap=gap, certificate=None)
+    answered: Any = SimpleNamespace(objective=1.0, margins=margins, gap=gap)
+    selection = BagSelection(np.array([1]), problem, answered, hard)
+    assert f"{answer}, to a relative gap of {text}." in guarantee(selection)
+
+
+def test_bags_of_one_instance_have_nothing_to_reject() -> None:
+    problem = SelectionProblem(np.ones((2, 1, 1)), np.ones((2, 1)), np.zeros(2, dtype=int))
+    solution = solve(problem)
+    text = guarantee(BagSelection(np.zeros(2, dtype=int), problem, solution, solution))
+    assert text.startswith("One W selects the deciding instance of all 2 bags: at norm one its smallest margin is inf,")
+    assert "nearest to a change" not in text
 
 
 def test_the_nearest_selections_are_those_of_the_smallest_margins() -> None:

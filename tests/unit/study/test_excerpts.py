@@ -101,6 +101,57 @@ def test_no_trained_margin_beats_the_svm() -> None:
         assert trained_margins(result, run).min() <= 1 + 1e-8
 
 
+def test_trained_margins_are_those_of_the_last_matrix_at_the_norm_of_the_svm() -> None:
+    result = study_result()
+    data = result.setup.train
+    for run in result.runs.values():
+        W, solution = np.asarray(run.trace.W[-1]), run.solutions[run.own]
+        values = np.linalg.svd(W, compute_uv=False)
+        norm = np.sqrt(np.sum(values**2)) if run.own == "frobenius" else np.sum(values)
+        margins = []
+        for X, z, visible, a in zip(data.tokens.tokens, data.tokens.queries, data.mask, run.selected, strict=True):
+            others = [t for t in np.flatnonzero(visible) if (X[t] != X[a]).any()]
+            margins.append(min((X[a] - X[t]) @ W @ z for t in others) * solution.objective / norm)
+        np.testing.assert_allclose(trained_margins(result, run), margins, rtol=1e-9)
+
+
+def test_margins_are_compared_with_an_svm_only_where_there_is_one() -> None:
+    result = study_result()
+    run = result.runs["W"]
+    for shown, ending in ((run, r"of the attention and a margin of -?\d+\.\d\d; the SVM has 1\.$"),
+                          (replace(run, curves={}), r"\d % of the attention\.$")):  # fmt: skip
+        notes = [one.notes[0] for one in excerpts(result, shown) if not one.title.startswith("Held out")]
+        assert notes
+        assert all(re.search(ending, note) for note in notes)
+
+
+def test_a_long_rest_of_a_text_is_cut_between_words() -> None:
+    """The rest has no token; words of four characters and a blank fit twelve times into sixty."""
+    result = study_result()
+    train = result.setup.train
+    assert train.passages is not None
+    pieces = tuple((*own, "rest " * 20) for own in train.passages.pieces)
+    tokens = tuple((*own, BETWEEN) for own in train.passages.tokens)
+    longer = replace(train, passages=Passages(pieces, tokens, prose=True))
+    run = result.runs["W"]
+    pairs = [excerpts(one, run) for one in (result, replace(result, setup=replace(result.setup, train=longer)))]
+    shown = [(one, cut) for one, cut in zip(*pairs, strict=True) if not one.title.startswith("Held out")]
+    assert shown
+    for one, cut in shown:
+        assert cut.pieces[:-1] == one.pieces
+        assert cut.pieces[-1].text == " ".join(["rest"] * 12) + " …"
+
+
+def test_an_outcome_of_zero_is_wrong() -> None:
+    result = study_result()
+    test = result.setup.test
+    assert test is not None
+    tokens = TokenData(np.zeros_like(test.tokens.tokens), test.tokens.queries, test.tokens.labels, test.tokens.mask)
+    blank = replace(result, setup=replace(result.setup, test=replace(test, tokens=tokens)))
+    titles = [one.title for one in excerpts(blank, blank.runs["W"]) if one.title.startswith("Held out")]
+    assert titles == ["Held out, the text most clearly wrong"]
+
+
 def test_held_out_rows_are_those_of_largest_and_smallest_outcome() -> None:
     extracts = excerpts(study_result(), study_result().runs["W"])
     titles = [one.title for one in extracts]
@@ -137,9 +188,11 @@ def test_frequent_selections_are_counted_by_class() -> None:
     assert set(counts) == {"good", "bad"}
     passages, labels = result.setup.train.passages, result.setup.train.tokens.labels
     assert passages is not None
-    text, number = counts["good"][0]
-    names = [passages.name(i, int(run)).lower() for i, run in enumerate(result.runs["W"].selected) if labels[i] > 0]
-    assert names.count(text) == number == max(map(names.count, names))
+    chosen = [passages.name(i, int(token)).lower() for i, token in enumerate(result.runs["W"].selected)]
+    for label, side in (("good", 1), ("bad", -1)):
+        text, number = counts[label][0]
+        names = [name for name, own in zip(chosen, labels, strict=True) if own == side]
+        assert names.count(text) == number == max(map(names.count, names))
 
 
 def test_the_page_marks_words_by_more_than_colour_and_escapes_them() -> None:

@@ -58,6 +58,13 @@ def test_pairing_is_what_makes_an_interval_short() -> None:
     assert paired[1] - paired[0] < 0.5 * (unpaired[1] - unpaired[0])
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_difference_of_shares_is_at_most_one(rows: int) -> None:
+    low, high = paired_interval(rows, 0, rows)
+    assert -1.0 < low < high == 1.0
+    assert paired_interval(0, rows, rows) == (-1.0, -low)
+
+
 def test_means_of_draws() -> None:
     first, second = np.array([0.4, 0.5, 0.6]), np.array([0.5, 0.6, 0.7, 0.8])
     from scipy.stats import ttest_ind
@@ -143,6 +150,37 @@ def test_other_rows_are_not_paired_and_other_data_are_said() -> None:
     assert "Right on rows held out" not in everything.tables
     assert any("holds out no rows" in caution for caution in everything.cautions)
     assert ("training rows", 8, 12) in everything.settings
+    rows = {row.label: row for row in everything.tables["The SVMs and the training"]}
+    row = rows["training rows"]
+    assert (row.first, row.second, row.difference) == ("8", "12", "+4")
+    row = rows["rows held out"]
+    assert (row.first, row.second, row.difference) == ("4", "0", "−4")
+
+
+def test_what_only_one_study_has_is_told_or_left_out() -> None:
+    one, two = (json.loads(json.dumps(content())) for _ in range(2))
+    one["versions"] = {"numpy": "2.1", "numba": "0.60"}
+    two["versions"] = {"numpy": "2.1", "torch": "2.5"}
+    del two["quantities"]["steps_W"]
+    left = two["claims"].pop()
+    comparison = compare(Record("a", one), Record("b", two))
+    assert comparison.settings == [("version of numba", "0.60", None), ("version of torch", None, "2.5")]
+    labels = [row.label for row in comparison.tables["The SVMs and the training"]]
+    assert "steps of W" not in labels
+    assert "steps of K, Q" in labels
+    claims = {claim.key: claim for claim in comparison.claims}
+    assert [key for key, claim in claims.items() if claim.changed] == [left["key"]]
+    assert claims[left["key"]].sentences == (left["sentence"], None)
+    assert all(claims[claim["key"]].sentences == (claim["sentence"],) * 2 for claim in two["claims"])
+
+
+def test_a_correlation_that_rounding_puts_above_one_is_an_angle_of_zero() -> None:
+    one, two = (json.loads(json.dumps(content())) for _ in range(2))
+    for record, value in ((one, 1 + 2e-16), (two, -1 - 2e-16)):
+        record["quantities"]["correlation_W_frobenius"]["value"] = value
+    tables = compare(Record("a", one), Record("b", two)).tables
+    row = next(row for row in tables["Correlation, as an angle"] if row.label == "W with its Frobenius SVM")
+    assert (row.first, row.difference) == ("1 (0.0°)", "+180.0°")
 
 
 def test_rows_are_known_by_their_texts_or_images_whatever_their_vectors() -> None:
@@ -171,6 +209,9 @@ def test_a_clear_difference_is_marked() -> None:
     rows = {row.label: row for row in compare(claims[0], claims[1]).tables["Right on rows held out"]}
     assert rows["trained W"].differs
     assert rows["trained W"].difference.startswith("+30.0 points")
+    # Of n out of n the exact lower end is 0.025^(1/n).
+    assert rows["trained W"].first.startswith("70.0 % (")
+    assert rows["trained W"].second == f"100.0 % ({100 * 0.025**0.01:.1f} to 100.0)"
     assert not rows["uniform attention"].differs
 
 

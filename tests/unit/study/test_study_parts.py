@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from attsvm import SelectionProblem, TokenData, solve
 from attsvm.core.error_free import EPS
@@ -15,13 +16,14 @@ from attsvm.core.types import Parameterization
 from attsvm.data.dataset import Dataset
 from attsvm.data.text import LabelledTexts, word_dataset
 from attsvm.platform.summary import counted
-from attsvm.study import Settings
-from attsvm.study.accuracy import rows_right
-from attsvm.study.controls import direction_of, hebbian, shuffle
+from attsvm.study import Settings, Study
+from attsvm.study.accuracy import accuracies, rows_right, soft_attention
+from attsvm.study.controls import controls, direction_of, hebbian, shuffle
 from attsvm.study.convergence import climbing, steps_to
 from attsvm.study.head import PENALTIES, fit_head, mean_tokens
 from attsvm.study.intervals import share_interval, upper_limit
 from attsvm.study.labels import shuffled_labels
+from attsvm.study.results import ControlDirections
 from attsvm.study.run import prepare
 from attsvm.study.spectrum import certified_rank, singular_values
 from attsvm.study.training import record_steps
@@ -162,6 +164,34 @@ def test_shuffles_select_visible_tokens_only_or_do_not_exist() -> None:
     assert shuffle(np.array([1]), np.ones((1, 2), bool), rng) is None
 
 
+def controls_of(data: Dataset, selected: np.ndarray) -> dict[str, ControlDirections]:
+    """Three shuffles and the other controls of a selection of all rows."""
+    setup = prepare(data, Settings(train=data.tokens.n))
+    W = np.ones((1, data.tokens.d, data.tokens.dz))
+    found = controls(setup, W, selected, "frobenius", 3, 0, 10.0, Watch(None, {"only": 1.0}))
+    return {control.key: control for control in found}
+
+
+def test_a_control_says_how_many_of_its_svms_do_not_exist() -> None:
+    """Two weights cannot select among 160 random tokens; fifteen select among twelve."""
+    crowded = controls_of(data_set(n=40, d=2, dz=1), np.arange(40) % 4)
+    assert crowded["shuffled"].note == "3 of 3 infeasible: the soft-margin direction stands for it."
+    assert crowded["optimal"].note == "It is infeasible: the soft-margin direction stands for it."
+    roomy = controls_of(data_set(n=3), np.array([0, 1, 2]))
+    assert (roomy["shuffled"].note, roomy["optimal"].note) == ("", "")
+
+
+def test_the_optimal_tokens_are_the_reference_only_if_every_row_selects_its_own() -> None:
+    data = data_set(n=3)
+    best = prepare(data, Settings(train=3)).optimal
+    control = controls_of(data, best)["optimal"]
+    assert control.coincides
+    assert "this is the reference itself" in control.note
+    control = controls_of(data, np.where(np.arange(3) == 0, (best + 1) % 4, best))["optimal"]
+    assert not control.coincides
+    assert control.note == ""
+
+
 def test_rank_is_what_the_certified_gap_supports() -> None:
     # Three orthogonal tasks of one direction each: rank 3 by construction, and every singular value equal.
     tokens = np.zeros((3, 2, 3))
@@ -188,6 +218,24 @@ def test_an_output_of_zero_is_wrong_for_either_label() -> None:
     tokens = np.array([[[0.0, 1.0]], [[0.0, 1.0]], [[1.0, 0.0]], [[1.0, 0.0]]])
     trial = Trial.of(TokenData(tokens, np.ones((4, 1)), np.array([1.0, -1.0, 1.0, -1.0])), np.array([1.0, 0.0]))
     np.testing.assert_array_equal(rows_right(trial, np.ones((4, 1))), [False, False, True, False])
+
+
+def test_soft_attention_is_the_softmax_of_the_visible_logits() -> None:
+    data = data_set(masked=True)
+    trial, W = Trial.of(data.tokens, np.ones(5)), np.random.default_rng(1).standard_normal((5, 3))
+    logits = np.einsum("ntd,de,ne->nt", data.tokens.tokens, W, data.tokens.queries)
+    expected = softmax(np.where(data.mask, logits, -np.inf), axis=1)
+    np.testing.assert_allclose(soft_attention(trial, W), expected, rtol=1e-12)
+
+
+def test_the_head_alone_reads_the_mean_of_the_visible_tokens() -> None:
+    settings = Settings(train=40)
+    setup = prepare(data_set(n=70, masked=True), settings)
+    (row,) = accuracies(Study(settings, setup))
+    assert setup.test is not None
+    right = [mean_tokens(half) @ setup.head.v * half.tokens.labels > 0 for half in (setup.train, setup.test)]
+    assert (row.key, row.train, row.test) == ("uniform", right[0].mean(), right[1].mean())
+    np.testing.assert_array_equal(row.right, right[1])
 
 
 @pytest.mark.parametrize(
@@ -237,9 +285,22 @@ def test_a_run_stopped_before_its_first_step_is_told_to_go_on() -> None:
     assert steps_to(np.array([0]), np.array([0.3]), 0.98) == 2
 
 
+@pytest.mark.parametrize(("steps", "advice"), [(1, 2), (2, 5), (3, 10), (5, 10), (6, 20), (20, 50), (1000, 2000)])
+def test_without_a_rise_twice_the_steps_are_advised_rounded_up_to_a_coin(steps: int, advice: int) -> None:
+    assert steps_to(np.array([steps]), np.array([0.3]), 0.98) == advice
+    assert steps_to(np.array([steps, 2 * steps]) / 2, np.array([0.3, 0.3]), 0.98) == advice
+    assert steps_to(np.array([steps, 2 * steps]) / 2, np.array([0.4, 0.3]), 0.98) == advice
+
+
+def test_the_start_counts_as_half_a_step() -> None:
+    """One minus the correlation halves from half a step to one, so it is inverse to the steps: 7.5 are needed."""
+    assert steps_to(np.array([0, 1]), np.array([0.7, 0.85]), 0.98) == 10
+
+
 def test_a_flat_or_falling_curve_does_not_climb() -> None:
     step = np.array(record_steps(1000))
-    assert not climbing(step, np.full(len(step), 0.93))
+    for value in (0.93, 1.0):
+        assert not climbing(step, np.full(len(step), value))
     assert not climbing(step, np.linspace(0.95, 0.9, len(step)))
 
 

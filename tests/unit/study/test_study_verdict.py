@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from attsvm import SelectionProblem, Status, TokenData, solve
 from attsvm.data.dataset import Dataset
@@ -77,6 +78,19 @@ def test_the_hard_selection_of_an_svm_is_judged_where_there_is_one() -> None:
         assert rows[f"{name}_svm"].train == np.mean(tokens.labels * (np.array(selected) @ v) > 0)
     unsolved = replace(easy(), runs={"W": replace(easy().runs["W"], curves={})})
     assert "W_svm" not in {row.key for row in accuracies(unsolved)}
+
+
+def test_soft_attention_is_judged_at_the_end_of_training() -> None:
+    """With the sign of W turned round, attention lies on other tokens."""
+    run, train, v = easy().runs["W"], easy().setup.train.tokens, easy().setup.head.v
+    last, shares = np.asarray(run.trace.W[-1]), []
+    for W in (last, -last):
+        attention = softmax(np.einsum("ntd,de,ne->nt", train.tokens, W, train.queries), axis=1)
+        shares.append(np.mean(train.labels * np.einsum("nt,ntd,d->n", attention, train.tokens, v) > 0))
+        ending = replace(run, trace=replace(run.trace, W=np.stack([-W, W])))
+        rows = {row.key: row for row in accuracies(replace(easy(), runs={"W": ending}))}
+        assert rows["W"].train == shares[-1]
+    assert shares[0] != shares[1]
 
 
 def test_every_control_is_computed_and_says_if_it_is_the_reference() -> None:
@@ -171,6 +185,26 @@ def test_a_correlation_below_the_threshold_refutes_the_claim() -> None:
     assert headline(short, claims(short)) == f"{opening} 1 of {len(claims(short))} claims does not hold."
     remedies = {claim.key: claim.remedy for claim in claims(short)}
     assert "--lr" in remedies["direction_W"]
+
+
+def test_runs_that_end_differently_are_told_apart() -> None:
+    result = easy()
+    low = {norm: np.full_like(curve, 0.5) for norm, curve in result.runs["KQ"].curves.items()}
+    runs = {"W": result.runs["W"], "KQ": replace(result.runs["KQ"], curves=low, controls=())}
+    assert headline(replace(result, runs=runs), claims(replace(result, runs=runs))).startswith(
+        "Training W arrived at the max-margin token selector; "
+        "training K and Q did not arrive at the max-margin token selector. "
+    )
+
+
+def test_the_headline_counts_the_claims_that_fail() -> None:
+    result, everything = easy(), claims(easy())
+    for failing in (0, 1, 2):
+        given = [replace(claim, holds=place >= failing) for place, claim in enumerate(everything)]
+        text = headline(result, given)
+        verb = "does" if failing == 1 else "do"
+        assert ("claims" in text) is (failing > 0)
+        assert not failing or text.endswith(f" {failing} of {len(given)} claims {verb} not hold.")
 
 
 def test_a_better_neighbour_refutes_local_optimality() -> None:
@@ -348,7 +382,7 @@ def test_a_control_that_comes_near_leaves_the_direction_open() -> None:
     assert control.final < run.correlation
     unclear = Study(result.settings, result.setup, runs={"W": replace(run, controls=(control,))}, complete=True)
     assert claims_of(unclear)["direction_W"] is None
-    assert "too near" in headline(unclear, claims(unclear))
+    assert f"too near the {control.label} to tell which of the two" in headline(unclear, claims(unclear))
     assert sentence_of(unclear, "direction_W").endswith("too near to tell the two apart.")
     assert "too near" not in sentence_of(result, "direction_W")
 
@@ -390,8 +424,15 @@ def test_a_prediction_is_held_against_shuffled_labels(
     rows = (Accuracy("W", "W", 1.0, share), Accuracy("uniform", "uniform attention", 1.0, 0.55))
     labels = {"W": ShuffledLabels(np.ones(len(shuffled)), np.array(shuffled), 10)}
     setup = replace(result.setup, test=data_set(40, 4, 12, 8))
-    short = Study(result.settings, setup, runs={"W": result.runs["W"]}, shuffled_labels=labels, accuracies=rows)
+    runs = {"W": result.runs["W"]}
+    short = Study(result.settings, setup, runs=runs, shuffled_labels=labels, accuracies=rows, complete=True)
     assert claims_of(short)["predicts_W"] is holds
+    opening = {
+        True: "On held-out rows it is right in",
+        False: "It predicts held-out rows no better than chance:",
+        None: "Whether it predicts cannot be told: on held-out rows it is right in",
+    }[holds]
+    assert f"selector. {opening} {share_text(share)} (uniform" in headline(short, claims(short))
     if len(shuffled) > 2:
         low, high = share_interval(round(share * 40), 40)
         assert f"(95 % interval {100 * low:.1f} to {100 * high:.1f} %)" in sentence_of(short, "predicts_W")
@@ -477,6 +518,32 @@ def test_going_on_is_the_same_as_training_on() -> None:
 def test_few_rows_carry_a_caution() -> None:
     text = " ".join(cautions(easy()))
     assert "Only 6 sequences were trained on" in text
-    assert "Only 2 sequences are held out" in text
+    assert "need not hold for the next 6." in text
+    assert "Only 2 sequences are held out: one more right or wrong moves the accuracy by 50 points." in text
+    one = replace(easy(), setup=replace(easy().setup, train=easy().setup.train.take(np.array([0]))))
+    text = " ".join(cautions(one))
+    assert "Only 1 sequence was trained on" in text
+    assert "need not hold for the next one." in text
     assert claims_of(easy())["predicts_W"] is None
     assert cautions(study(random_data(80, 2, 0), Settings(train=40, steps=5, max_steps=5, shuffles=0))) == []
+
+
+@pytest.mark.parametrize(("label", "name"), [(1.0, "'+1'"), (-1.0, "'-1'")])
+def test_rows_of_one_label_carry_a_caution(label: float, name: str) -> None:
+    train = easy().setup.train
+    labels = np.full(6, label)
+    for others, share in ((0, "100 %"), (1, "")):
+        labels[:others] *= -1
+        tokens = TokenData(train.tokens.tokens, train.tokens.queries, labels.copy())
+        alike = replace(easy(), setup=replace(easy().setup, train=replace(train, tokens=tokens)))
+        text = " ".join(cautions(alike))
+        assert (f"{share} of the sequences trained on are {name}: always saying so" in text) is bool(share)
+
+
+def test_words_of_a_study_stay_words_and_what_is_missing_stays_missing() -> None:
+    result = replace(easy(), accuracies=(Accuracy("W", "W", 0.75, None),))
+    values = {name: one["value"] for name, one in quantities(result).items()}
+    assert result.optimal is not None
+    assert values["optimal_status"] == result.optimal.status.name
+    assert values["accuracy_train_W"] == 0.75
+    assert values["accuracy_test_W"] is None
