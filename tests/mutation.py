@@ -6,8 +6,8 @@ A name is a module, or a package with all its modules; by default it is attsvm. 
 change inside a function, made in a forked child by exchanging the code objects of the functions, so that every
 reference sees it; processes that tests start load the changed module. The tests that reach the changed statement run in
 the child until one fails: first those that killed another mutant of the function or the module, then those in the file
-named after the module, then quick ones. A mutant that fails a test is killed, and so is one that takes half a minute
-and twenty times the tests' time. A mutant that no test notices within --patience seconds, by default half a minute,
+named after the module, then quick ones. A mutant that fails a test is killed, and so is one whose test takes half a
+minute and twenty times its time. A mutant that no test notices within --patience seconds, by default half a minute,
 survives. The tests of a package are listed in TESTS.
 
 A sample is drawn along the lines of a module in proportion to their mutants. Mutants that change nothing are listed
@@ -176,7 +176,7 @@ class Loop:
                     for test, (seconds, lines) in of.items()
                     if set(mutant.statement).intersection(lines.get(one.file, ()))
                 )
-                limit = 30 + 20 * sum(seconds for *_, seconds, _ in tests)
+                limit = self.patience + 30 + 20 * max((seconds for *_, seconds, _ in tests), default=0.0)
                 start = time.monotonic()
                 work = partial(self._killer, one.module, mutant, [items[test] for *_, test in tests])
                 # Too long, or a child that dies, is killed as well.

@@ -567,6 +567,15 @@ def test_refinement_reaches_the_rounding_of_W(size: tuple[int, int, int], seed: 
     assert refined.gap <= (longest + 0.25) * unit
 
 
+def test_a_matrix_of_one_entry_is_refined_too() -> None:
+    """The least of w^2/2 + 2 (1 - 3w)^2 is at w = 12/37, where the multiplier is w/3 and the margin 1 - w/12."""
+    program = Program(single([[3.0]]), FROBENIUS, Regularisation(2.0, "squared_hinge", None))
+    W, dual = np.array([[12 / 37 + 1e-5]]), np.array([[0.0, 4 / 37]])
+    assert certify(program, W, dual, sharp=True).gap > 1e-10
+    refined = refine(program, W, dual, 1e-15)
+    assert refined.W[0, 0] == pytest.approx(12 / 37, rel=4 * MARGIN_UNITS * UNIT)
+
+
 def test_refinement_for_a_wide_tolerance_leaves_no_margin_below_one() -> None:
     """A share of the tolerance is spent on margins: several units of the rounding of W, which takes one at most."""
     problem = FAMILIES["planted"].draw(200, 8, 3, seed=2)

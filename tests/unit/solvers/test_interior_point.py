@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from attsvm import solve
-from attsvm.core.norms import NUCLEAR, SPECTRAL
+from attsvm.core.error_free import EPS
+from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.setting import SMALLEST_MARGIN
+from attsvm.solvers.compiled.frobenius import interior_work
 from attsvm.solvers.interior_point import semidefinite
 from attsvm.solvers.interior_point.engine import CENTRE, InteriorPoint, InteriorPointRun
 from attsvm.solvers.interior_point.euclidean import EuclideanTerm, FrobeniusInteriorPoint, work_at
@@ -54,6 +57,43 @@ def test_the_work_of_a_step_grows_as_its_matrices() -> None:
     # The matrix of many queries is formed from one square of its entries each.
     forms = [work_at((10**6, 1, 100, r), 10**6, 0) for r in (30, 60)]
     assert forms[1] / forms[0] == pytest.approx(4.0, rel=0.1)
+
+
+def test_dimensions_beyond_those_of_tokens_and_queries_cost_no_work() -> None:
+    """Fifteen tokens and five queries have no larger ranks."""
+    assert interior_work(5, 3, 400, 5) == interior_work(5, 3, 15, 5) > interior_work(5, 3, 14, 5)
+    assert interior_work(5, 10, 4, 300) == interior_work(5, 10, 4, 5) > interior_work(5, 10, 4, 4)
+
+
+@pytest.mark.parametrize(
+    "options", [(None, "hinge"), (2.0, "hinge"), (2.0, "squared_hinge")], ids=["hard", "hinge", "squared hinge"]
+)
+def test_a_problem_in_larger_units_is_the_same_problem(options: tuple[float | None, str]) -> None:
+    problem, unit = FAMILIES["several"].draw(5, 6, 6, seed=1), 8.0
+    rng = np.random.default_rng(0)
+    setting = setting_of(problem, SPECTRAL, Regularisation(*options, rng.standard_normal(problem.shape[2:])))
+    scaled, V = setting.scaled(unit), rng.standard_normal(setting.reduced.shape)
+    assert setting.ties
+    np.testing.assert_allclose(unit * scaled.on_ties(V / unit), setting.on_ties(V), rtol=0, atol=1e-14)
+    values = [
+        one.terms.size(U) + one.terms.loss(one.terms.cost - one.reduced.apply(U)) + one.loose
+        for one, U in ((setting, V), (scaled, V / unit))
+    ]
+    assert unit * values[1] == pytest.approx(values[0], rel=1e-14)
+
+
+@pytest.mark.parametrize(("norm", "units"), [(FROBENIUS, 1.0), (SPECTRAL, SMALLEST_MARGIN)])
+def test_a_run_ends_in_rounding_at_that_of_the_mean_margin_or_of_the_smallest(norm: Norm, units: float) -> None:
+    setting, control = setting_of(FAMILIES["planted"].draw(6, 5, 4), norm), Control(0.0)
+    rng = np.random.default_rng(0)
+    # So long that the gap is far above the rounding of the objective.
+    V, dual = 1e6 * rng.standard_normal(setting.reduced.shape), rng.random(setting.terms.cost.shape)
+    mean = float(np.average(setting.reduced.lengths, weights=dual))
+    rounding = units * EPS * float(np.linalg.norm(V)) * mean
+    assert not setting.ends_in_rounding(control)  # there is no pair yet
+    for share in (2.0, 1.1, 0.9):
+        control.offer(V, 1.0 + share * rounding, dual, 1.0)
+        assert setting.ends_in_rounding(control) == (share < 1)
 
 
 def test_a_start_without_length_has_the_unit_one() -> None:

@@ -17,8 +17,14 @@ from scipy.linalg import LinAlgError, cho_factor
 
 from attsvm import SelectionProblem, Status, solve
 from attsvm.core import cholesky
+from attsvm.core.reduction import reduce
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.frobenius import coordinate_descent
+from attsvm.solvers.frobenius.coordinate_descent import DualCoordinateDescent, operations
+from attsvm.solvers.schedule import LOOP_RATE
 from clocks import least_seconds
+from problems import FAMILIES
+from settings import setting_of
 
 TESTS = Path(__file__).parents[2]
 
@@ -119,6 +125,29 @@ def test_a_step_must_fit_into_the_time_that_is_left(monkeypatch: pytest.MonkeyPa
     unlimited = Control(1e-9)
     assert unlimited.affords(1e9, 0.0)
     assert unlimited.has_time_for(1e9)
+
+
+def test_a_pass_multiplies_and_adds_twice_an_entry() -> None:
+    """For the margin and u of every difference, and for W and the next u of every query."""
+    reduced = reduce(SelectionProblem(np.eye(4)[None].repeat(3, axis=0), np.eye(5)[:3], [0, 0, 0]))
+    (n, T, p), r = reduced.delta.shape, reduced.shape[1]
+    assert (n, T, p, r) == (3, 3, 3, 3)
+    multiplications = n * T * 2 * p + n * 2 * p * r
+    assert operations(reduced, 1) == 2 * multiplications
+    assert operations(reduced, 7) == 7 * operations(reduced, 1)
+
+
+@pytest.mark.parametrize(("compiled", "looks"), [(True, 4), (False, 7)])
+def test_only_compiled_passes_are_made_together(
+    compiled: bool, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two passes fit into the time without Ctrl-C; the clock is looked at before them."""
+    setting = setting_of(FAMILIES["planted"].draw(6, 5, 4))
+    monkeypatch.setattr(coordinate_descent, "compiles", lambda *_: compiled)
+    monkeypatch.setattr(coordinate_descent, "UNHEARD", 2.5 * operations(setting.reduced, 1) / LOOP_RATE)
+    looked: list[None] = []
+    DualCoordinateDescent(setting, np.zeros(setting.terms.cost.shape)).run(7, lambda: looked.append(None) or False)
+    assert len(looked) == looks
 
 
 def test_factors_in_panels_are_those_of_lapack(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -539,6 +539,7 @@ def test_path_over_another_norm() -> None:
             {"prior": np.full((4, 4), np.nan)},
             r"^prior of shape \(4, 4\) has NaN or infinity; finite numbers were expected\.$",
         ),
+        ({"prior": np.where(np.eye(4, dtype=bool), np.inf, 1.0)}, r"^prior of shape \(4, 4\) has NaN or infinity; "),
     ],
 )
 def test_bad_input_is_one_sentence(options: dict, sentence: str) -> None:

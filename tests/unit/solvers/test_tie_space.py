@@ -17,6 +17,8 @@ def problems() -> dict[str, SelectionProblem]:
     rng = np.random.default_rng(0)
     several = rng.random((6, 9)).argsort(axis=1) < 3
     tokens = rng.standard_normal((6, 9, 5))
+    few = several.cumsum(axis=1) <= 1
+    few[0] |= several[0].cumsum() == 2
     twice = SelectionProblem.from_contexts(np.tile(rng.standard_normal((3, 4)), (2, 1)), np.tile(several[:3], (2, 1)))
     return {
         "one-hot words": SelectionProblem.from_contexts(rng.standard_normal((6, 7)), several),
@@ -24,6 +26,10 @@ def problems() -> dict[str, SelectionProblem]:
         "dense tokens": SelectionProblem(tokens, rng.standard_normal((6, 4)), several),
         "dense tokens of repeated queries": SelectionProblem(tokens[[0] * 6], np.ones((6, 4)), several[[0] * 6]),
         "no ties": SelectionProblem(tokens, rng.standard_normal((6, 4)), rng.integers(9, size=6)),
+        "one tie": SelectionProblem(tokens, rng.standard_normal((6, 4)), several & few),
+        "ties that are short": SelectionProblem(
+            np.where(several[:, :, None], 1e-9, 1.0) * tokens, rng.standard_normal((6, 4)), several
+        ),
     }
 
 
