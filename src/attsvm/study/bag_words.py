@@ -41,8 +41,8 @@ def guarantee(selection: BagSelection, covered: np.ndarray | None = None, names:
     else:
         rows = selection.contradiction
         why = (
-            f"a certificate proves it from {counted(len(rows), 'bag')} that contradict each other "
-            f"({_listed(rows, names)})"
+            f"a certificate proves it from the demands of {counted(len(rows), 'bag')} ({_listed(rows, names)}), which "
+            "contradict each other"
             if len(rows)
             else "none was found in time"
         )

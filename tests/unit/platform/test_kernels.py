@@ -23,8 +23,7 @@ from numba.core.dispatcher import Dispatcher
 import attsvm
 from attsvm import SelectionProblem, solve
 from attsvm.platform import kernels
-from attsvm.solvers.compiled import frobenius
-from attsvm.solvers.compiled.frobenius import avoids_compiling, solve_each
+from attsvm.solvers.compiled.frobenius import solve_each
 from attsvm.solvers.frobenius.active_set import SOLVED
 from attsvm.solvers.nuclear.steps import STEP_COUNT, STEPS_PER_TEST, StepConstraints, advance, begin
 
@@ -288,17 +287,6 @@ def test_a_kernel_is_spared_until_doing_without_costs_what_compiling_does(monkey
         assert not kernels.spares(square, dear, 0.05)
     assert square(3.0) == 9.0
     assert not kernels.spares(square, dear, 0.05)  # there is machine code now
-
-
-def test_small_problems_avoid_a_kernel_until_that_costs_what_compiling_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    problem = SelectionProblem(rng.standard_normal((6, 8, 10)), rng.standard_normal((6, 10)), [0] * 6)
-    limit = kernels.KERNELS[solve_each].seconds
-    for at_hand, lost, avoids in ((False, 0.0, True), (False, limit, False), (True, 0.0, False)):
-        for module in (kernels, frobenius):
-            monkeypatch.setattr(module, "at_hand", lambda function, at_hand=at_hand: at_hand)
-        monkeypatch.setitem(kernels._WITHOUT, solve_each, lost)
-        assert avoids_compiling(problem) == avoids
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,9 +138,7 @@ def test_a_pass_multiplies_and_adds_twice_an_entry() -> None:
 
 
 @pytest.mark.parametrize(("compiled", "looks"), [(True, 4), (False, 7)])
-def test_only_compiled_passes_are_made_together(
-    compiled: bool, looks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_compiled_passes_are_made_together(compiled: bool, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two passes fit into the time without Ctrl-C; the clock is looked at before them."""
     setting = setting_of(FAMILIES["planted"].draw(6, 5, 4))
     monkeypatch.setattr(coordinate_descent, "compiles", lambda *_: compiled)

@@ -12,11 +12,13 @@ import pytest
 import problems
 from attsvm import SelectionProblem, Status, solve
 from attsvm.core.reduction import reduce
+from attsvm.platform import kernels
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers import in_memory
 from attsvm.solvers.common.contradictions import _hashes, opposite_demands
 from attsvm.solvers.common.control import Control, IterationState
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
+from attsvm.solvers.compiled import frobenius
 from attsvm.solvers.frobenius import portfolio
 from attsvm.solvers.frobenius.portfolio import FROBENIUS_METHODS
 from attsvm.solvers.schedule import (
@@ -89,6 +91,16 @@ def test_a_compiled_answer_that_fails_certification_is_not_the_last_word(monkeyp
     assert solution.status is Status.OPTIMAL
     assert solution.objective == pytest.approx(expected.objective, rel=2e-9)
     assert solution.method.startswith("one-call active set, ")
+
+
+def test_small_problems_avoid_a_kernel_until_that_costs_what_compiling_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problems.planted(np.random.default_rng(0), 6, 8, 10)
+    limit = kernels.KERNELS[frobenius.solve_each].seconds
+    for at_hand, lost, avoids in ((False, 0.0, True), (False, limit, False), (True, 0.0, False)):
+        for module in (kernels, frobenius):
+            monkeypatch.setattr(module, "at_hand", lambda function, at_hand=at_hand: at_hand)
+        monkeypatch.setitem(kernels._WITHOUT, frobenius.solve_each, lost)
+        assert frobenius.avoids_compiling(problem) == avoids
 
 
 @pytest.mark.parametrize("C", [1e-2, 1.0, 1e2, 1e5])

@@ -226,7 +226,7 @@ def test_contradictory_bags_are_named() -> None:
     assert 1 in selection.contradiction
     assert len(selection.contradiction) == 2
     sentence = guarantee(selection, names=["first", "second", "third"])
-    assert re.search(r"from 2 bags that contradict each other \((first, second|second, third)\)", sentence)
+    assert re.search(r"from the demands of 2 bags \((first, second|second, third)\), which contradict", sentence)
     assert "The certified soft margin selects it in 2," in sentence
 
 
@@ -235,7 +235,9 @@ def test_a_margin_of_zero_selects_nothing() -> None:
     tokens, selected = np.array([[[1.0], [1.0]], [[0.0], [1.0]]]), np.array([0, 1])
     problem = SelectionProblem(tokens, np.ones((2, 1)), selected)
     selection = BagSelection(selected, problem, solve(problem, C=1.0), solve(problem))
-    assert "The certified soft margin selects it in 1," in guarantee(selection)
+    sentence = guarantee(selection)
+    assert "The certified soft margin selects it in 1," in sentence
+    assert "from the demands of 1 bag (0), which contradict each other." in sentence
 
 
 @pytest.mark.parametrize(("count", "named"), [(5, "0, 1, 2, 3, 4"), (7, "0, 1, 2, 3, 4 and 2 more")])
@@ -246,7 +248,7 @@ def test_more_than_five_contradictory_bags_are_counted(count: int, named: str) -
     selected = np.zeros(count, dtype=int)
     problem = SelectionProblem(tokens, np.ones((count, 1)), selected)
     selection = BagSelection(selected, problem, solve(problem, C=1.0), solve(problem))
-    assert f"from {count} bags that contradict each other ({named})." in guarantee(selection)
+    assert f"from the demands of {count} bags ({named}), which contradict each other." in guarantee(selection)
 
 
 @pytest.mark.parametrize(("gap", "text"), [(3e-7, "3×10⁻⁷"), (-1e-17, "rounding level")])
