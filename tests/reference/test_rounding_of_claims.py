@@ -119,8 +119,11 @@ def test_ties_that_differ_by_the_smallest_float() -> None:
     assert solution.status is Status.INFEASIBLE
     check_claim(solution)
     plane = [[[-0.2, 0.0], [-0.2, 5e-324], [-1.88, 0.76]], [[0.65, -0.75], [0.7, -1.86], [0.63, -1.58]]]
-    solution = solve(SelectionProblem(plane, [[0.95, 0.56], [0.9, 0.97]], selected))
-    assert solution.status is Status.UNDECIDED or "Scores of tied tokens may differ" in solution.sentence
+    for unit in (1.0, 2.0**200):
+        solution = solve(SelectionProblem(unit * np.array(plane), [[0.95, 0.56], [0.9, 0.97]], selected))
+        assert solution.status is Status.UNDECIDED or "Scores of tied tokens may differ" in solution.sentence
+        # The longest constraint, and with it W, is within the range of floats.
+        assert solution.sentence.endswith("By exact arithmetic a W exists.")
 
 
 def test_rows_that_a_move_onto_ties_brings_down_are_summed_again() -> None:

@@ -414,6 +414,36 @@ def test_multipliers_near_exact_ones_are_corrected_to_them(dense_entries: int, m
         assert after <= 1e-6 * before
 
 
+@pytest.mark.parametrize(("other", "exists"), [(-1.0, True), (1.0, False)])
+def test_multipliers_that_a_relative_change_makes_exact_prove_a_contradiction(other: float, exists: bool) -> None:
+    """Differences of one and -1 or 1 with multipliers 1 and 0.5: the changes, if any, are not small."""
+    reduced = reduce(SelectionProblem([[[0.0], [1.0], [other]]], [[1.0]], [0]))
+    dual = reduced.gather(np.array([[0.0, 1.0, 0.5]]))
+    # |A' dual| over the norm of the row of weighted differences.
+    expected = abs(1.0 + 0.5 * other) / math.hypot(1.0, 0.5)
+    assert existence_ratio(reduced, dual) == pytest.approx(expected, rel=1e-6)
+    assert 0.4 < expected < 1.4
+    assert farkas.proves(reduced, dual) == exists
+
+
+@pytest.mark.parametrize(("dense_entries", "growth"), [(DENSE_ENTRIES, 2.0), (0, 1.0)])
+def test_the_work_of_a_search_is_that_of_its_decompositions(
+    dense_entries: int, growth: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are decomposed in proportion to the longer side; a square matrix of the shorter side takes their place."""
+    monkeypatch.setattr(farkas, "DENSE_ENTRIES", dense_entries)
+    reduced = reduce(FAMILIES["planted"].draw(10, 6, 3))
+    assert reduced.rejected.sum() > 40 > 20 > np.prod(reduced.shape)
+
+    def work(count: int) -> float:
+        dual = np.zeros(reduced.rejected.shape)
+        dual[tuple(part[:count] for part in np.nonzero(reduced.rejected))] = 1.0
+        return farkas.work(reduced, dual)
+
+    assert work(0) == 0.0
+    assert work(40) == pytest.approx(growth * work(20))
+
+
 def test_what_is_too_large_to_be_decided_may_be_near(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     others = rng.standard_normal((40, 30)) @ rng.standard_normal((30, 60))

@@ -567,6 +567,16 @@ def test_refinement_reaches_the_rounding_of_W(size: tuple[int, int, int], seed: 
     assert refined.gap <= (longest + 0.25) * unit
 
 
+def test_a_correction_that_proves_nothing_is_dropped() -> None:
+    """Without multipliers W = A' dual is zero, which has no margin, and neither W has a gap."""
+    problem = FAMILIES["several"].draw(8, 8, 8)
+    assert problem.tied.any()
+    solution = solve(problem)
+    refined = refine(Program(problem, FROBENIUS), solution.certified.W, np.zeros(problem.mask.shape), 1e-9)
+    assert refined.gap == math.inf
+    assert refined.objective == pytest.approx(solution.objective, rel=1e-9)
+
+
 def test_a_matrix_of_one_entry_is_refined_too() -> None:
     """The least of w^2/2 + 2 (1 - 3w)^2 is at w = 12/37, where the multiplier is w/3 and the margin 1 - w/12."""
     program = Program(single([[3.0]]), FROBENIUS, Regularisation(2.0, "squared_hinge", None))

@@ -68,8 +68,9 @@ def test_a_rank_one_matrix_is_subtracted(options: dict[str, Any]) -> None:
     h, theta = rng.uniform(0.5, 1.0, reduced.shape), np.where(on, rng.uniform(0.5, 1.0, on.shape), 0.0)
     r, g = rng.standard_normal(reduced.shape), np.where(on, rng.standard_normal(on.shape), 0.0)
     vector = rng.standard_normal(reduced.shape)
-    vector *= 0.5 / np.linalg.norm(vector)  # half of the smallest h is left
     system = DiagonalNormal(reduced, **options)
+    # A tenth of the matrix is left along the vector: refinement alone would not make up for a wrong subtraction.
+    vector *= np.sqrt(0.9 / float((vector * system.factor(h, theta)(vector)[0]).sum()))
     x, tie, dual = system.factor(h, theta, vector)(r, g)
     A, B = reduced.constraint_rows(*np.nonzero(on)), system.basis
     matrix = np.diag(h.ravel()) - np.outer(vector, vector) + A.T @ (theta[on][:, None] * A)
@@ -78,6 +79,27 @@ def test_a_rank_one_matrix_is_subtracted(options: dict[str, Any]) -> None:
     np.testing.assert_allclose(x.ravel(), both[:N], atol=1e-10 * np.abs(both).max())
     np.testing.assert_allclose(tie, both[N:], atol=1e-10 * np.abs(both).max())
     np.testing.assert_allclose(dual, theta * (g - reduced.apply(x)), atol=1e-10 * np.abs(dual).max())
+
+
+@pytest.mark.parametrize("unit", [2.0**-70, 1.0, 2.0**70])
+def test_an_augmented_system_is_solved_in_any_unit(unit: float) -> None:
+    """A step, and its weighted rows, against a dense solution of K + R' diag(w) R."""
+    rng = np.random.default_rng(0)
+    matrix, rows, weights = np.diag([1.0, 2.0, 3.0]), rng.standard_normal((2, 3)), np.array([0.5, 40.0])
+    rhs = rng.standard_normal(3)
+    x, y = augmented(unit * matrix, rows, unit * weights)(unit * rhs)
+    expected = np.linalg.solve(matrix + rows.T @ (weights[:, None] * rows), rhs)
+    # The condition of both systems is below 1e3.
+    np.testing.assert_allclose(x, expected, atol=1e3 * EPS * np.abs(expected).max())
+    np.testing.assert_allclose(y / unit, weights * (rows @ expected), atol=1e3 * EPS * np.abs(weights).max())
+
+
+@pytest.mark.parametrize("weight", [2.0**50, np.inf])
+def test_equal_rows_of_an_augmented_system_share_its_right_hand_side(weight: float) -> None:
+    """(I + 2 w 11') x = 1 has x = 1 / (1 + 4w) twice, and y = w (x1 + x2) is one half to rounding, for each row."""
+    x, y = augmented(np.eye(2), np.ones((2, 2)), np.full(2, weight))(np.ones(2))
+    np.testing.assert_allclose(x, 1.0 / (1.0 + 4.0 * weight), rtol=0, atol=16 * EPS)
+    np.testing.assert_allclose(y, 0.5, rtol=0, atol=16 * EPS)
 
 
 def test_a_singular_augmented_system_is_solved_where_it_is_consistent() -> None:

@@ -127,6 +127,21 @@ def test_a_step_must_fit_into_the_time_that_is_left(monkeypatch: pytest.MonkeyPa
     assert unlimited.has_time_for(1e9)
 
 
+def test_the_final_answer_may_be_evaluated_a_little_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Control, "seconds", property(lambda control: 10.2))
+    control = Control(1e-9, time_limit=10.0)
+    assert control.is_late()
+    control.certify()
+    assert not control.is_late()
+
+
+def test_a_pair_that_proves_nothing_is_not_kept() -> None:
+    control = Control(1e-9)
+    control.offer(np.ones((2, 2)), np.inf, np.ones((3, 4)), 0.0)
+    assert control.W is None
+    assert control.dual is None
+
+
 def test_a_pass_multiplies_and_adds_twice_an_entry() -> None:
     """For the margin and u of every difference, and for W and the next u of every query."""
     reduced = reduce(SelectionProblem(np.eye(4)[None].repeat(3, axis=0), np.eye(5)[:3], [0, 0, 0]))

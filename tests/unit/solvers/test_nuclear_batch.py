@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from attsvm import ProblemBatch, SelectionProblem, Status, solve, solve_batch
-from attsvm.core.norms import nuclear, spectral
+from attsvm.core.norms import NUCLEAR, nuclear, spectral
 from attsvm.platform.kernels import compiled_first, interpreted
+from attsvm.solvers.batching import CompiledCall
 from attsvm.solvers.nuclear.face import Face, newton_step
 from attsvm.solvers.nuclear.face_newton import COMPILED_CONSTRAINTS, fits
 from attsvm.solvers.nuclear.matrices import ORTHOGONAL, in_basis, right_singular, rotate
@@ -183,6 +184,13 @@ def test_repeated_tokens_and_sequences_are_merged() -> None:
     for solutions, together in zip(solve_batch(problems, "nuclear"), solve_batch(doubling, "nuclear"), strict=True):
         assert together.method == COMPILED
         assert together.objective == pytest.approx(solutions.objective, rel=2e-9)
+
+
+@pytest.mark.parametrize(("more", "is_compiled"), [(0, True), (1, False)])
+def test_as_many_constraints_as_fit_are_compiled(more: int, is_compiled: bool) -> None:
+    """One query rejects all tokens but one."""
+    tokens = 1 + COMPILED_CONSTRAINTS + more
+    assert (CompiledCall.of(NUCLEAR, 1e-9, (1, tokens, 5, 5)) is not None) == is_compiled
 
 
 def test_large_instances_go_to_the_general_solver() -> None:

@@ -77,6 +77,31 @@ def test_phase_one_solves_the_frobenius_problem_as_far_as_it_is_needed(
     assert relative_gap(bound, value) <= tol
 
 
+@pytest.mark.parametrize(("has_W", "has_dual"), [(True, False), (False, True)])
+def test_half_a_pair_does_not_open_a_hard_margin(has_W: bool, has_dual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run ends for the reason that ended phase one."""
+
+    def stop(setting: Setting, control: Control, warm: None) -> Generator[float, None, None]:
+        control.W = np.ones(setting.reduced.shape) if has_W else None
+        control.dual = np.ones(setting.terms.cost.shape) if has_dual else None
+        control.stopped = Status.TIME_LIMIT
+        yield 0.0
+
+    monkeypatch.setattr(phase_one, "solve_setting", stop)
+    control = Control(1e-9)
+    opening = finish(open_with_frobenius(setting_of(FAMILIES["planted"].draw(6, 5, 4), NUCLEAR), control))
+    assert opening.V is opening.dual is opening.certificate is None
+    assert control.stopped is Status.TIME_LIMIT
+
+
+def test_losses_open_at_zero_if_phase_one_has_found_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phase_one, "solve_setting", lambda *_: iter([]))
+    setting = setting_of(FAMILIES["planted"].draw(6, 5, 4), NUCLEAR, Regularisation(1.0, "hinge", None))
+    opening = finish(open_with_frobenius(setting, Control(1e-9)))
+    np.testing.assert_array_equal(opening.V, np.zeros(setting.reduced.shape))
+    np.testing.assert_array_equal(opening.dual, np.zeros(setting.terms.cost.shape))
+
+
 def certified_gap(reduced: Reduced, method: FirstOrder) -> float:
     """The gap from its definition; multipliers of inequalities must be nonnegative for it to mean anything."""
     dual = method.scattered_dual()

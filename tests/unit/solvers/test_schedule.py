@@ -146,9 +146,9 @@ def test_working_sets_come_first_where_constraints_and_entries_are_many(norm: st
     assert solution.objective == pytest.approx(solve(problem, norm, method="auto").objective, rel=2e-9)
 
 
-@pytest.mark.parametrize(("size", "is_few"), [((30, 8, 15), True), ((30, 9, 15), False)])
+@pytest.mark.parametrize(("size", "is_few"), [((30, 8, 15), True), ((25, 10, 15), False), ((30, 9, 15), False)])
 def test_steps_of_entrywise_norms_solve_for_the_fewer_of_constraints_and_entries(size, is_few) -> None:
-    """210 or 240 constraints beside 225 entries of W."""
+    """210, 225 or 240 constraints beside 225 entries of W."""
     problem = problems.planted(np.random.default_rng(3), *size)
     assert DiagonalNormal(reduce(problem, rotate=False)).few == is_few
 
@@ -357,17 +357,29 @@ def test_opposite_demands_are_found_before_any_iteration(norm: str, length: int,
     assert solution.certificate.verify()
 
 
-def test_a_cycle_through_ties_has_signed_multipliers() -> None:
-    """a = b by one query, b > c and c > a by its double and its negative: the tie is used against its direction."""
+@pytest.mark.parametrize(("upper", "lower"), [(1, 0), (0, 1)], ids=["along the tie", "against the tie"])
+def test_a_cycle_through_ties_has_signed_multipliers(upper: int, lower: int) -> None:
+    """a = b by one query; by its double one of them is above c, and by its negative c is above the other."""
     rng = np.random.default_rng(0)
     tokens, query = rng.standard_normal((1, 3, 5)), rng.standard_normal(4)
-    selected = np.array([[True, True, False], [False, True, False], [True, False, False]])
-    mask = np.array([[True, True, False], [False, True, True], [True, False, True]])
+    ends = np.eye(3, dtype=bool)
+    selected = np.array([ends[0] | ends[1], ends[upper], ends[lower]])
+    mask = np.array([ends[0] | ends[1], ends[upper] | ends[2], ends[lower] | ends[2]])
     problem = SelectionProblem(tokens, np.array([query, 2 * query, -query]), selected, mask=mask, sequence=[0, 0, 0])
     dual = opposite_demands(problem)
     assert dual is not None
     np.testing.assert_allclose(problem.adjoint(dual), 0.0, atol=1e-15)
     assert (dual[problem.rejected] >= 0).all()
+    assert (dual[problem.tied] > 0).all() == (upper == 1)
+
+
+def test_queries_along_an_axis_may_contradict_each_other() -> None:
+    """Queries are compared by their largest entries; the smallest of these are zero."""
+    problem = cyclic(3, signs=True)
+    queries = problem.queries * (np.arange(problem.queries.shape[1]) == 5)
+    dual = opposite_demands(SelectionProblem(problem.tokens, queries, problem.selected, mask=problem.mask))
+    assert dual is not None
+    assert np.count_nonzero(dual) == 3
 
 
 def test_two_queries_alone_may_contradict_each_other() -> None:

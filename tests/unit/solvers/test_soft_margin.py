@@ -15,8 +15,12 @@ from sklearn.svm import LinearSVC
 
 import oracle
 from attsvm import SelectionProblem, Status, norms, soft_margin_path, solve
+from attsvm.core.norms import NUCLEAR
+from attsvm.proofs.certified import certify
 from attsvm.proofs.objective import Regularisation
+from attsvm.proofs.program import Program
 from attsvm.solution.regularised import RegularisedSolution
+from attsvm.solvers.answers import Answers
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.regularisation import LOSSES
 from problems import FAMILIES, contradicted, correlated, one_duplicate_among_many, planted, published, several, single
@@ -299,6 +303,16 @@ def test_the_largest_price_that_is_named_is_not_far_from_what_is_decided(norm: s
     price = float(note.removeprefix("Floats hold the multipliers of C up to ").split()[0])
     assert soft(overlapping(), norm, C=1e-3 * price).status is Status.OPTIMAL
     assert soft(overlapping(), norm, C=1e3 * price).status is Status.UNDECIDED
+
+
+def test_a_multiple_of_a_feasible_w_is_added_only_if_that_proves_more() -> None:
+    """Without multipliers neither W proves a gap, and the one that the method found is the answer."""
+    problem = planted(np.random.default_rng(0), 6, 5, 4)
+    program = Program(problem, NUCLEAR, Regularisation(None, "hinge", np.ones((4, 4))))
+    phase_one, nothing = solve(problem), np.zeros(problem.mask.shape)
+    W = 0.5 * phase_one.certified.W
+    solution = Answers(program, 1e-9, Control(1e-9), phase_one).of(W, nothing)
+    np.testing.assert_array_equal(solution.certified.W, certify(program, W, nothing).W)
 
 
 # --- where rounding ends a method before the gap is closed ---
