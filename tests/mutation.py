@@ -74,6 +74,7 @@ COMMANDS += [UNIT + "package/test_extras.py"]
 TESTS |= {f"attsvm.{name}": [UNIT + name, *COMMANDS] for name in ("cli", "platform", "playground")}
 PLOTS = ["tests/figures/test_plots_of_results.py"]
 PAGES = [f"tests/e2e/test_{name}.py" for name in ("study_pages", "study_digits", "report_page")]
+INSPECTION = [f"tests/e2e/test_pretrained_{name}.py" for name in ("inspect", "study")]
 REPRODUCTION = [f"tests/e2e/test_{name}.py" for name in ("reproduce", "reproduce_own", "every_experiment")]
 TESTS |= {
     "attsvm.theory": THEORY,
@@ -83,7 +84,7 @@ TESTS |= {
     "attsvm.pretrained": [UNIT + "package/test_extras.py"],
     "attsvm.experiments": [UNIT + "package/test_distributions.py"],
     "attsvm_paper": [UNIT + "experiments", "tests/figures", *REPRODUCTION],
-    "attsvm_pretrained": [UNIT + "pretrained", UNIT + "report", "tests/e2e/test_pretrained_inspect.py", *PLOTS],
+    "attsvm_pretrained": [UNIT + "pretrained", UNIT + "report", *INSPECTION, *PLOTS],
 }
 # Packages whose tests are mostly slow ones.
 SLOW = [f"attsvm.{name}" for name in ("cli", "platform", "compile", "plots", "study", "report")]

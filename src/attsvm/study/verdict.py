@@ -90,7 +90,7 @@ def _feasible(study: Study, solution: Solution, words: Nouns) -> TheoryClaim:
     rows = _all(len(study.setup.optimal), words)
     if np.isfinite(solution.objective):
         proof = (
-            f"certified to a relative gap of {small_text(max(solution.gap, 0.0))}"
+            f"certified to a relative gap of {small_text(solution.gap)}"
             if solution.status is Status.OPTIMAL
             else "though not the smallest, which was not found in time"
         )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -218,6 +219,7 @@ def test_formulas_of_the_pages_are_stored() -> None:
     formulas = " ".join(str(meaning) for _, meaning in glossary(TERMS))
     assert "$" not in formulas
     assert len(tex_of_pages()) > len(DISPLAY)
+    assert {tex for tex, displayed in tex_of_pages().items() if displayed} == set(DISPLAY.values())
 
 
 def test_the_glossary_of_a_page_has_every_word_of_the_documentation() -> None:
@@ -228,6 +230,16 @@ def test_the_glossary_of_a_page_has_every_word_of_the_documentation() -> None:
         assert f"{term} : {' '.join(shown.split())}" in words
 
 
+def test_the_glossary_sets_terms_in_italics_and_code_as_code() -> None:
+    source = files("attsvm.report").joinpath("glossary.md").read_text(encoding="utf-8")
+    for term, mark, tag in (("Bag", r"\*", "i"), ("Numerics", "`", "code")):
+        text = source.split(f"{term}\n: ")[1].split("\n\n")[0]
+        ((_, meaning),) = glossary([term])
+        marked = re.findall(f"{mark}(.+?){mark}", text)
+        assert marked
+        assert re.findall(r"<(\w+)>(.+?)</", meaning) == [(tag, str(Markup.escape(words))) for words in marked]
+
+
 def arrays(n: int = 4, T: int = 3) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     labels = np.where(np.arange(n) % 2, 1, -1)
@@ -235,7 +247,8 @@ def arrays(n: int = 4, T: int = 3) -> dict[str, np.ndarray]:
 
 
 def save(path: Path, **more: np.ndarray) -> Path:
-    np.savez(path / "data.npz", **arrays() | more)
+    given: dict[str, Any] = arrays() | more
+    np.savez(path / "data.npz", **given)
     return path / "data.npz"
 
 

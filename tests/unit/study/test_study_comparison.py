@@ -303,7 +303,9 @@ def test_curves_are_drawn_if_a_study_has_any() -> None:
     bare = json.loads(json.dumps(content()))
     bare["series"]["curves"] = {name: {"step": run["step"]} for name, run in bare["series"]["curves"].items()}
     one, other = Record("a", content()), Record("b", bare)
-    for pair in ((one, one), (one, other), (other, one)):
+    single = json.loads(json.dumps(bare))
+    single["series"]["curves"]["W"]["frobenius"] = content()["series"]["curves"]["W"]["frobenius"]
+    for pair in ((one, one), (one, other), (other, one), (Record("c", single), other)):
         assert picture(compare(*pair)) is not None
     assert picture(compare(other, other)) is None
 

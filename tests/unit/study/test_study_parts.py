@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from attsvm import SelectionProblem, TokenData, solve
+from attsvm import SelectionProblem, Status, TokenData, solve
 from attsvm.core.error_free import EPS
-from attsvm.core.types import Parameterization
+from attsvm.core.types import FactorNorm, Parameterization
 from attsvm.data.dataset import Dataset
 from attsvm.data.text import LabelledTexts, word_dataset
 from attsvm.platform.summary import counted
@@ -24,9 +25,9 @@ from attsvm.study.head import PENALTIES, fit_head, mean_tokens
 from attsvm.study.intervals import share_interval, upper_limit
 from attsvm.study.labels import shuffled_labels
 from attsvm.study.results import ControlDirections
-from attsvm.study.run import prepare
+from attsvm.study.run import STAGES, prepare, run, train_and_compare
 from attsvm.study.spectrum import certified_rank, singular_values
-from attsvm.study.training import record_steps
+from attsvm.study.training import LONGER, MORE_RECORDS, SOLVING, _needs_more, record_steps, train_and_solve
 from attsvm.study.watch import Watch
 from attsvm.study.words import correlation_text, share_text, small_text
 from attsvm.theory.tokens import Trial
@@ -115,6 +116,20 @@ def test_centred_queries_have_mean_zero_and_a_constant() -> None:
     np.testing.assert_allclose(setup.test.tokens.queries[:, -1], queries[0, -1])
 
 
+def test_a_feature_that_never_varies_is_standardised_to_zero() -> None:
+    data = data_set(n=12)
+    tokens = data.tokens.tokens.copy()
+    tokens[..., 0] = 3.0
+    given = TokenData(tokens, data.tokens.queries, data.tokens.labels)
+    setup = prepare(Dataset("data", given, standardise=True), Settings(train=9))
+    assert setup.test is not None
+    for half in (setup.train, setup.test):
+        np.testing.assert_array_equal(half.tokens.tokens[..., 0], 0.0)
+    visible = setup.train.tokens.tokens.reshape(-1, 5)[:, 1:]
+    np.testing.assert_allclose(visible.mean(axis=0), 0.0, atol=1e-14)
+    np.testing.assert_allclose(visible.std(axis=0), visible.std(axis=0)[0])
+
+
 def test_hebbian_is_selected_minus_mean_of_the_others() -> None:
     data = data_set(masked=True)
     X, Z, mask = data.tokens.tokens, data.tokens.queries, data.mask
@@ -128,7 +143,7 @@ def test_hebbian_is_selected_minus_mean_of_the_others() -> None:
 
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
-def test_a_control_exists_where_no_svm_does(norm: str) -> None:
+def test_a_control_exists_where_no_svm_does(norm: FactorNorm) -> None:
     data = data_set(n=40, T=4, d=2, dz=1)
     infeasible = SelectionProblem(data.tokens.tokens, data.tokens.queries, np.arange(40) % 4)
     W, reason = direction_of(infeasible, norm, 10.0, Watch(None, {"only": 1.0}))
@@ -246,6 +261,7 @@ def test_the_head_alone_reads_the_mean_of_the_visible_tokens() -> None:
         (0.9996, "0.9996"),
         (0.99994, "0.99994"),
         (0.9999964, "0.999996"),
+        (1 - 4.5e-9, "0.999999995"),
         (1 - 2e-12, "1 − 2×10⁻¹²"),
         (1.0, "1"),
         (1 + 2e-16, "1"),
@@ -259,8 +275,8 @@ def test_words() -> None:
     assert (counted(1, "patch", "patches"), counted(1200, "patch", "patches")) == ("1 patch", "1,200 patches")
     assert (counted(0, "step"), counted(1, "step"), counted(2, "step")) == ("0 steps", "1 step", "2 steps")
     assert (share_text(0.984), share_text(None)) == ("98.4 %", "–")
-    texts = ("3×10⁻⁷", "rounding level", "∞")
-    assert (small_text(3e-7), small_text(0.0), small_text(float("inf"))) == texts
+    texts = ("3×10⁻⁷", "2×10⁻¹⁶", "rounding level", "∞")
+    assert tuple(map(small_text, (3e-7, EPS, 0.0, float("inf")))) == texts
 
 
 def test_records_are_steps_of_the_run() -> None:
@@ -269,6 +285,87 @@ def test_records_are_steps_of_the_run() -> None:
         assert records[0] == 1
         assert records[-1] == steps
         assert records == sorted(set(records))
+
+
+def test_a_run_that_goes_on_doubles_its_steps_and_ends_with_the_svms_of_its_last_selection() -> None:
+    """Few steps per round: the selection changes between rounds, in some rows only."""
+    setup, settings = prepare(data_set(5, n=12), Settings(train=12)), Settings(steps=2, max_steps=400)
+    result = train_and_solve(setup, settings, "W", Watch(None, STAGES))
+    step, selected = result.trace.step, np.asarray(result.trace.attention).argmax(axis=-1)
+    end = int(step[-1])
+    assert settings.steps < end < settings.budget
+    assert end in 2 ** np.arange(10)
+    last = np.geomspace(end / 2, end, MORE_RECORDS + 1)[1:].round()
+    np.testing.assert_array_equal(step[step > end // 2], last)
+    changes = (selected[-1] != selected[np.isin(step, 2 ** np.arange(10))]).sum(axis=1)
+    assert ((changes > 0) & (changes < 12)).any()
+    for solution in result.solutions.values():
+        np.testing.assert_array_equal(solution.problem.reference, selected[-1])
+
+
+@pytest.mark.parametrize(("parameterization", "own"), [("W", "frobenius"), ("KQ", "nuclear")])
+def test_neighbours_are_those_of_the_svm_that_the_theory_pairs_with_the_training(
+    parameterization: Parameterization, own: FactorNorm
+) -> None:
+    setup = prepare(data_set(), Settings(train=6))
+    result = train_and_solve(setup, Settings(steps=300, max_steps=300), parameterization, Watch(None, STAGES))
+    assert result.locality is not None
+    assert result.locality.solution is result.solutions[own]
+
+
+def test_the_first_k_is_drawn_from_a_stream_of_the_seed() -> None:
+    """Stream 0 splits the rows, 1 draws K, 2 shuffles selections and 3 labels."""
+    setup, settings = prepare(data_set(), Settings(train=6)), Settings(steps=5, max_steps=5, seed=4)
+    result = train_and_solve(setup, settings, "KQ", Watch(None, STAGES))
+    seed = int(np.random.SeedSequence((4, 1)).generate_state(1)[0])
+    expected = train(setup.train.tokens, setup.head.v, parameterization="KQ", steps=5, seed=seed)
+    np.testing.assert_allclose(result.trace.W[-1], expected.W[-1])
+
+
+def test_training_goes_on_while_attention_concentrates_or_the_correlation_rises() -> None:
+    step = np.array([1, 2, 4, 8, 16])
+    flat, rising, arrived = np.full(5, 0.9), 1 - 0.4 / step, 1 - 0.01 / step
+
+    def goes_on(least: np.ndarray, curve: np.ndarray | None) -> bool:
+        rows = np.stack([least, np.ones(5)], axis=1)  # the other row selects from the start
+        trace: Any = SimpleNamespace(step=step, attention=np.stack([rows, 1 - rows], axis=2))
+        return _needs_more(trace, curve)
+
+    assert goes_on(rising, None)
+    assert not goes_on(flat, None)
+    assert not goes_on(arrived, None)
+    assert goes_on(flat, rising)
+    assert not goes_on(flat, flat)
+    assert not goes_on(flat, arrived)
+
+
+def test_a_second_interruption_of_a_solver_keeps_the_training() -> None:
+    calls: list[str] = []
+
+    def insist(stage: str, share: float) -> bool:
+        calls.append(stage)
+        if calls.count(SOLVING["KQ"]) == 2:  # the first poll of the solver
+            raise KeyboardInterrupt
+        return False
+
+    setup, watch = prepare(data_set(), Settings(train=6)), Watch(insist, STAGES)
+    result = train_and_solve(setup, Settings(steps=20), "KQ", watch)
+    assert (watch.stopped, watch.stopped_in) == (True, SOLVING["KQ"])
+    assert result.trace.step[-1] == 20
+    assert result.solutions["nuclear"].status is Status.CANCELLED
+    assert LONGER["KQ"] not in calls
+
+
+def test_the_time_of_a_study_is_that_between_its_start_and_its_end() -> None:
+    settings = Settings(train=6, steps=5, shuffles=0)
+    before = time.perf_counter()
+    result = run(prepare(data_set(), settings), settings, lambda stage, share: True)
+    assert 0 < result.seconds <= time.perf_counter() - before
+
+
+@pytest.mark.parametrize(("steps", "most", "budget"), [(7, None, 70), (7, 30, 30), (7, 5, 7)])
+def test_the_budget_is_ten_times_the_steps_unless_given(steps: int, most: int | None, budget: int) -> None:
+    assert Settings(steps=steps, max_steps=most).budget == budget
 
 
 @pytest.mark.parametrize("power", [0.3, 1.0, 2.0])
@@ -333,6 +430,19 @@ def test_watch_counts_stages_by_their_share_and_remembers_a_stop() -> None:
     assert watch.poll(None)
     assert not watch.enter("c")
     assert reports == [("a", 0.0), ("a", 0.0625), ("b", 0.125), ("c", 0.5)]
+    assert not Watch(lambda stage, share: stage != "a" or share > 0, {"a": 1.0, "b": 3.0}).poll(None)
+
+
+def test_controls_begin_after_a_good_part_of_their_stage() -> None:
+    """Two SVMs are solved before them."""
+    reports: list[tuple[str, float]] = []
+    watch = Watch(lambda stage, share: reports.append((stage, share)), STAGES)
+    train_and_compare(prepare(data_set(), Settings(train=6)), Settings(steps=5, max_steps=5, shuffles=1), "W", watch)
+    start, end = (sum(list(STAGES.values())[: list(STAGES).index(SOLVING["W"]) + one]) for one in (0, 1))
+    shares = [share * sum(STAGES.values()) for stage, share in reports if stage == SOLVING["W"]]
+    assert shares[0] == pytest.approx(start)
+    assert shares == sorted(shares)
+    assert 0.2 < (shares[-1] - start) / (end - start) < 1
 
 
 @pytest.mark.parametrize(

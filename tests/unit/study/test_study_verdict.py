@@ -7,6 +7,8 @@ import math
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from attsvm.study.intervals import share_interval
 from attsvm.study.numbers import quantities
 from attsvm.study.results import Accuracy, ControlDirections, PrecisionRun, Run, ShuffledLabels
 from attsvm.study.run import prepare
+from attsvm.study.spectrum import certified_rank
 from attsvm.study.verdict import ALIKE, ARRIVES, MISSES, NEARER, claims, direction_state, nearest_control, needed_steps
 from attsvm.study.words import correlation_text, share_text
 
@@ -67,6 +70,60 @@ def test_an_easy_problem_confirms_the_theory() -> None:
     assert sentence_of(easy(), "selects_W").endswith(f"the best-scored one in {best} of 6.")
     assert needed_steps(run) == 6000  # arrived: ten times the steps it took
     assert needed_steps(replace(run, curves={}, trace=replace(run.trace, step=np.array([0])))) == 10
+
+
+def test_a_run_settles_at_the_record_after_its_last_change() -> None:
+    run = easy().runs["W"]
+    selected, other = np.eye(2), 1 - np.eye(2)  # (n, T): row i selects token i, or not
+    for records, settled in (((other, selected, other, selected, selected), 5), ((selected,) * 5, 0)):
+        trace: Any = SimpleNamespace(step=np.array([0, 1, 2, 5, 9]), attention=np.stack(records))
+        assert replace(run, selected=np.arange(2), trace=trace).settled_at == settled
+
+
+def test_a_correlation_is_that_of_the_last_record_and_may_round_above_one() -> None:
+    run = with_controls((0.1, False))
+    assert replace(run, curves={"frobenius": np.array([0.1, 0.2, 0.3])}).correlation == 0.3
+    assert direction_state(replace(run, curves={"frobenius": np.array([0.5, 1 + 2e-16])})) == ARRIVES
+
+
+@pytest.mark.parametrize(("gap", "text"), [(3e-7, "3×10⁻⁷"), (0.0, "rounding level")])
+def test_the_gap_of_the_best_tokens_is_told(gap: float, text: str) -> None:
+    optimal = easy().optimal
+    assert optimal is not None
+    bounds = replace(optimal.certified, lower_bound=1 - gap, upper_bound=1.0)
+    result = replace(easy(), optimal=replace(optimal, certified=bounds))
+    assert sentence_of(result, "feasible").endswith(f"certified to a relative gap of {text}.")
+
+
+def test_neighbours_are_counted() -> None:
+    """The first sequence has as many neighbours as a case says, and no other has any."""
+    result, run = easy(), easy().runs["W"]
+    locality = run.locality
+    assert locality is not None
+    endings = (
+        "locally optimal: no other token lies at the margin of the Frobenius SVM.",
+        "locally optimal: the one token at the margin of the Frobenius SVM scores lower than the one selected.",
+        "locally optimal: all 2 tokens at the margin of the Frobenius SVM score lower than the one selected.",
+    )
+    for count, ending in enumerate(endings):
+        neighbours = np.arange(24).reshape(6, 4) < count
+        fixed = replace(run, locality=replace(locality, neighbours=neighbours, violations=np.zeros((6, 4), bool)))
+        short = replace(result, runs={"W": fixed})
+        assert sentence_of(short, "local_W").endswith(ending)
+        values = {name: one["value"] for name, one in quantities(short).items()}
+        assert (values["neighbours_W"], values["better_neighbours_W"]) == (count, 0)
+        assert values["steps_W"] == run.trace.step[-1]
+    unsolved = quantities(replace(result, runs={"W": replace(run, locality=None)}))
+    assert not [name for name in unsolved if "neighbours" in name]
+
+
+def test_ranks_are_lower_equal_or_higher() -> None:
+    run = easy().runs["W"]
+    low, high = run.solutions["nuclear"], run.solutions["frobenius"]
+    assert certified_rank(low) < certified_rank(high)
+    for nuclear, frobenius, holds in ((low, high, True), (high, high, None), (high, low, False)):
+        swapped = replace(run, solutions={"nuclear": nuclear, "frobenius": frobenius})
+        assert claims_of(replace(easy(), runs={"W": swapped}))["rank"] is holds
 
 
 def test_the_hard_selection_of_an_svm_is_judged_where_there_is_one() -> None:
@@ -232,6 +289,7 @@ def test_precision(plain: tuple[float, float], exact: tuple[float, float], holds
     )
     short = Study(result.settings, result.setup, precision=runs)
     assert claims_of(short)["precision"] is holds
+    assert "after 10 steps its correlation" in sentence_of(short, "precision")
     for one in runs:
         alone = Study(result.settings, result.setup, precision=(one,))
         assert claims_of(alone)["precision"] is None
@@ -466,12 +524,14 @@ def test_training_that_climbs_goes_on_by_itself_or_says_how_long() -> None:
     assert outcomes(short, claims(short))["W"] == "climbs"
     assert short.runs["W"].trace.step[-1] == 60
     assert "still approaching the max-margin token selector after 60 steps" in headline(short, claims(short))
+    assert ", still climbing after 60 steps; " in sentence_of(short, "direction_W")
     advice = next(claim.remedy for claim in claims(short) if claim.key == "direction_W")
     steps = int(advice.split("--steps ")[1].rstrip("."))
     assert steps >= 120
     assert "did not" not in headline(short, claims(short))
     long = study(data, replace(settings, max_steps=4000))
     assert outcomes(long, claims(long))["W"] == "arrives"
+    assert "climbing" not in sentence_of(long, "direction_W")
     assert 60 < long.runs["W"].trace.step[-1] <= 4000
     # What the short run advised is of the size of what was needed.
     first = int(long.runs["W"].trace.step[np.argmax(long.runs["W"].curves["frobenius"] >= 0.98)])
