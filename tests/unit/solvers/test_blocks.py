@@ -8,9 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attsvm import SelectionProblem, Status, norms, solve
+from attsvm import SelectionProblem, Solution, Status, norms, solve
 from attsvm.core.blocks import blocks_of
+from attsvm.core.norms import FROBENIUS
+from attsvm.proofs.objective import HARD_MARGIN
+from attsvm.proofs.program import Program
 from attsvm.solvers import solving
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.separable.blocks import solve_blocks
 
 WORD = "independent blocks"
 # Exponent by which the norms of blocks that share nothing combine.
@@ -185,6 +190,23 @@ def test_limits_and_the_callback_are_those_of_the_whole() -> None:
     stopped = solve(problem, "nuclear", callback=lambda state: states.append(state) or len(states) == 3)
     assert stopped.status is Status.CANCELLED
     assert len(states) == 3
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_blocks_ask_the_callback_of_the_whole_and_none_if_there_is_none(is_followed: bool) -> None:
+    """A run that is followed takes its steps one at a time."""
+    control = Control(1e-9, callback=(lambda state: False) if is_followed else None)
+    callbacks: list[Any] = []
+
+    def noted(problem: SelectionProblem, norm: Any, *, callback: Any, **options: Any) -> Solution:
+        callbacks.append(callback)
+        return solve(problem, norm, callback=callback, **options)
+
+    outcome = solve_blocks(Program(together(parts()), FROBENIUS, HARD_MARGIN), 1e-9, control, noted)
+    assert outcome is not None
+    assert len(callbacks) == 3
+    control.stopped = Status.CANCELLED
+    assert [callback is not None and callback(control.state) for callback in callbacks] == [is_followed] * 3
 
 
 def test_many_blocks_take_the_time_of_their_sum() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, ShardedProblem, Status, solve
 from attsvm.platform.kernels import interpreted
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius import exchanges, portfolio
 from attsvm.solvers.frobenius.active_set import CONTRADICTION, SOLVED, by_gram, exchange, least_multipliers
 from attsvm.solvers.frobenius.constraints import Constraints
@@ -134,3 +137,36 @@ def test_a_weight_far_below_the_squared_norm_grows_to_it() -> None:
     assert finish(exchanges.solve_by_exchanges(setting, control, np.zeros(setting.reduced.rejected.shape))) is None
     assert control.solved
     assert control.state.objective / setting.reduced.scale == pytest.approx(np.hypot(1.0, 2.0 / h), rel=2e-9)
+
+
+def test_multipliers_of_the_active_set_have_a_matrix_of_margin_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refinement starts from it, and takes no matrix whose margins are far from one."""
+    given: list[np.ndarray] = []
+    monkeypatch.setattr(exchanges, "refine", lambda setting, V, *_: given.append(V) or True)
+    setting = setting_of(FAMILIES["planted"].draw(12, 6, 6))
+    reduced = setting.reduced
+    # No gap is below -1.
+    assert finish(exchanges.solve_by_exchanges(setting, Control(-1.0), np.zeros(reduced.rejected.shape))) is None
+    (V,) = given
+    assert reduced.min_margin(reduced.apply(V)) == pytest.approx(1.0, rel=1e-9)
+
+
+def test_the_weight_of_another_attempt_is_no_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten times the solution's multipliers weigh more than its squared norm, which calls for no more."""
+    weights: list[float] = []
+    first_set = exchanges._first_set
+
+    def recorded(reduced: Any, constraints: Any, guess: Any, weight: float, *rest: Any) -> Any:
+        weights.append(weight)
+        return first_set(reduced, constraints, guess, weight, *rest)
+
+    monkeypatch.setattr(exchanges, "_first_set", recorded)
+    monkeypatch.setattr(exchanges, "refine", lambda *_: False)
+    monkeypatch.setattr(exchanges, "newton", lambda *_, **options: iter(()))
+    monkeypatch.setattr(Setting, "ends_in_rounding", lambda *_: False)
+    problem = FAMILIES["planted"].draw(12, 6, 6)
+    setting = setting_of(problem)
+    start = 10.0 * setting.reduced.gather(solve(problem).dual) * setting.unit
+    finish(exchanges.solve_by_exchanges(setting, Control(-1.0), start))
+    assert len(weights) == exchanges.ATTEMPTS
+    np.testing.assert_allclose(weights, start.sum(), rtol=1e-12)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,21 +11,33 @@ import pytest
 
 from attsvm import solve
 from attsvm.core.error_free import EPS
-from attsvm.core.norms import FROBENIUS, NUCLEAR, SPECTRAL, Norm
+from attsvm.core.norms import FROBENIUS, MAX, NUCLEAR, SPECTRAL, Entrywise, Norm
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import SMALLEST_MARGIN
 from attsvm.solvers.compiled.frobenius import interior_work
 from attsvm.solvers.interior_point import semidefinite
-from attsvm.solvers.interior_point.engine import CENTRE, InteriorPoint, InteriorPointRun
+from attsvm.solvers.interior_point.alignment import Active, aligned_multipliers
+from attsvm.solvers.interior_point.engine import CENTRE, STALLED_STEPS, InteriorPoint, InteriorPointRun, Term
 from attsvm.solvers.interior_point.euclidean import EuclideanTerm, FrobeniusInteriorPoint, work_at
 from attsvm.solvers.interior_point.general import START_DEPTH, _inside, _unit
-from attsvm.solvers.interior_point.power import EXPONENT_GROWTH, exponents
-from attsvm.solvers.interior_point.semidefinite import NuclearTerm
+from attsvm.solvers.interior_point.power import CURVATURE_FLOOR, EXPONENT_GROWTH, PowerTerm, exponents
+from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
+from attsvm.solvers.interior_point.terms import LinearTerm
+from attsvm.solvers.schedule import BLAS_RATE, INTERIOR_TARGETS
 from problems import FAMILIES
 from settings import setting_of
 
 SQUARED_HINGE = Regularisation(2.0, "squared_hinge", None)
+TERMS: dict[str, tuple[Norm, Callable[[Any], Term]]] = {
+    "frobenius": (FROBENIUS, EuclideanTerm),
+    "nuclear": (NUCLEAR, NuclearTerm),
+    "spectral": (SPECTRAL, SpectralTerm),
+    "l_1": (Entrywise(1), LinearTerm),
+    "max": (MAX, LinearTerm),
+    "l_3": (Entrywise(3), lambda setting: PowerTerm(setting, DiagonalNormal(setting.reduced), 0.0)),
+}
 
 
 @pytest.mark.parametrize("regularisation", [Regularisation(None, "hinge", None), SQUARED_HINGE], ids=["hard", "soft"])
@@ -57,6 +71,15 @@ def test_the_work_of_a_step_grows_as_its_matrices() -> None:
     # The matrix of many queries is formed from one square of its entries each.
     forms = [work_at((10**6, 1, 100, r), 10**6, 0) for r in (30, 60)]
     assert forms[1] / forms[0] == pytest.approx(4.0, rel=0.1)
+    # So has the matrix over constraints.
+    factors = [work_at((1, 1, 1000, 1000), count, 0) for count in (20_000, 40_000)]
+    assert factors[1] / factors[0] == pytest.approx(8.0, rel=0.01)
+    # In tall matrices the squares of the tokens' differences count too, of which twice the dimension has four.
+    forms = [work_at((10, 10**5, p, 1), 10**6, 0) for p in (2000, 4000)]
+    assert forms[1] / forms[0] == pytest.approx(4.0, rel=0.1)
+    # A tie is solved for and subtracted: two products with a matrix of 900 columns.
+    more = work_at((100, 20, 30, 30), 1000, 7) - work_at((100, 20, 30, 30), 1000, 0)
+    assert more == pytest.approx(7 * 2 * 900**2 / BLAS_RATE, rel=1e-9)
 
 
 def test_dimensions_beyond_those_of_tokens_and_queries_cost_no_work() -> None:
@@ -129,6 +152,8 @@ def test_exponents_go_from_two_to_p_in_equal_ratios(p: float) -> None:
     assert all((e > 2) == (p > 2) for e in path)
     np.testing.assert_allclose(ratios, ratios[0], rtol=1e-12)
     assert 1.0 < ratios[0] <= EXPONENT_GROWTH * (1 + 1e-12)
+    # One exponent less would be too few.
+    assert len(path) == 1 or max(p, p / (p - 1.0)) / 2.0 > EXPONENT_GROWTH ** (len(path) - 1)
 
 
 @pytest.mark.parametrize(("family", "size"), [("planted", (12, 8, 3)), ("several", (4, 12, 5))])
@@ -155,3 +180,165 @@ def test_steps_of_the_nuclear_norm_over_constraints_are_those_over_entries(
         ):
             # Far from the end both matrices have condition numbers below 1e6.
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * float(np.abs(other).max(initial=0.0)))
+
+
+def test_a_power_has_a_curvature_even_at_zero() -> None:
+    """That of an entry of size one is p - 1 times its size to the power of p - 2; a zero has a share of the largest."""
+    norm = Entrywise(3)
+    setting = setting_of(FAMILIES["planted"].draw(4, 3, 2), norm, rotate=False)
+    curvatures = []
+    system: Any = SimpleNamespace(
+        basis=np.zeros((0, 4)),
+        adjoint=lambda tie: np.zeros((2, 2)),
+        factor=lambda h, theta: curvatures.append(h),
+    )
+    term = PowerTerm(setting, system, 0.0)
+    V = np.array([[0.0, 1.0], [-2.0, 5.0]])
+    term.start(V, 1.0)
+    # The derivative of a third of the cubes: V is a solution of its multipliers.
+    adjoint = np.sign(V) * V**2
+    term.factor(np.zeros(setting.terms.cost.shape), adjoint)
+    (h,) = curvatures
+    np.testing.assert_allclose(h, 2.0 * np.maximum(np.abs(V), CURVATURE_FLOOR * 5.0), rtol=1e-14)
+    assert term.complementarity() == pytest.approx(0.0, abs=1e-13)
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_products_after_a_step_are_known_before_it(name: str) -> None:
+    norm, term_of = TERMS[name]
+    setting = setting_of(FAMILIES["several"].draw(5, 6, 4, seed=1), norm, rotate=norm.invariant)
+    method = InteriorPoint(setting, term_of(setting), 0.1 * np.ones(setting.reduced.shape))
+    assert method.step()
+    _, move = method._prepare()(0.0, None)
+    primal, dual = (0.3, 0.3) if method.term.joint else (0.3, 0.2)
+    expected = method.term.after(move, primal, dual)
+    method.term.advance(move, primal, dual)
+    assert method.term.complementarity() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert (expected == 0.0) == (norm is FROBENIUS)
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_no_start_has_multipliers_of_ties(name: str) -> None:
+    norm, term_of = TERMS[name]
+    setting = setting_of(FAMILIES["several"].draw(5, 6, 4, seed=1), norm, rotate=norm.invariant)
+    assert setting.ties
+    method = InteriorPoint(setting, term_of(setting), np.zeros(setting.reduced.shape))
+    np.testing.assert_array_equal(method.scattered_dual(setting)[setting.reduced.tied], 0.0)
+
+
+def test_steps_in_the_frobenius_norm_end_at_the_solution() -> None:
+    problem = FAMILIES["several"].draw(5, 6, 6, seed=1)
+    setting = setting_of(problem)
+    method = FrobeniusInteriorPoint(setting)
+    for _ in range(25):
+        method.step()
+    W = setting.reduced.lower(solve(problem, tol=1e-12).W)
+    size = float(np.linalg.norm(W))
+    np.testing.assert_allclose(method.term.V, W, rtol=0, atol=1e-6 * size)
+    np.testing.assert_allclose(setting.reduced.adjoint(method.scattered_dual(setting)), W, rtol=0, atol=1e-6 * size)
+    # All products and residuals vanish.
+    assert 0.0 <= method.distance() < 1e-6 * size * size
+
+
+def test_a_hard_margin_starts_with_the_slacks_of_its_start() -> None:
+    """Where they exceed the margin, so that only residuals of the other constraints are left."""
+    problem = FAMILIES["planted"].draw(6, 5, 4)
+    setting = setting_of(problem)
+    V = 1.5 * setting.reduced.lower(solve(problem).W)
+    slack = setting.reduced.apply(V) - 1.0
+    method = FrobeniusInteriorPoint(setting, V)
+    wide, rejected = setting.terms.rejected & (slack >= 1.0), setting.terms.rejected
+    assert wide.any()
+    assert not wide[rejected].all()
+    np.testing.assert_allclose(method.point.slack[wide], slack[wide], rtol=1e-14)
+    np.testing.assert_array_equal(method.point.slack[rejected & ~wide], 1.0)
+
+
+@pytest.mark.parametrize("C", [None, 0.3])
+@pytest.mark.parametrize("family", ["planted", "several"])
+def test_aligned_multipliers_have_the_rank_that_the_matrix_permits(family: str, C: float | None) -> None:
+    """And a dual norm of one; those of the iterate have both only to its own accuracy."""
+    setting = setting_of(FAMILIES[family].draw(10, 6, 5), SPECTRAL, Regularisation(C, "hinge", None))
+    method = InteriorPoint(setting, SpectralTerm(setting), np.zeros(setting.reduced.shape))
+    while method.distance() > 1e-6:
+        assert method.step()
+    active = Active.of(setting, method)
+    shortfall = setting.terms.cost - setting.reduced.apply(method.term.V)
+    lossy = setting.terms.rejected & (shortfall > 1e-4)
+    np.testing.assert_array_equal(active.constant, np.where(lossy, setting.terms.upper if lossy.any() else 0.0, 0.0))
+    assert lossy.any() == (C is not None)
+    held = np.zeros(lossy.shape, dtype=bool)
+    held[active.rows, active.columns] = True
+    np.testing.assert_array_equal(held, setting.terms.rejected & (np.abs(shortfall) <= 1e-4))
+    sigma = np.linalg.svd(method.term.V, compute_uv=False)
+    leading = int((sigma > (1.0 - 1e-4) * sigma[0]).sum())
+    values = [
+        np.linalg.svd(setting.reduced.adjoint(dual), compute_uv=False)
+        for dual in (method.scattered_dual(setting), aligned_multipliers(setting, method))
+    ]
+    assert leading < len(sigma)
+    assert values[1][leading:].max() <= 1e-13 < values[0][leading:].max()
+    assert values[1].sum() == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("is_second", [False, True])
+@pytest.mark.parametrize(("family", "size"), [("planted", (12, 8, 3)), ("several", (4, 12, 5))])
+def test_a_whole_step_of_the_spectral_norm_is_stationary(
+    family: str, size: tuple[int, int, int], is_second: bool
+) -> None:
+    """Then -2 Z_12 is the adjoint of the multipliers and Z has trace one; complementarity holds to first order."""
+    setting = setting_of(FAMILIES[family].make(np.random.default_rng(0), *size), SPECTRAL)
+    method = InteriorPoint(setting, SpectralTerm(setting, is_second), np.zeros(setting.reduced.shape))
+    assert len(method.term._where[0]) == (int(setting.reduced.rejected.sum()) if is_second else 0)
+    for _ in range(3):
+        assert method.step()
+        term, point, p = method.term, method.point, setting.reduced.shape[0]
+        np.testing.assert_array_equal(term.Z, term.Z.T)
+        assert np.linalg.eigvalsh(term.Z).min() > 0
+        slacks, move = method._prepare()(0.1, None)
+        adjoint = setting.reduced.adjoint(point.dual + slacks.dual) + setting.ties.adjoint(term.tie + move.tie)
+        goal = term._target(0.1, None)
+        np.testing.assert_allclose(move.scaled_x + move.scaled_z, goal, rtol=0, atol=1e-10 * np.abs(goal).max())
+        term.advance(move, 1.0, 1.0)
+        # Far from the end the systems have condition numbers below 1e6.
+        np.testing.assert_allclose(2.0 * term.Z[:p, p:], -adjoint, rtol=0, atol=1e-10)
+        assert np.trace(term.Z) == pytest.approx(1.0, abs=1e-10)
+        term.advance(move, -1.0, -1.0)
+
+
+@pytest.mark.parametrize(("gap", "last", "tries"), [(0.99, False, 1), (1.01, False, 0), (1.01, True, 1)])
+def test_newton_on_the_face_is_tried_below_the_first_target_and_at_the_end(
+    gap: float, last: bool, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+    monkeypatch.setattr(semidefinite, "refine", lambda *_: tried.append(None) or True)
+    setting, control = setting_of(FAMILIES["planted"].draw(6, 5, 4), NUCLEAR), Control(1e-9)
+    V = np.ones(setting.reduced.shape)
+    run: Any = SimpleNamespace(gap=gap * INTERIOR_TARGETS[0], control=control, setting=setting, pair=(V, 0.0))
+    assert NuclearTerm(setting).finish(run, last) == bool(tries)
+    assert len(tried) == tries
+
+
+def test_a_run_ends_after_twenty_steps_without_progress() -> None:
+    setting = setting_of(FAMILIES["planted"].draw(6, 5, 4))
+    # No gap is below -1.
+    run = InteriorPointRun(setting, Control(-1.0), EuclideanTerm, np.zeros(setting.reduced.shape), CENTRE)
+    method: Any = run.method
+    method.distance, method.step = lambda: 1.0, lambda: True
+    # The first distance is progress; the run ends before it steps again.
+    assert len(list(run.steps(lambda reduced: 1.0))) == 1 + STALLED_STEPS + 1
+
+
+def test_a_run_on_a_working_set_ends_at_the_solution_of_all_constraints() -> None:
+    problem = FAMILIES["planted"].draw(12, 6, 4)
+    setting, control = setting_of(problem, NUCLEAR), Control(1e-9)
+    working = setting.terms.rejected & (np.arange(12) < 2)[:, None]
+    start = np.eye(*setting.reduced.shape)
+    run = InteriorPointRun(setting, control, NuclearTerm, start, CENTRE, working=working)
+    assert int(run.method.point.dual.astype(bool).sum()) == working.sum()
+    list(run.steps(lambda reduced: 1.0))
+    assert control.solved
+    added = run.inner.terms.rejected & ~working
+    assert added.any()
+    expected = solve(problem, "nuclear", tol=1e-10).objective
+    assert control.state.objective / setting.value_unit == pytest.approx(expected, rel=1e-8)

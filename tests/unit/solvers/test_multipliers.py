@@ -83,3 +83,15 @@ def test_a_line_search_ends_where_the_derivative_vanishes(seed: int) -> None:
     end = (pull - slope) / curvature
     expected = brentq(derivative, 0.0, end, xtol=1e-300)
     assert _line_search(lacking, image, free, weight, slope, curvature) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_line_search_ends_to_rounding(seed: int) -> None:
+    """Its last step is Newton's where the derivative is linear; halving a bracket would leave ten digits."""
+    rng = np.random.default_rng(seed)
+    image, lacking = rng.standard_normal((2, 12))
+    slope, curvature, free = -5.0 - rng.random(), 1.0 + rng.random(), np.zeros(12, dtype=bool)
+    length = _line_search(lacking, image, free, 1.0, slope, curvature)
+    residual = np.maximum(lacking - length * image, 0.0)
+    # A few roundings of terms of size ten.
+    assert slope + length * curvature - float(residual @ image) == pytest.approx(0.0, abs=1e-13)

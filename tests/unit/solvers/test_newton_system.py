@@ -10,6 +10,9 @@ from attsvm.core import cholesky
 from attsvm.core.block_gram import BlockGram
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.frobenius import newton
+from attsvm.solvers.frobenius.coordinate_descent import DualCoordinateDescent
+from attsvm.solvers.schedule import WORKING_SET, finish
+from problems import FAMILIES
 from settings import setting_of
 
 
@@ -33,11 +36,13 @@ def test_solution_is_as_accurate_as_a_double_factor_would_make_it(smallest: floa
     assert np.linalg.norm(matrix @ solution - right) <= bound
 
 
-def test_a_well_conditioned_system_needs_no_double_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+# The second leaves more than 1e-13 of the right-hand side, but no more than the rounding of K e.
+@pytest.mark.parametrize("smallest", [1e-2, 1e-5])
+def test_a_well_conditioned_system_needs_no_double_factor(smallest: float, monkeypatch: pytest.MonkeyPatch) -> None:
     dtypes, original = [], cholesky.cho_factor
     monkeypatch.setattr(cholesky, "cho_factor", lambda a, **_: dtypes.append(a.dtype) or original(a, **_))
     size = newton.SINGLE_ROWS
-    newton.proximal_solve(gram(size, 1e-2), np.ones(size))
+    newton.proximal_solve(gram(size, smallest), np.ones(size))
     assert dtypes == [np.float32]
 
 
@@ -82,3 +87,48 @@ def test_a_matrix_is_moved_onto_its_margins_by_a_system_in_blocks(monkeypatch: p
     assert not setting.report(V, dual, control)
     assert newton.refine(setting, V, dual, control)
     assert control.solved
+
+
+@pytest.mark.parametrize(("most", "is_solved"), [(WORKING_SET, True), (3, False)])
+def test_newton_ends_at_the_solution_unless_the_working_set_is_too_large(
+    most: int, is_solved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newton, "WORKING_SET", most)
+    setting, control = setting_of(FAMILIES["planted"].draw(12, 6, 6)), Control(1e-12)
+    descent = DualCoordinateDescent(setting, np.zeros(setting.terms.cost.shape))
+    descent.run(10)
+    assert int(setting.inner(descent.dual).sum()) > 3
+    before = descent.dual.copy()
+    assert finish(newton.newton(setting, descent.dual, control, rounds=20)) is None
+    assert control.solved == is_solved
+    assert (descent.dual == before).all() != is_solved
+
+
+def test_the_steepest_multipliers_at_a_bound_join_those_between_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newton, "SMALLEST_GROWTH", 1)
+    setting = setting_of(FAMILIES["planted"].draw(6, 5, 4))
+    random, rejected = np.random.default_rng(0), setting.terms.rejected
+    inner = rejected & (random.random(rejected.shape) < 0.1)
+    slope = np.where(rejected, random.normal(size=rejected.shape), 0.0)
+    rows, columns = newton._choose(setting, inner.astype(float), slope, 1e-12)
+    # As many multipliers at zero, with the largest slopes.
+    threshold = np.sort(slope[rejected & ~inner])[-int(inner.sum())]
+    assert inner.any()
+    assert threshold > 0
+    expected = inner | rejected & (slope >= threshold)
+    np.testing.assert_array_equal((rows, columns), np.nonzero(expected))
+
+
+@pytest.mark.parametrize(("share", "moves"), [(0.9, 4), (0.3, 0)])
+def test_a_gap_that_stays_open_is_not_closed_by_moving_onto_the_margins(
+    share: float, moves: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Solutions that leave a tenth of the error come nearer four times, those that leave most of it never."""
+    monkeypatch.setattr(newton, "factor", lambda *arguments: lambda rhs: share * cholesky.factor(*arguments)(rhs))
+    # No gap is below -1.
+    problem, control = FAMILIES["planted"].draw(12, 6, 6), Control(-1.0)
+    setting = setting_of(problem)
+    dual = setting.reduced.gather(solve(problem).dual) * setting.unit
+    V = 0.9 * setting.reduced.adjoint(dual)
+    assert not newton.refine(setting, V, dual, control)
+    assert control.iterations == moves

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from attsvm.platform.kernels import compiled_first, interpreted
 from attsvm.solvers.batching import CompiledCall
 from attsvm.solvers.nuclear.face import Face, newton_step
 from attsvm.solvers.nuclear.face_newton import COMPILED_CONSTRAINTS, fits
-from attsvm.solvers.nuclear.matrices import ORTHOGONAL, in_basis, right_singular, rotate
+from attsvm.solvers.nuclear.matrices import ORTHOGONAL, eigenvectors, in_basis, right_singular, rotate, singular_values
+from attsvm.solvers.nuclear.steps import _shorten_few, _shorten_many
 from problems import FAMILIES, NAMED
 
 EPS = float(np.finfo(float).eps)
@@ -60,14 +62,67 @@ def test_rotations_begin_where_the_last_ended() -> None:
     np.testing.assert_allclose(np.sort(lengths), np.linalg.svd(matrix + nearby, compute_uv=False)[::-1], atol=1e-13)
 
 
+@pytest.mark.parametrize("function", [right_singular, interpreted(right_singular)], ids=["loops", "LAPACK"])
 @pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 5)])
-def test_singular_vectors_are_sorted_and_complete(shape: tuple[int, int]) -> None:
+def test_singular_vectors_are_sorted_and_complete(shape: tuple[int, int], function: Callable[..., Any]) -> None:
     matrix = np.random.default_rng(3).standard_normal(shape)
-    vectors, images, lengths = right_singular(matrix)
+    vectors, images, lengths = function(matrix)
     assert (np.diff(lengths) <= 0).all()
     np.testing.assert_allclose(vectors @ vectors.T, np.eye(shape[1]), atol=1e-13)
     np.testing.assert_allclose(images.T, matrix @ vectors.T, atol=1e-13)
     np.testing.assert_allclose(lengths, np.linalg.norm(images, axis=1), atol=1e-13)
+
+
+@pytest.mark.parametrize("function", [eigenvectors.py_func, interpreted(eigenvectors)], ids=["loops", "LAPACK"])
+def test_eigenvectors_are_in_the_order_of_their_eigenvalues(function: Callable[..., Any]) -> None:
+    root = np.random.default_rng(3).standard_normal((5, 5))
+    matrix = root + root.T
+    vectors, values = function(matrix)
+    assert (np.diff(values) <= 0).all()
+    np.testing.assert_allclose(vectors.T * values @ vectors, matrix, atol=1e-13)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6)])
+def test_a_matrix_out_of_range_has_singular_values_that_are_no_numbers(shape: tuple[int, int], value: float) -> None:
+    """LAPACK would raise an error, where the loops go on."""
+    matrix = np.random.default_rng(3).standard_normal(shape)
+    matrix[1, 2] = value
+    answers = [interpreted(right_singular)(matrix), interpreted(eigenvectors)(matrix @ matrix.T)]
+    for parts, size in zip(answers, (shape[1], shape[0]), strict=True):
+        assert np.isnan(parts[-1]).all()
+        assert parts[-1].shape == (size,)
+        assert parts[0].shape == (size, size)
+    assert answers[0][1].shape == shape[::-1]
+    values = interpreted(singular_values)(matrix)
+    assert np.isnan(values).all()
+    assert values.shape == (4,)
+    short = np.zeros(shape)
+    interpreted(_shorten_few)(matrix, 1.0, np.eye(4), short)
+    assert np.isnan(short).all()
+
+
+@pytest.mark.parametrize(
+    "shorten",
+    [
+        lambda Y, tau, out: interpreted(_shorten_few)(Y, tau, np.eye(min(Y.shape)), out),
+        lambda Y, tau, out: _shorten_few.py_func(Y, tau, np.eye(min(Y.shape)), out),
+        _shorten_many.py_func,
+    ],
+    ids=["LAPACK", "loops", "squares"],
+)
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6)])
+def test_what_is_cut_off_the_singular_values_is_the_nearest_matrix_with_such_a_spectral_norm(
+    shape: tuple[int, int], shorten: Callable[..., None]
+) -> None:
+    """Of the inner products with matrices of this norm, that with what is left is then the largest."""
+    Y, out = np.random.default_rng(3).standard_normal(shape), np.zeros(shape)
+    lengths = np.linalg.svd(Y, compute_uv=False)
+    tau = float(lengths[1:3].mean())
+    shorten(Y, tau, out)
+    assert np.linalg.matrix_rank(out, tol=1e-6) == 2
+    assert spectral(Y - out) == pytest.approx(tau, rel=1e-8)
+    assert float(((Y - out) * out).sum()) == pytest.approx(tau * nuclear(out), rel=1e-8)
 
 
 def dense_newton_step(

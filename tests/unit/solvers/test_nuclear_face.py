@@ -9,6 +9,7 @@ from attsvm import SelectionProblem
 from attsvm.core.norms import NUCLEAR
 from attsvm.platform.kernels import interpreted
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.nuclear import face
 from attsvm.solvers.nuclear.face import MEASURE_FLOOR, SYSTEM_BYTES, _by_lapack, _leave
 from attsvm.solvers.nuclear.face_newton import Demand, _activate, _on_face, refine
 from attsvm.solvers.nuclear.steps import StepConstraints
@@ -94,12 +95,31 @@ def test_dependent_constraints_change_their_multipliers_by_the_smallest_share(si
 def test_systems_out_of_range_are_not_solved() -> None:
     system, rhs, _ = dependent(6)
     for value in (np.inf, np.nan):
+        with np.errstate(invalid="ignore"):  # as in every call of a kernel in the interpreter
+            assert not _by_lapack(np.eye(2), np.array([1.0, value]), np.ones(2), 1e-12)
         system[1, 1] = value
         assert not _by_lapack(system, rhs.copy(), np.ones(3), 1e-12)
 
 
+def test_a_regular_system_is_solved_whatever_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(face, "MOST_UNKNOWNS", 2)
+    system, expected = np.diag([1.0, -2.0, 4.0]), np.array([1.0, 2.0, 3.0])
+    solution = system @ expected
+    assert _by_lapack(system, solution, np.ones(2), 1e-12)
+    np.testing.assert_allclose(solution, expected, rtol=1e-14)
+
+
+def test_equations_that_contradict_each_other_lose_the_first_constraint_at_zero() -> None:
+    """Two constraints ask the same of W with other margins; the third, apart, and its multiplier stay as they are."""
+    system = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    lam, change = np.ones(3), np.array([-1.0, -3.0, 0.0])
+    assert _by_lapack(system, change, lam, 1e-12)
+    # Of the right-hand side, (1, -1) is in the range of the system, and a quarter of (-2, -2) in its kernel is gone.
+    np.testing.assert_allclose(change, [0.5 - 0.5, -0.5 - 0.5, 0.0], rtol=0, atol=1e-14)
+
+
 def test_the_first_multiplier_that_falls_to_zero_leaves() -> None:
-    """After 2 and 3/2 of the residual; one rises, and that of a tie, which is negative, may fall on."""
-    lam, change = np.array([1.0, 3.0, 2.0, -1.0]), np.array([1.0, 0.0, 0.0, 0.0, 5.0])
+    """After 1/2 and 3/8 of the residual; one rises, and that of a tie, which is negative, may fall on."""
+    lam, change = np.array([0.25, 0.75, 0.5, -0.25]), np.array([0.25, 0.0, 0.0, 0.0, 1.25])
     _leave(np.array([-1.0, -2.0, 1.0, -4.0, 0.5]), lam, change)
-    np.testing.assert_array_equal(change, [1.0 - 1.5, -3.0, 1.5, -6.0, 5.75])
+    np.testing.assert_array_equal(change, [0.25 - 0.375, -0.75, 0.375, -1.5, 1.4375])

@@ -16,11 +16,11 @@ from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.phase_one import FEASIBILITY_TOL, START_GAP, START_STEPS, open_with_frobenius
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius.portfolio import solve_setting
-from attsvm.solvers.nuclear import first_order
+from attsvm.solvers.nuclear import first_order, portfolio
 from attsvm.solvers.nuclear.face_newton import refine
 from attsvm.solvers.nuclear.first_order import PORTION, FirstOrder
 from attsvm.solvers.nuclear.portfolio import NUCLEAR_METHODS
-from attsvm.solvers.schedule import finish
+from attsvm.solvers.schedule import TARGETS, finish
 from problems import FAMILIES
 from settings import setting_of
 
@@ -100,6 +100,89 @@ def test_losses_open_at_zero_if_phase_one_has_found_nothing(monkeypatch: pytest.
     opening = finish(open_with_frobenius(setting, Control(1e-9)))
     np.testing.assert_array_equal(opening.V, np.zeros(setting.reduced.shape))
     np.testing.assert_array_equal(opening.dual, np.zeros(setting.terms.cost.shape))
+
+
+def opened(
+    problem: SelectionProblem, share: float = 1.0
+) -> tuple[Setting, np.ndarray, np.ndarray, FirstOrder, np.ndarray]:
+    """The Frobenius solution, its multipliers, and steps on this share of the queries' constraints."""
+    setting = setting_of(problem, NUCLEAR)
+    opening = finish(open_with_frobenius(setting, Control(-1.0)))  # a goal that no gap meets
+    assert opening.V is not None
+    assert opening.dual is not None
+    rejected = setting.reduced.rejected
+    working = rejected & (np.arange(len(rejected)) < share * len(rejected))[:, None] | setting.reduced.tied
+    return setting, opening.V, opening.dual, FirstOrder(setting.reduced, working, opening.V, opening.dual), working
+
+
+def test_steps_begin_alike_from_multipliers_on_any_scale() -> None:
+    setting, V, dual, one, working = opened(FAMILIES["planted"].draw(12, 6, 6, seed=3))
+    other = FirstOrder(setting.reduced, working, V, 8.0 * dual)
+    assert other.expected_steps == pytest.approx(one.expected_steps, rel=1e-12)
+    assert other.norm == pytest.approx(one.norm, rel=1e-12)
+    assert one.advance(1e-3, 200) == other.advance(1e-3, 200)
+    np.testing.assert_allclose(other.W, one.W, rtol=0, atol=1e-10 * float(np.abs(one.W).max()))
+
+
+@pytest.mark.parametrize("family", ["planted", "several"])
+@pytest.mark.parametrize(("most", "tries"), [(1000, len(TARGETS) - 1), (0, len(TARGETS) - 2)])
+def test_violated_constraints_join_and_newton_is_tried_at_all_targets_but_the_first(
+    family: str, most: int, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not at the second where supports are many."""
+    tried = []
+    monkeypatch.setattr(portfolio, "refine", lambda setting, W, *_: bool(tried.append(W)))
+    monkeypatch.setattr(portfolio, "LARGE_SUPPORT", most)
+    setting, _, _, method, working = opened(FAMILIES[family].draw(12, 6, 6, seed=3), 0.25)
+    reduced, control = setting.reduced, Control(-1.0)
+    assert finish(portfolio._first_order(setting, method, control)) is None
+    assert len(tried) == tries
+    assert (method.working & ~working).any()
+    # Newton begins where the working set's smallest margin is one.
+    assert reduced.apply(tried[-1])[reduced.rejected & method.working].min() == pytest.approx(1.0, rel=1e-12)
+    # The last gap is that of all constraints, most of which were not in the first working set.
+    assert control.state.gap < 1e-3
+
+
+def test_first_order_steps_end_after_their_largest_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portfolio, "MAX_FIRST_ORDER", 120)
+    monkeypatch.setattr(portfolio, "TARGETS", (0.0,))  # that no gap is below
+    setting, _, _, method, _ = opened(FAMILIES["planted"].draw(12, 6, 6, seed=3))
+    control = Control(-1.0, max_iter=1000)
+    assert finish(portfolio._first_order(setting, method, control)) is None
+    assert control.stopped is None
+    assert control.iterations == 3 * portfolio.CHUNK
+
+
+@pytest.mark.parametrize(("work", "first"), [(0.0, portfolio.FIRST_ORDER), (1.0, portfolio.INTERIOR_POINT)])
+def test_the_method_with_less_expected_work_comes_first(
+    work: float, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the whole first round, in which it solves this problem."""
+    monkeypatch.setattr(portfolio, "nuclear_first_order_work", lambda *_: work)
+    monkeypatch.setattr(portfolio, "NUCLEAR_INTERIOR", 100.0)
+    setting, control = setting_of(FAMILIES["planted"].draw(12, 6, 6, seed=3), NUCLEAR), Control(1e-9)
+    assert finish(portfolio.solve_nuclear(setting, control, None)) is None
+    assert control.solved
+    assert control.method.endswith(f"), {first}")
+
+
+def test_a_first_working_set_holds_the_smallest_margins_for_every_support(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or all constraints, if they are few."""
+    setting = setting_of(FAMILIES["several"].draw(20, 8, 5, seed=3), NUCLEAR)
+    reduced, random = setting.reduced, np.random.default_rng(0)
+    rejected, dual = reduced.rejected, np.zeros(reduced.rejected.shape)
+    dual[tuple(part[:6] for part in np.nonzero(rejected))] = 1.0
+    margins = random.uniform(1.0, 9.0, rejected.shape)
+    whole = portfolio._first_working_set(reduced, margins, dual, int(rejected.sum()))
+    np.testing.assert_array_equal(whole, rejected | reduced.tied)
+    monkeypatch.setattr(portfolio, "WHOLE_SET", 4)
+    for room in (2, 3):
+        working = portfolio._first_working_set(reduced, margins, dual, room)
+        assert working[reduced.tied].all()
+        members = working & rejected
+        assert room * 6 <= members.sum() <= room * 6 + 1
+        assert margins[members].max() < margins[rejected & ~members].min()
 
 
 def certified_gap(reduced: Reduced, method: FirstOrder) -> float:

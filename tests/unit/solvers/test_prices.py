@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cvxpy as cp
 import numpy as np
 import pytest
 
-from attsvm import SelectionProblem, Solution, check, solve
+from attsvm import SelectionProblem, ShardedProblem, Solution, check, solve
 from attsvm.core.norms import get_norm
 from attsvm.solvers.common.regularisation import read_regularisation
 
@@ -151,6 +153,10 @@ def test_bad_prices_are_refused() -> None:
             solve(problem, C=C)
     with pytest.raises(ValueError, match="one was expected with shards or method='streamed'"):
         solve(problem, C=np.ones(4), method="streamed")
+    pieces = ShardedProblem.from_arrays(problem.tokens[problem.sequence], problem.queries, problem.reference)
+    prices: Any = np.ones(4)
+    with pytest.raises(ValueError, match="one was expected with shards or method='streamed'"):
+        solve(pieces, C=prices)
 
 
 def test_arrays_of_an_answer_are_copies_that_cannot_be_written() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from attsvm.core.reduction import reduce
 from attsvm.platform import kernels
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers import in_memory
+from attsvm.solvers.common import farkas
 from attsvm.solvers.common.contradictions import _hashes, opposite_demands
 from attsvm.solvers.common.control import Control, IterationState
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
@@ -223,6 +225,64 @@ def test_a_callback_counts_every_step_of_working_sets_once() -> None:
         rounds.callback(IterationState(iteration, np.inf, 0.0, 0.0, ""))
         counts.append(control.iterations)
     assert counts == [3, 4, 9]
+
+
+def test_reports_count_the_steps_of_working_sets_since_the_last_one() -> None:
+    setting = setting_of(problems.planted(np.random.default_rng(0), 4, 3, 3))
+    control, rounds = Control(1e-9), Control(1e-9)
+    W, dual = np.zeros((3, 3)), np.zeros((4, 3))
+    loop: Any = SimpleNamespace(run=lambda: iter(()), outcome=(None, W, dual))
+    outer = in_memory._OuterLoop(setting, 1.0, control, loop, rounds)
+    rounds.iterations = 4
+    finish(outer.run())
+    counts = [control.iterations]
+    for rounds.iterations in (4, 9):
+        outer.report()
+        counts.append(control.iterations)
+    assert counts == [4, 4, 9]
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_copies_of_the_selected_token_share_a_multiplier_of_one(copies: int) -> None:
+    tokens = np.vstack([np.zeros((1 + copies, 2)), [[-1.0, 0.0]]])
+    solution = solve(SelectionProblem(tokens[None], np.ones((1, 1)), [0]), "nuclear")
+    assert solution.status is Status.INFEASIBLE
+    assert solution.certificate is not None
+    np.testing.assert_allclose(solution.certificate.dual, [[0.0, *[1.0 / copies] * copies, 0.0]], rtol=1e-15)
+
+
+# --- the methods of the Frobenius norm ---
+
+
+@pytest.mark.parametrize(("most", "is_tried"), [(700, True), (0, False)])
+def test_passes_lead_to_newton_on_few_multipliers_only(
+    most: int, is_tried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+    monkeypatch.setattr(portfolio, "newton", lambda *_, **options: tried.append(None) or iter(()))
+    monkeypatch.setattr(portfolio, "SMALL_FACTOR", most)
+    monkeypatch.setattr(portfolio, "FREE_RATIO", 0)
+    monkeypatch.setattr(portfolio, "MAX_PASSES", 300)
+    setting = setting_of(problems.planted(np.random.default_rng(0), 12, 6, 6))
+    finish(portfolio.coordinate_newton(setting, Control(0.0), np.zeros(setting.terms.cost.shape)))
+    assert bool(tried) == is_tried
+
+
+@pytest.mark.parametrize("make", [problems.planted, problems.published])
+def test_the_interior_point_looks_for_a_certificate_where_the_bound_is_large(
+    make: Callable[..., SelectionProblem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan has a W, whose norm is below that; the published choice has none, and the bound grows."""
+    bounds: list[float] = []
+    setting, control = setting_of(make(np.random.default_rng(0), 20, 8, 4)), Control(1e-9)
+    monkeypatch.setattr(farkas, "certificate", lambda *_: bounds.append(control.state.lower_bound))
+    monkeypatch.setattr(portfolio, "newton", lambda *_, **options: iter(()))
+    finish(portfolio.interior_point(setting, control, np.zeros(setting.terms.cost.shape)))
+    assert control.solved == (make is problems.planted)
+    if control.solved:
+        assert not bounds
+    else:
+        assert min(bounds) > portfolio.SUSPICIOUS_NORM**2
 
 
 # --- the schedule itself ---

@@ -12,9 +12,11 @@ import pytest
 from attsvm import SelectionProblem, Solution, Status, norms, solve
 from attsvm.core.columns import Columns
 from attsvm.core.norms import FROBENIUS
-from attsvm.proofs.objective import HARD_MARGIN
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 from attsvm.solvers.separable import projection
 from attsvm.solvers.separable.closed_form import least_change
+from attsvm.solvers.separable.proximal import shrink_power
+from attsvm.solvers.separable.splitting import _balance
 from oracle import dense
 
 NORMS: dict[str, Any] = {
@@ -218,10 +220,11 @@ def test_a_column_that_need_not_change_proves_nothing(p: float, q: float) -> Non
     np.testing.assert_allclose(adjoint.sum(axis=0), 0.0, atol=1e-9)
 
 
-def test_entrywise_norms_need_the_axes() -> None:
+def test_entrywise_norms_need_the_axes_and_norms_of_singular_values_do_not() -> None:
     problem = contexts(12)
     turned = moved(problem, problem.queries @ rotation(13, 5))
     assert "columns" not in solve(turned, "max").method
+    assert "columns" in solve(turned, "nuclear").method
 
 
 def test_what_is_no_column_is_not_taken_for_one() -> None:
@@ -282,6 +285,61 @@ def test_a_threshold_at_a_score_is_found_in_a_few_steps(monkeypatch: pytest.Monk
     np.testing.assert_allclose(project(np.array([[2.0], [0.0]])), 0.0)
     # Both scores below move to the mean of .5 and 4.5, up to the demand of one.
     np.testing.assert_allclose(project(np.array([[1.5], [4.5]])), [[2.0], [-2.0]], rtol=1e-15)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-2])
+def test_a_threshold_between_two_that_newton_takes_in_turn_is_found(size: float) -> None:
+    """One score rises; ten from 1 and one from 4 fall by 0.3 at most, and the steps from 0.3 and 3.3 lead back."""
+    problem = SelectionProblem(np.eye(12)[None], np.full((1, 1), 1.0 / size), [0])
+    columns = Columns.of(problem)
+    assert columns is not None
+    # The bound of a fall is C times the length of the query.
+    terms = Regularisation(0.3 * size**2, "hinge", None).terms(problem, FROBENIUS)
+    scores = size * np.array([[1.0], *[[1.0]] * 10, [4.0]])  # the first one minus its demand is zero
+    threshold = 10.3 / 11  # t = 0.3 + 10 (1 - t)
+    expected = size * np.array([[threshold], *[[threshold - 1.0]] * 10, [-0.3]])
+    np.testing.assert_allclose(projection.Projection(columns, terms)(scores), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0, 4.0])
+@pytest.mark.parametrize("weight", [0.5, 20.0])
+def test_the_map_of_a_power_solves_its_equation(p: float, weight: float) -> None:
+    sigma = np.array([3.0, 1.0, 0.5, 1e-3, 0.0])
+    x = shrink_power(sigma, weight, p)
+    np.testing.assert_allclose(x + x ** (p - 1.0) / weight, sigma, rtol=1e-13)
+    # A tangent at the first guess, a quarter, may meet the axis at zero: x + 2 sqrt(x) = 1/2.
+    np.testing.assert_allclose(shrink_power(sigma[2:3], 0.5, 1.5), (1.5**0.5 - 1.0) ** 2, rtol=1e-13)
+
+
+def test_a_guess_that_solves_the_equation_of_a_power_is_kept() -> None:
+    sigma = np.array([2.0, 1.0])
+    np.testing.assert_array_equal(shrink_power(sigma, 1.0, 2.0), 0.5 * sigma)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "factor"), [(1.0, 1.0), (1.9, 1.0), (0.6, 1.0), (9.0, 3.0), (0.25, 0.5), (100.0, 4.0), (1e-3, 0.25)]
+)
+def test_the_weight_stays_where_residuals_are_balanced(ratio: float, factor: float) -> None:
+    """It changes by the root of their ratio, at most by four."""
+    one = np.ones((1, 1))
+    assert _balance(one + ratio, one, 0.0 * one, one) == pytest.approx(factor, rel=1e-14)
+
+
+@pytest.mark.parametrize("size", [1e-78, 1e78])
+def test_scores_whose_squares_leave_the_range_of_floats_are_left_to_other_methods(size: float) -> None:
+    problem = relevance(21)
+    scaled = moved(problem, size * problem.queries, size * np.eye(problem.shape[2]))
+    one, other = solve(problem, "nuclear"), solve(scaled, "nuclear")
+    assert other.status is Status.OPTIMAL
+    assert other.objective * size**2 == pytest.approx(one.objective, rel=AGREE)
+
+
+def test_scores_beyond_the_range_of_floats_leave_it_undecided() -> None:
+    problem = contexts(21)
+    # Scores of 1e320 would do.
+    found = solve(moved(problem, 1e-160 * problem.queries, 1e-160 * np.eye(problem.shape[2])), "nuclear")
+    assert found.status is Status.UNDECIDED
+    assert not found.W.any()
 
 
 @pytest.mark.parametrize(

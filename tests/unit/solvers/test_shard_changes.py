@@ -8,14 +8,16 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from distributed import LocalCluster
 
 from attsvm import SelectionProblem, ShardedProblem, Status, solve
+from attsvm.data import checksums
 from attsvm.data import shards as shards_module
-from attsvm.data.checksums import joined
+from attsvm.data.checksums import joined, record_of
 from attsvm.platform.cluster import quiet
 from attsvm.solvers.working_sets import pricing
 
@@ -241,3 +243,22 @@ def test_two_client_processes_on_one_scheduler_see_the_files_that_are_there(tmp_
 @pytest.mark.parametrize(("first", "second"), [(b"", b"abc"), (b"abc", b""), (b"a" * 999, bytes(range(256)) * 33)])
 def test_checksums_of_pieces_join_to_that_of_the_whole(first: bytes, second: bytes) -> None:
     assert joined(zlib.crc32(first), zlib.crc32(second), len(second)) == zlib.crc32(first + second)
+
+
+@pytest.mark.parametrize("most", [40, 8])
+def test_a_checksum_reads_so_many_bytes_at_a_time_or_one_row(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Watched:
+        shape, dtype = (10, 2), np.dtype(float)
+
+        def __len__(self) -> int:
+            return len(numbers)
+
+        def __getitem__(self, rows: Any) -> np.ndarray:
+            read.append(numbers[rows].nbytes)
+            return numbers[rows]
+
+    numbers, read = np.random.default_rng(0).standard_normal((10, 2)), []
+    monkeypatch.setattr(checksums, "READ_BYTES", most)
+    assert record_of({"tokens": Watched()}).parts == {"tokens": (numbers.nbytes, zlib.crc32(numbers.tobytes()))}
+    assert sum(read) == numbers.nbytes
+    assert max(read) <= max(most, numbers[0].nbytes)

@@ -11,6 +11,7 @@ from attsvm.core.error_free import EPS
 from attsvm.core.reduction import reduce
 from attsvm.solvers.common import ties as module
 from attsvm.solvers.common.ties import Ties
+from attsvm.solvers.tie_equations import smallest_nuclear
 
 
 def problems() -> dict[str, SelectionProblem]:
@@ -70,3 +71,16 @@ def test_ties_whose_gram_matrix_has_no_factor_are_left_to_the_basis(monkeypatch:
     expected = Ties(reduced).project(W)
     monkeypatch.setattr(module, "factor", fail)
     np.testing.assert_allclose(Ties(reduced).project(W), expected, atol=1e3 * EPS * float(np.linalg.norm(W)))
+
+
+@pytest.mark.parametrize("size", [1e-13, 1e9])
+def test_the_smallest_matrix_scales_with_its_differences(size: float) -> None:
+    """Also where they are below the gap that is asked for, which is relative."""
+    rng = np.random.default_rng(3)
+    tokens, queries = rng.standard_normal((3, 2, 4)), rng.standard_normal((3, 3))
+    reduced = reduce(SelectionProblem(tokens, queries, np.ones((3, 2), dtype=bool)))
+    start = rng.standard_normal(reduced.shape)
+    (one, gap), (other, other_gap) = smallest_nuclear(reduced, start), smallest_nuclear(reduced, size * start)
+    assert max(gap, other_gap) <= 1e-11
+    assert np.linalg.norm(one, "nuc") < 0.99 * np.linalg.norm(start, "nuc")
+    assert np.linalg.norm(other, "nuc") == pytest.approx(size * np.linalg.norm(one, "nuc"), rel=1e-10)

@@ -8,7 +8,8 @@ from attsvm import SelectionProblem, Status, solve
 from attsvm.core.norms import MAX, Entrywise, Norm
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.interior_point.alignment import Active, _pivot
+from attsvm.solvers.interior_point.alignment import Active, _pivot, vertex
+from attsvm.solvers.interior_point.engine import InteriorPoint
 from attsvm.solvers.interior_point.general import restart
 from attsvm.solvers.interior_point.terms import LinearTerm
 from oracle import dense
@@ -93,6 +94,41 @@ def test_a_pivot_ends_at_the_first_bound_or_constraint(
     assert len(active.rows) == (not is_bound)
     # The multiplier that joins is still zero.
     np.testing.assert_array_equal(active.scatter(), np.zeros(shape))
+
+
+def test_a_pivot_in_the_largest_entry_ends_where_a_free_entry_has_grown_to_it() -> None:
+    """From (3, 1) the largest entry falls to 5/3 at 4/3, where the other one has risen to it."""
+    setting = setting_of(single([[1.0, 1.0]]), MAX, rotate=False)
+    shape, V, free = setting.reduced.rejected.shape, np.array([[3.0], [1.0]]), np.array([[False], [True]])
+    active = Active(setting.ties, np.zeros(shape), np.ones(shape), np.zeros(0))
+    assert _pivot(setting, V, np.array([[-1.0], [0.5]]), active, free, True)
+    np.testing.assert_allclose(V[:, 0], 5.0 / 3.0, rtol=1e-15)
+    assert not free.any()
+
+
+@pytest.mark.parametrize("norm", [Entrywise(1), MAX], ids=["l_1", "max"])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+@pytest.mark.parametrize(("family", "seed"), [("planted", 1), ("several", 2)])
+def test_the_vertex_near_an_iterate_solves_the_linear_program(family, seed, options, norm) -> None:
+    """No V has a smaller objective than the bound that the multipliers prove."""
+    setting = setting_of(FAMILIES[family].draw(6, 4, 12, seed=seed), norm, options, rotate=False)
+    method = InteriorPoint(setting, LinearTerm(setting), np.zeros(setting.reduced.shape))
+    while method.distance() > 1e-8:
+        assert method.step()
+    V, dual = vertex(setting, method, norm == MAX)
+    W, reduced = V + setting.prior, setting.reduced
+    margins = reduced.apply(W)
+    # Tokens and queries of length one.
+    np.testing.assert_allclose(margins[reduced.tied], 0.0, atol=1e-12)
+    short = np.where(reduced.rejected, np.maximum(1.0 - margins, 0.0), 0.0)
+    if options.C is None:
+        assert short.max() <= 1e-12
+    value = norm.value(V) + setting.terms.loss(short)
+    clipped = setting.terms.clip(dual)
+    assert setting.terms.bound(clipped, reduced.adjoint(clipped))[1] == pytest.approx(value, rel=1e-12)
+    # An entry is at the bound, or zero, except for as many as constraints hold.
+    at_end = np.abs(V) == (np.abs(V).max() if norm == MAX else 0.0)
+    assert (~at_end).sum() <= np.count_nonzero(dual) < V.size
 
 
 @pytest.mark.parametrize("norm", [Entrywise(1), MAX], ids=["l_1", "max"])
