@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from attsvm.data.passages import Span
-from attsvm_pretrained.heads.inputs import tokenize
+from attsvm_pretrained.heads.inputs import longest, tokenize
 
 # Number of texts per forward pass.
 BATCH = 32
@@ -64,10 +64,10 @@ def hidden_spans(tokenizer: Any, texts: Sequence[str]) -> list[list[Span]] | Non
     if not tokenizer.is_fast:
         return None
     special = set(tokenizer.all_special_ids)
-    longest = min(tokenizer.model_max_length, 1 << 20)
+    limit = longest(tokenizer)
     spans_of_texts: list[list[Span]] = []
     for text in texts:
-        encoding = tokenizer(text, truncation=True, max_length=longest, return_offsets_mapping=True)
+        encoding = tokenizer(text, truncation=True, max_length=limit, return_offsets_mapping=True)
         pairs = zip(encoding["input_ids"], encoding["offset_mapping"], strict=True)
         places = [place for token, place in pairs if token not in special]
         spans_of_texts.append([(*_without_spaces(text, *place), row) for row, place in enumerate(places)])
