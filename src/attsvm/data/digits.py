@@ -168,8 +168,9 @@ def bags_of_digits(count: int = 400, size: int = 9, *, classes: str = "3-8", see
     strips = tokens.reshape(count, size, IMAGE_SIDE, IMAGE_SIDE).transpose(0, 2, 1, 3).reshape(count, IMAGE_SIDE, -1)
     boxes = np.array([(0, t * IMAGE_SIDE, IMAGE_SIDE, IMAGE_SIDE) for t in range(size)])
     names = str(positive[0]), str(negative[0])
+    one_of = " or ".join(f"{'an' if name == '8' else 'a'} {name}" for name in names)
     return Dataset(
-        name=f"sequences of {size} digits with a {names[0]} or an {names[1]}",
+        name=f"sequences of {size} digits with {one_of}",
         tokens=TokenData(tokens, np.ones((count, 1)), labels),
         classes=names,
         notes=(

@@ -163,6 +163,7 @@ def test_bags_of_digits_hold_one_deciding_digit_each() -> None:
         drawn = [names[token.tobytes()] for token in tokens]
         assert drawn.count(3) == (label > 0)
         assert drawn.count(8) == (label < 0)
+    assert np.count_nonzero(data.tokens.labels > 0) == 20
     assert data.patches is not None
     row, column, height, width = data.patches.boxes[2]
     patch = data.patches.images[7, row : row + height, column : column + width]
@@ -171,3 +172,8 @@ def test_bags_of_digits_hold_one_deciding_digit_each() -> None:
         ValueError, match=r"^classes is 'odd-even'; two different digits such as '3-8' were expected\.$"
     ):
         bags_of_digits(classes="odd-even")
+
+
+@pytest.mark.parametrize(("classes", "words"), [("3-8", "a 3 or an 8"), ("8-5", "an 8 or a 5")])
+def test_the_name_of_bags_of_digits_has_the_article_of_each_digit(classes: str, words: str) -> None:
+    assert bags_of_digits(2, 4, classes=classes).name == f"sequences of 4 digits with {words}"

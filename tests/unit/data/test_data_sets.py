@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import zipfile
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from attsvm.data.digits import digits, patch_tokens
-from attsvm.data.npz import read_arrays, read_dataset, write_arrays
+from attsvm.data.npz import npy_header, read_arrays, read_dataset, write_arrays
 
 
 def test_placed_patches_add_up_to_the_image() -> None:
@@ -48,6 +49,7 @@ def test_queries(positions: str) -> None:
     np.testing.assert_allclose(mean.tokens.queries, mean.tokens.tokens.mean(axis=1))
     own = digits("3-8", query="patch", patch=6, positions=positions)  # type: ignore[arg-type]
     np.testing.assert_array_equal(own.tokens.queries, own.tokens.tokens[:, 6])
+    assert own.notes[1] == "The query of an image is its own patch in row 2, column 3."
     prompt = digits("3-8", query="prompt", positions=positions)  # type: ignore[arg-type]
     assert prompt.tokens.queries.shape == (mean.tokens.n, 1)
     assert mean.centre
@@ -89,8 +91,19 @@ def test_split_keeps_rows_together_and_holds_out_the_rest() -> None:
     every = np.concatenate([train.tokens.tokens, test.tokens.tokens])
     assert sorted(map(bytes, every)) == sorted(map(bytes, data.tokens.tokens))
     assert data.split(data.tokens.n, np.random.default_rng(0))[1] is None
-    with pytest.raises(ValueError, match="train is 0"):
-        data.split(0, np.random.default_rng(0))
+    assert data.split(1, np.random.default_rng(0))[0].tokens.n == 1
+    for number in (0, data.tokens.n + 1):
+        with pytest.raises(ValueError, match=f"train is {number};"):
+            data.split(number, np.random.default_rng(0))
+
+
+def test_centred_queries_end_in_a_one_and_allow_the_same_logits() -> None:
+    data = digits("3-8")
+    random, queries = np.random.default_rng(0), data.tokens.queries
+    mean, spread, U = queries.mean(axis=0), 0.3, random.standard_normal((3, queries.shape[1]))
+    centred = data.centred(mean, spread).tokens.queries
+    np.testing.assert_allclose(centred @ np.column_stack([spread * U, U @ mean]).T, queries @ U.T)
+    np.testing.assert_array_equal(centred[:, -1], 1.0)
 
 
 def arrays() -> dict[str, np.ndarray]:
@@ -142,12 +155,23 @@ def test_bad_files_get_one_sentence(tmp_path: Path, change: dict[str, np.ndarray
 
 def test_an_array_of_more_than_a_quarter_of_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_arrays(tmp_path / "a.npz", arrays())
-    # Tokens have 192 bytes: a quarter of 28 pages of 28 bytes is 196, of 27 pages of 28 bytes 189.
-    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 28, "SC_PAGE_SIZE": 28}.__getitem__, raising=False)
+    # Tokens have 192 bytes: a quarter of 24 pages of 32 bytes is 192, of 27 pages of 28 bytes 189.
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 24, "SC_PAGE_SIZE": 32}.__getitem__, raising=False)
     assert read_dataset(tmp_path / "a.npz").tokens.n == 4
     monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 27, "SC_PAGE_SIZE": 28}.__getitem__)
     with pytest.raises(ValueError, match=r"^tokens in .* has shape \(4, 3, 2\), .* a quarter of this machine's memory"):
         read_dataset(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("shape", [(3, -2), (-2, 3)])
+def test_a_header_with_a_negative_size_is_refused(shape: tuple[int, ...]) -> None:
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    stream.seek(0)
+    with pytest.raises(
+        ValueError, match=r"^tokens in a\.npz has shape \(.*-2.*\); sizes of at least 0 were expected\.$"
+    ):
+        npy_header(stream, "tokens", "a.npz")
 
 
 def damage(path: Path, kind: str) -> None:

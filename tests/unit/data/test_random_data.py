@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,27 @@ def test_every_sequence_of_a_trial_has_the_gap() -> None:
         for vectors in (tokens, queries, v):
             # Normalised in single precision.
             np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1.0, atol=1e-6)
+
+
+def test_queries_of_self_attention_are_the_first_tokens() -> None:
+    data, _ = random_data(2, 3, 4, 5, kind="self")
+    np.testing.assert_array_equal(data.queries, data.tokens[:, :, 0])
+
+
+def test_only_a_sequence_that_lacks_the_gap_is_drawn_again() -> None:
+    first, _, labels, v = gapped_trial(np.random.default_rng(3), 40, 4, 5, gap=0.0)  # any draw has this gap
+    last = gapped_trial(np.random.default_rng(3), 40, 4, 5, gap=0.2)[0]
+    for i in range(40):
+        has_gap = score_gap(first[i : i + 1], labels[i : i + 1], v) >= 0.2
+        assert np.array_equal(last[i], first[i]) == has_gap
+
+
+@pytest.mark.parametrize("size", [0, 2.5, True])
+@pytest.mark.parametrize("name", ["trials", "n", "T", "d"])
+def test_a_size_that_is_no_positive_integer_is_refused(name: str, size: float) -> None:
+    sizes: Any = {"trials": 1, "n": 2, "T": 3, "d": 4} | {name: size}
+    with pytest.raises(ValueError, match=f"^{name} is {size}; a positive integer was expected"):
+        random_data(**sizes)
 
 
 def test_one_trial_draws_no_second(monkeypatch: pytest.MonkeyPatch) -> None:

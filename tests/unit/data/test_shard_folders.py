@@ -22,6 +22,7 @@ from safetensors.numpy import save, save_file
 from attsvm import SelectionProblem, ShardedProblem, Status, solve
 from attsvm.cli import main
 from attsvm.data import shards as shards_module
+from attsvm.data.shard_files import describe
 
 TOL = 1e-9
 N, T, D = 8, 4, 3
@@ -256,6 +257,10 @@ REFUSALS: dict[str, tuple[Writer, str]] = {
     ),
     "npy with queries short": (changed(npy, "b", queries=rows(7)), r"b has 8 rows, and queries has no row 7; 7,"),
     "no dimension": (changed(npz, "b.npz", tokens=lambda a: a[:, :, :0]), r"tokens of .*b\.npz has float64 of shape"),
+    "no query dimension": (
+        changed(npz, "b.npz", queries=lambda a: a[:, :0]),
+        r"queries of .*b\.npz has float64 of shape \(8, 0\);",
+    ),
     "other dimension": (changed(npz, "b.npz", tokens=lambda a: a[:, :, :2]), r"dimensions \(d, dz\) of .*b\.npz"),
     "ragged lists whose total divides": (ragged, r"tokens of .*b\.parquet has a list of length 3 in row 2; length 4"),
     "ragged vectors": (ragged_vectors, r"tokens of .*b\.parquet has a list of length 2 in row 6; length 3"),
@@ -294,10 +299,18 @@ REFUSALS: dict[str, tuple[Writer, str]] = {
         r"tokens of .*b\.npz has NaN or infinity in row 5;",
     ),
     "selected beyond": (changed(npz, "b.npz", selected=at(6, T)), r"selected of .*b\.npz has 4 in row 6;"),
+    "one of two selected beyond": (
+        changed(npz, "b.npz", selected=lambda a: at((6, 1), T)(np.column_stack([a, np.full(N, -1)]))),
+        r"selected of .*b\.npz has 4 in row 6;",
+    ),
     "selected below": (changed(npz, "b.npz", selected=at(1, -2)), r"selected of .*b\.npz has -2 in row 1;"),
     "nothing selected": (changed(npz, "b.npz", selected=at(7, -1)), r"selected of .*b\.npz has no token in row 7;"),
     "objects": (no_shape, r"tokens in .*b\.npz holds Python objects;"),
     "a flipped bit": (flipped(npz), r"tokens of .*b\.npz has the checksum .* its bytes have changed"),
+    "a flipped bit of sequences that are named": (
+        flipped(lambda path, a: npz(path, {**a, "sequence": np.arange(len(a["queries"]))})),
+        r"tokens of .*b\.npz has the checksum .* its bytes have changed",
+    ),
     "a flipped bit, compressed": (
         flipped(compressed),
         r"tokens of .*b\.npz cannot be read in rows 0 to 799 \(Bad CRC-32",
@@ -453,6 +466,14 @@ def test_an_odd_folder_has_the_answer_of_its_data(
     assert all(word in str(solution) for word in others)
 
 
+def test_rows_are_read_from_the_row_groups_that_hold_them(tmp_path: Path) -> None:
+    arrays = many_groups(tmp_path, make(1))
+    column = describe(tmp_path / "b.parquet").arrays["queries"]
+    for start in range(N):
+        for stop in range(start + 1, N + 1):
+            np.testing.assert_array_equal(column.rows(start, stop), arrays["queries"][start:stop])
+
+
 @pytest.mark.parametrize("form", ["places", "booleans"])
 def test_a_query_may_select_fewer_tokens_than_another(form: str, tmp_path: Path) -> None:
     arrays, even = make(0), np.arange(0, N, 2)
@@ -469,7 +490,15 @@ def test_a_query_may_select_fewer_tokens_than_another(form: str, tmp_path: Path)
     )
 
 
-@pytest.mark.parametrize("name", ["a flipped bit", "a flipped bit, compressed", "ragged lists whose total divides"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a flipped bit",
+        "a flipped bit of sequences that are named",
+        "a flipped bit, compressed",
+        "ragged lists whose total divides",
+    ],
+)
 def test_pieces_of_a_file_are_checked_as_the_whole_is(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,16 @@ def test_files_as_people_have_them(name: str, raw: bytes, note: str | None, tmp_
     assert note is None or note in " ".join(corpus.notes)
 
 
+@pytest.mark.parametrize(("name", "text"), [("a.csv", "one"), ("a.tsv", "two")])
+def test_the_usual_delimiter_of_a_file_comes_first(name: str, text: str, tmp_path: Path) -> None:
+    """Commas and tabs both give the columns, with different texts."""
+    path = tmp_path / name
+    path.write_text("what,kind,\twhat\tkind\none,a,\ttwo\tc\none,b,\ttwo\td\n", encoding="utf-8")
+    corpus = read_texts(path, "what", "kind")
+    assert corpus.texts == (text, text)
+    assert "separated" not in " ".join(corpus.notes)
+
+
 def test_gaps_and_repeats_are_said(tmp_path: Path) -> None:
     path = _file(tmp_path, "what,kind\nx,a\ny,b\nx,a\ny,a\n,a\nz,\nw,NA\nv,b\n")
     corpus = read_texts(path, "what", "kind")
@@ -159,6 +169,7 @@ def test_vectors_are_the_leading_part_of_positive_information() -> None:
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     found = fit_vectors(texts, words, 3)
     np.testing.assert_allclose(found @ found.T, vectors @ vectors.T, atol=1e-10)
+    assert fit_vectors(texts, words, words + 1).shape == (words, words - 1)
 
 
 def _sentences(n: int) -> LabelledTexts:
@@ -194,6 +205,15 @@ def test_principal_components() -> None:
     assert np.linalg.norm(flat, axis=1).mean() == pytest.approx(1.0)
     ratio = np.linalg.norm(points[0] - points[1:], axis=1) / np.linalg.norm(flat[0] - flat[1:], axis=1)
     np.testing.assert_allclose(ratio, ratio[0])
+
+
+def test_a_large_mean_costs_no_digits_of_the_variance() -> None:
+    """Sums of squares about zero would round by as much as the variance."""
+    points = np.random.default_rng(4).integers(-512, 512, size=(7, 3)) / 256
+    variances = np.linalg.svd(points - points.mean(axis=0), compute_uv=False) ** 2
+    _, share = principal_components([points[:3] + 2.0**30, points[3:] + 2.0**30], 1)
+    # The rounding of the mean is 2^-23 at most.
+    assert share == pytest.approx(variances[0] / variances.sum(), rel=1e-6)
 
 
 def test_equal_vectors_keep_all_of_their_variance() -> None:

@@ -133,6 +133,38 @@ def test_next_tokens_out_of_range_are_refused(sequences: list[list[int]], target
         TokenData.next_token(np.eye(3), sequences, targets)
 
 
+@pytest.mark.parametrize(
+    ("embeddings", "sequences", "targets"),
+    [
+        (np.eye(3)[None], [[0, 1]], [0]),
+        (np.eye(3), [0, 1], [0, 1]),
+        (np.eye(3), [[0.0, 1.0]], [0]),
+        (np.eye(3), [[0, 1]], [0, 1]),
+    ],
+)
+def test_next_tokens_of_other_shapes_are_refused(embeddings: np.ndarray, sequences: list, targets: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"^embeddings .* do not fit; \(vocabulary, d\), integers \(n, T\) and"):
+        TokenData.next_token(embeddings, sequences, targets)
+
+
+def test_next_tokens_need_a_visible_token_in_every_row() -> None:
+    mask = np.array([[True, True], [False, False]])
+    with pytest.raises(ValueError, match=r"^mask has shape \(2, 2\); .* with a visible token per row were expected\.$"):
+        TokenData.next_token(np.eye(3), [[0, 1], [0, 1]], [0, 1], mask)
+
+
+def test_arrays_have_the_precision_of_the_tokens() -> None:
+    data = TokenData(TOKENS.astype(np.float32), QUERIES, LABELS.astype(float))
+    assert {field.dtype for field in (data.tokens, data.queries, data.labels)} == {np.dtype(np.float32)}
+
+
+def test_the_card_says_how_much_is_hidden() -> None:
+    mask = np.ones((3, 4), dtype=bool)
+    mask[:, 3] = False
+    assert "25.0% hidden" in TokenData(TOKENS, QUERIES, LABELS, mask)._repr_html_()
+    assert "hidden" not in TokenData(TOKENS, QUERIES, LABELS)._repr_html_()
+
+
 def test_self_attention_row_out_of_range():
     with pytest.raises(ValueError, match="row is 4"):
         TokenData.self_attention(TOKENS, LABELS, 4)

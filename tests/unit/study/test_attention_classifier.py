@@ -21,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 from attsvm import AttentionClassifier, SelectionProblem, Status, solve
-from attsvm.data.bags import read_bags, table_bags
+from attsvm.data.bags import is_bags, read_bags, table_bags
 from attsvm.data.digits import bags_of_digits
 from attsvm.study.bag_training import BagSelection, attention, averages, fit_head, train_bags
 from attsvm.study.bag_words import guarantee
@@ -154,6 +154,40 @@ def test_lists_padded_arrays_and_tables_agree() -> None:
     np.testing.assert_array_equal(again.decision_function(table), other.decision_function(table))
 
 
+@pytest.mark.parametrize(
+    ("X", "several"),
+    [
+        ([np.ones((2, 3))], True),
+        ([[1.0, 2.0]], False),
+        ([], False),
+        (np.ones((1, 2, 3)), True),
+        (np.ones((2, 3)), False),
+    ],
+)
+def test_a_bag_alone_is_told_from_a_row_of_a_matrix(X: Any, several: bool) -> None:
+    assert is_bags(X, None, None) is several
+
+
+@pytest.mark.parametrize(
+    ("X", "sentence"),
+    [
+        (
+            [np.ones(3), np.ones((2, 3))],
+            "bags[0] has shape (3,); (instances, 3) with one instance or more was expected.",
+        ),
+        (
+            [np.ones((1, 2)), np.ones((1, 3))],
+            "bags[1] has shape (1, 3); (instances, 2) with one instance or more was expected.",
+        ),
+        (np.ones((2, 3)), "bags has shape (2, 3); (bags, instances, features) was expected."),
+        (np.ones((2, 0, 3)), "bags has shape (2, 0, 3); (bags, instances, features) was expected."),
+    ],
+)
+def test_bags_of_another_shape_are_one_sentence(X: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        read_bags(X, None, None)
+
+
 def test_bags_of_a_table_may_have_names_without_an_order() -> None:
     table = pd.DataFrame({"bag": ["b", (1, 2), 3, "b", (1, 2)], "x": np.arange(5.0)}, index=[7, 7, 1, 0, 2])
     rows, names = table_bags(table, "bag")
@@ -204,6 +238,21 @@ def test_two_probabilities_are_those_of_the_log_odds(model: AttentionClassifier)
     strangers, _, _ = planted(50, seed=1)
     chances, odds = model.predict_proba(strangers), model.decision_function(strangers)
     np.testing.assert_allclose(chances, np.column_stack([expit(-odds), expit(odds)]), rtol=1e-12, atol=1e-12)
+
+
+def test_even_odds_are_the_first_class() -> None:
+    bags, y, _ = planted(4)
+    model: Any = AttentionClassifier(cv=None, steps=1).fit(bags, y)
+    model.models_ = (replace(model.models_[0], v=np.zeros(6), intercept=0.0),)
+    np.testing.assert_array_equal(model.predict_proba(bags), np.full((4, 2), 0.5))
+    assert not model.predict(bags).any()
+
+
+def test_two_inner_folds_choose_a_decay() -> None:
+    """With a decay of a thousand the head is nearly zero, and its loss nearly that of even odds."""
+    bags, y, _ = planted(40)
+    model = AttentionClassifier(cv=2, decay=(1e3, 1e-2), steps=10).fit(bags, y)
+    assert model.decay_ == (1e-2,)
 
 
 def test_class_weights_move_decisions() -> None:
@@ -349,6 +398,7 @@ assert "torch" not in sys.modules
     ("arguments", "sentence"),
     [
         ({"decay": 0.0}, "decay is 0.0; a positive number or several were expected."),
+        ({"decay": (0.1, 0.0)}, "decay is (0.1, 0.0); a positive number or several were expected."),
         ({"steps": 0}, "steps is 0; a positive integer was expected."),
         ({"final": "last"}, "final is 'last'; 'attention' or 'svm' was expected."),
         ({"cv": 1}, "cv is 1; an integer from 2, or None, was expected."),

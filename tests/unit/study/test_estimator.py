@@ -55,6 +55,7 @@ def test_self_attention_is_the_default_query() -> None:
     selected = np.full(8, 2)
     model = AttentionSVM(C=1.0).fit(tokens, selected)
     np.testing.assert_array_equal(model.predict(tokens), model.predict(tokens, tokens[:, 0]))
+    np.testing.assert_array_equal(model.predict(tokens.tolist()), model.predict(tokens))
 
 
 def test_infeasible_selections_raise_unless_the_margin_is_soft() -> None:
@@ -224,3 +225,4 @@ def test_the_scaler_is_cloned_and_refuses_before_fit() -> None:
     with pytest.raises(NotFittedError):
         TokenScaler().transform(np.zeros((2, 2, 2)))
     assert get_tags(TokenScaler()).input_tags.three_d_array
+    assert not get_tags(TokenScaler()).input_tags.two_d_array

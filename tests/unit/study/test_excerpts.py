@@ -293,13 +293,17 @@ def test_other_numbers_of_channels_are_shown_by_their_mean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("smallest", "largest", "span"), [(0.2, 0.7, (0.0, 1.0)), (-1.0, 0.5, (-1.0, 0.5)), (0.5, 3.0, (0.5, 3.0))]
+    ("smallest", "largest", "span"),
+    [(0.2, 0.7, (0.0, 1.0)), (0.0, 0.7, (0.0, 1.0)), (-1.0, 0.5, (-1.0, 0.5)), (0.5, 3.0, (0.5, 3.0))],
 )
 def test_values_outside_the_usual_range_set_black_and_white(
     smallest: float, largest: float, span: tuple[float, float]
 ) -> None:
     patches = read_patches(np.linspace(smallest, largest, 2 * 3 * 9).reshape(2, 3, 9), None, 2, 3)
     assert (patches.low, patches.high) == span
+    # A mean of images may leave the span by its rounding.
+    scaled = patches.shown(np.interp([-0.1, 0.0, 0.25, 1.0, 1.1], [0.0, 1.0], span))
+    np.testing.assert_allclose(scaled, [0.0, 0.0, 0.25, 1.0, 1.0])
 
 
 def test_boxes_may_overlap_and_a_token_may_have_no_place(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -62,10 +64,11 @@ def test_whole_weights_are_repetitions_and_zeros_are_removal(flowers: tuple[np.n
     np.testing.assert_array_equal(hard.coef_, alone.coef_)
 
 
-def test_one_input_of_positive_weight_is_met_at_margin_one() -> None:
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_one_input_of_positive_weight_is_met_at_margin_one(form: Callable[[np.ndarray], Any]) -> None:
     """The least W with (w_0 - w_1)^T x = 1 is w_0 = -w_1 = x / (2 x^T x)."""
     X = np.array([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]])
-    model = MarginClassifier(C=5.0, fit_intercept=False, tol=TOL).fit(X, [0, 1, 0], [1.0, 0.0, 0.0])
+    model = MarginClassifier(C=5.0, fit_intercept=False, tol=TOL).fit(form(X), [0, 1, 0], [1.0, 0.0, 0.0])
     np.testing.assert_allclose(model.coef_, [X[0] / 50, -X[0] / 50], atol=nearness(model))
 
 
@@ -132,9 +135,38 @@ def test_wide_sparse_inputs_are_never_dense() -> None:
 
 def test_weights_that_are_none_are_refused(flowers: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = flowers
-    for weight in (np.ones(3), -np.ones(len(y)), np.full(len(y), np.nan), np.zeros(len(y))):
+    one_negative = np.where(np.arange(len(y)) == 3, -1.0, 1.0)
+    for weight in (np.ones(3), -np.ones(len(y)), one_negative, np.full(len(y), np.nan), np.zeros(len(y))):
         with pytest.raises(ValueError, match=r"sample_weight has shape .*; 50 finite numbers"):
             MarginClassifier().fit(X, y, weight)
+
+
+def test_a_class_is_predicted_by_its_score(flowers: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = flowers[0], np.array(["red", "blue"])[(flowers[1] == 0).astype(int)]
+    model = MarginClassifier().fit(X, y)
+    scores = X @ model.coef_.T + model.intercept_
+    np.testing.assert_array_equal(model.predict(X), np.array(["blue", "red"])[scores.argmax(axis=1)])
+    assert (model.predict(X) == y).all()
+
+
+def test_inputs_of_another_dimension_are_refused(flowers: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = flowers
+    model = MarginClassifier().fit(X, y)
+    with pytest.raises(ValueError, match="X has 3 features, but MarginClassifier is expecting 4 features"):
+        model.predict(X[:, :3])
+
+
+def test_sparse_inputs_that_are_nearly_the_same_are_told_apart() -> None:
+    """The least u = w_0 - w_1 with u^T (1, e, e) >= 1 and u^T (1, -e, -e) <= -1 is (0, 1, 1) / (2 e), and w_0 = -w_1.
+
+    The Gram matrix has the eigenvalues 2 and 4 e^2.
+    """
+    e = 2.0**-12
+    X = csr_array(np.array([[1.0, e, e], [1.0, -e, -e]]))
+    model = MarginClassifier(C=None, fit_intercept=False, tol=TOL).fit(X, [0, 1])
+    expected = np.array([[0.0, 1.0, 1.0], [0.0, -1.0, -1.0]]) / (4 * e)
+    # Rounding of the Gram matrix is 2^-52 of an eigenvalue that is 2^-23 of the largest.
+    np.testing.assert_allclose(model.coef_, expected, rtol=1e-6, atol=1e-6 * expected.max())
 
 
 def test_empty_sparse_columns_have_no_weight() -> None:
@@ -148,11 +180,16 @@ def test_sparse_inputs_of_zeros_have_no_weight() -> None:
     np.testing.assert_array_equal(model.coef_, np.zeros((2, 4)))
 
 
-def test_a_norm_with_weights_of_all_features_takes_sparse_inputs() -> None:
+@pytest.mark.parametrize(
+    ("norm", "rows"),
+    [(norms.Weighted(np.arange(1.0, 10.0).reshape(3, 3), 1), 4), (norms.Mahalanobis(B=np.diag([1.0, 2.0, 3.0])), 1)],
+    ids=["Weighted", "Mahalanobis"],
+)
+def test_a_norm_with_weights_of_all_features_takes_sparse_inputs(norm: norms.Norm, rows: int) -> None:
     X, y = np.array([[1.0, 0.0, 0.5], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.5, 0.0, 1.0]]), [0, 1, 2, 2]
-    norm = norms.Weighted(np.arange(1.0, 10.0).reshape(3, 3), 1)
+    weight = (np.arange(4) < rows).astype(float)
     dense, sparse = (
-        MarginClassifier(norm, C=None, fit_intercept=False, tol=TOL).fit(Z, y).solution_.objective
+        MarginClassifier(norm, C=None, fit_intercept=False, tol=TOL).fit(Z, y, weight).solution_.objective
         for Z in (X, csr_array(X))
     )
     # Each is within its gap of the least norm.
