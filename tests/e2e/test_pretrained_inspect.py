@@ -17,6 +17,7 @@ from scipy.io import wavfile
 
 from attsvm.cli import main
 from attsvm.pretrained import extract_head, selection_report
+from attsvm_pretrained.cli import read_layers
 from attsvm_pretrained.heads.media import read_media
 from attsvm_pretrained.inspection.inspection import inspect_model
 from attsvm_pretrained.report.inspection import percent, refusals, write_inspection
@@ -75,7 +76,7 @@ def test_shares_have_two_digits_and_no_exponent() -> None:
     assert [percent(one) for one in shares] == ["100 %", "100 %", "52 %", "9.9 %", "0.12 %", "<.01 %", "<.01 %"]
 
 
-def test_patches_are_drawn_on_the_images(tmp_path: Path) -> None:
+def test_patches_are_drawn_on_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four patches of an image: their shares of attention, as the head has them, and the query framed."""
     (tmp_path / "images").mkdir()
     for k in range(3):
@@ -85,7 +86,10 @@ def test_patches_are_drawn_on_the_images(tmp_path: Path) -> None:
     model = tf.ViTModel(tf.ViTConfig(**sizes, image_size=16, patch_size=8))
     model.save_pretrained(tmp_path / "model")
     arguments = ["--images", str(tmp_path / "images"), "--queries", "4", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr("sys.argv", ["/bin/attsvm", "inspect", "model", "--images", "two words"])
     assert main(["inspect", str(tmp_path / "model"), *arguments]) == 0
+    record = json.loads((tmp_path / "out" / "inspect.json").read_text(encoding="utf-8"))
+    assert record["command"] == "attsvm inspect model --images 'two words'"
     assert len(list((tmp_path / "out" / "media").glob("*.png"))) == 3
     page = (tmp_path / "out" / "heads" / "L00H00.html").read_text()
     figures = re.findall(r'<svg class="medium".*?</svg>', page, flags=re.DOTALL)
@@ -142,6 +146,13 @@ def test_sounds_have_an_axis_in_seconds(tmp_path: Path) -> None:
     assert "on 2 sounds" in (tmp_path / "out" / "index.html").read_text()
     assert page.count(">0.2 s</text>") >= 2  # the longer of the two lasts 1600 samples at 8000 a second
     assert re.search(r"<title>0\.\d\d s: ", page)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("3", [3]), ("2-2", [2]), ("0-2, 5", [0, 1, 2, 5]), ("5,4-6,1", [5, 4, 6, 1])]
+)
+def test_layers_are_numbers_and_ranges(text: str, numbers: list[int]) -> None:
+    assert read_layers(text) == numbers
 
 
 @pytest.mark.parametrize(
@@ -254,6 +265,9 @@ def test_pages_in_a_browser(page) -> None:
     ("arguments", "sentence"),
     [
         (["MODEL", "--text", "absent.txt"], "absent.txt: no such file or directory."),
+        (["MODEL", "--text", "absent.txt", "--texts", "2", "--queries", "2", "--memory", "0.5"], "absent.txt: no such"),
+        (["MODEL", "--text", "two.txt", "--queries", "1"], "--queries is 1; at least 2 was expected."),
+        (["MODEL", "--text", "two.txt", "--memory", "0"], "--memory is 0; a positive number of GiB was expected."),
         (["MODEL", "--text", "one.txt"], "has 1 line of text; two or more were expected"),
         (["MODEL", "--text", "two.txt", "--layers", "a"], "--layers is 'a'; numbers and rising ranges such as 0-2,5"),
         (["MODEL", "--text", "two.txt", "--layers", "5-2"], "--layers is '5-2'; numbers and rising ranges"),

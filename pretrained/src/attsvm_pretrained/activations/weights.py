@@ -2,7 +2,7 @@
 
 They are identified by their attributes, not by their class: tensors ``W_Q`` and ``W_K`` of shape (heads, d, dh),
 optionally ``b_Q`` and ``b_K`` of shape (heads, dh). Their first argument (queries) and second argument (keys) have
-shape (B, T, d), or (B, T, heads, d) if each head has its own.
+shape (B, T, d), or (B, T, heads, d) if each head has its own, or each group of query heads that share a key head.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _map(call: AttentionCall, side: str, states: torch.Tensor, head: int, group:
     if not isinstance(weights, torch.Tensor) or weights.ndim != 3:
         return None
     number = head if len(weights) == call.query.shape[1] else group
-    inputs = states[:, :, min(head, states.shape[2] - 1)] if states.ndim == 4 else states
+    inputs = states[:, :, head * states.shape[2] // call.query.shape[1]] if states.ndim == 4 else states
     if number >= len(weights) or weights.shape[1] != inputs.shape[-1] or weights.shape[2] != call.query.shape[-1]:
         return None
     b = bias[number].detach().double() if isinstance(bias, torch.Tensor) else None

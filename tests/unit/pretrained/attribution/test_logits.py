@@ -12,9 +12,11 @@ import transformers as tf
 
 from attsvm import pretrained, solve
 from attsvm_pretrained.activations.interface import attending_by, eager_attention, patched
+from attsvm_pretrained.attribution.effects import HeadEffects, _patterns
 from attsvm_pretrained.selection.audit import sampled
 from attsvm_pretrained.selection.null import redrawn
 from attsvm_pretrained.selection.span import span
+from attsvm_pretrained.selection.types import HeadTypes
 from induction import SMALL, train
 from pretrained_models import batch
 
@@ -28,6 +30,7 @@ MODELS = {
     "llama": lambda: tf.LlamaForCausalLM(tf.LlamaConfig(**_LLAMA)),
     "qwen3": lambda: tf.Qwen3ForCausalLM(tf.Qwen3Config(**_LLAMA, head_dim=8)),
     "gemma2": lambda: tf.Gemma2ForCausalLM(tf.Gemma2Config(**_LLAMA, head_dim=8)),
+    "olmo": lambda: tf.OlmoForCausalLM(tf.OlmoConfig(**{**_LLAMA, "num_key_value_heads": 4})),  # norms without gains
     "phi": lambda: tf.PhiForCausalLM(tf.PhiConfig(**{**_LLAMA, "num_key_value_heads": 4})),
 }
 WIDTH = 8
@@ -64,6 +67,60 @@ def test_the_parts_add_up_to_the_models_own_logits(family: str, sequence: int) -
     assert split.error == pytest.approx(0.0, abs=1e-6 * scale)
     assert split.by_head().shape == (2, 4)
     assert np.isfinite(split.by_head()).all()
+
+
+def test_a_long_state_is_rounded_by_a_share_of_its_length() -> None:
+    """A float32 state a thousand times as long: its parts are too, to some roundings of 6e-8 of their lengths."""
+    model, inputs = _model("llama").float(), batch("llama")
+    split = pretrained.attribute_logit(model, inputs, answer=7)
+    with torch.no_grad():
+        model.model.norm.weight *= 1000
+    longer = pretrained.attribute_logit(model, inputs, answer=7)
+    np.testing.assert_allclose(longer.vectors / 1000, split.vectors, atol=1e-5 * np.abs(split.vectors).max())
+
+
+def test_the_sentence_of_a_logit_sums_the_heads() -> None:
+    model, inputs = _model("gpt2"), batch("gpt2")
+    split = pretrained.attribute_logit(model, inputs, answer=7, rival=11, place=2)
+    heads = split.by_head()
+    order = np.argsort(-np.abs(heads), axis=None)[:3]
+    names = ", ".join(f"{n // 4}.{n % 4} {heads.ravel()[n]:+.3g}" for n in order)
+    assert split.sentence == (
+        f"The logit of token 7 over token 11 at place 2 is {split.logit:.4g}; heads add {heads.sum():+.3g} directly, "
+        f"most of all {names}."
+    )
+
+
+def test_the_sentence_of_effects_has_the_range_of_the_null() -> None:
+    """Means of two answers: +1 and -2 under replacements, and -0.5, 0.25 and 1.5 under rotated weights."""
+    effects = HeadEffects(
+        layer=1,
+        head=3,
+        types=HeadTypes({}, None, "previous", np.zeros(0, dtype=int)),
+        measure="log-probability",
+        before=np.array([-3.0, -1.0]),
+        changes={"rule": np.array([0.0, 2.0]), "removed": np.array([-1.0, -3.0])},
+        null={"rotated": np.array([[0.0, 0.5], [-1.0, 0.0], [1.0, 2.0]]), "permuted": np.array([[9.0, 9.0]])},
+    )
+    assert effects.sentence == (
+        "Head 1.3: the log-probability of 2 answers, -2 on average, changes with its rule (previous) +1, no output -2; "
+        "3 heads with rotated weights in its place: -0.5 to +1.5."
+    )
+
+
+def test_a_rule_is_uniform_attention_on_its_tokens() -> None:
+    """The second and third token of each text, of which its first query sees none and keeps its attention."""
+    head = pretrained.extract_head(_model("gpt2"), 1, 1, batch("gpt2"))
+    places = head.text_place[head.sequence]
+    tokens = head.mask & ((places == 1) | (places == 2))
+    types = HeadTypes({}, None, "early", np.zeros(0, dtype=int))
+    patterns = dict(_patterns(head, types, {"early": tokens}, 12, np.random.default_rng(0), 10.0))
+    assert list(patterns) == ["uniform", "svm", "rule", "removed"]
+    rule = patterns["rule"]
+    assert rule is not None
+    for i, place in enumerate(head.query_place):
+        expected = head.probabilities[i] if place == 0 else tokens[i] / min(place, 2)
+        np.testing.assert_array_equal(rule[i], expected)
 
 
 def _input_of_output_map(model: Any, inputs: dict[str, torch.Tensor], layer: int, change: Any) -> torch.Tensor:
@@ -248,6 +305,8 @@ def test_models_and_answers_that_do_not_fit_are_refused() -> None:
         pretrained.head_effects(model, 0, 0, inputs, answers=np.ones(3), draws=2)
     with pytest.raises(ValueError, match="answers range from 60 to 60; token ids from 0 to 59 were expected"):
         pretrained.head_effects(model, 0, 0, inputs, answers=np.full(3, 60), draws=2)
+    with pytest.raises(ValueError, match="answers range from -1 to 4; token ids from 0 to 59 were expected"):
+        pretrained.head_effects(model, 0, 0, inputs, answers=np.array([3, -1, 4]), draws=2)
     with pytest.raises(ValueError, match="answers are all -100"):
         pretrained.head_effects(model, 0, 0, inputs, answers=np.full((3, 9), -100), draws=2)
     tracing = tf.GPTJForCausalLM(tf.GPTJConfig(**_SIZES, n_embd=32, n_layer=2, n_head=4, rotary_dim=4)).eval()

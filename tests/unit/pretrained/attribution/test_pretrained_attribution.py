@@ -8,13 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AlbertConfig, AlbertModel
+from torch import nn
+from transformers import AlbertConfig, AlbertModel, LlamaConfig, LlamaModel
 
 from attsvm.pretrained import Attribution, attribute, extract_head
 from attsvm_pretrained.activations.image import origin
 from attsvm_pretrained.activations.maps import Place
-from attsvm_pretrained.activations.tape import Tape
-from attsvm_pretrained.attribution.ablation import ComponentChange, check, flips, logits_with
+from attsvm_pretrained.activations.residual import Component, parts
+from attsvm_pretrained.activations.tape import Tape, VectorIndex, record_tape
+from attsvm_pretrained.attribution.ablation import (
+    RANKINGS,
+    AttributionCheck,
+    ComponentChange,
+    check,
+    flips,
+    logits_with,
+)
 from attsvm_pretrained.heads.rotary import rotate
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
@@ -120,7 +129,87 @@ def test_parts_of_gpt2_by_hand() -> None:
             by_place = (through(part)[7] @ Q) @ (keys[3] - keys[5]) / 8**0.5
             assert split.queries[c, s] == pytest.approx(float(by_place), rel=1e-9, abs=1e-12)
         assert np.flatnonzero(split.queries[0]).tolist() == [7]
+        scores = (keys + second.attn.c_attn.bias[32:64][own]) @ query
+        np.testing.assert_allclose(split.scores, np.where(np.arange(9) < 8, scores.numpy(), -np.inf), rtol=1e-9)
     assert split.error < 1e-12
+
+
+class Doubled(nn.Module):
+    """An embedding added to itself, and an MLP's output added in place, behind a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.mlp = nn.Embedding(10, 6), nn.Linear(6, 6, bias=False)
+        self.norm, self.head = nn.LayerNorm(6), nn.Linear(6, 10)
+        nn.init.normal_(self.norm.weight)
+        nn.init.normal_(self.norm.bias)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids)
+        states = x + x
+        states += self.mlp(x)
+        return self.head(self.norm(states))
+
+
+def test_a_component_that_is_added_twice_counts_twice() -> None:
+    torch.manual_seed(0)
+    model, ids = Doubled().double(), torch.tensor([[3, 1, 4, 1, 5]])
+    direction = np.random.default_rng(0).normal(size=6)
+    with record_tape(model) as tape, torch.no_grad():
+        model(ids)
+    with torch.no_grad():
+        embedding = model.embed(ids)[0, 3]
+        stream = 2 * embedding + model.mlp(embedding)
+        sigma = (stream.var(unbiased=False) + model.norm.eps).sqrt()
+        doubled = 2 * embedding
+        through = ((doubled - doubled.mean()) / sigma * model.norm.weight).numpy()
+    row, visible = VectorIndex((0, 3), (1, 5)), np.ones(5, dtype=bool)
+    split = parts(tape, tape.inputs["head"][0], row, direction, visible, spread=True)
+    assert {one.name for one in split} == {"embed", "mlp", "norm.bias"}
+    part = split[Component("embedding", "embed")]
+    np.testing.assert_allclose(part.vector, through, rtol=1e-9)
+    assert part.before is not None
+    np.testing.assert_allclose(part.before, doubled.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(part.places, np.where(np.arange(5) == 3, through @ direction, 0.0), rtol=1e-9)
+
+
+def test_values_without_coordinates_are_no_attention() -> None:
+    with Tape(nn.Identity()) as tape:
+        out = torch.mm(torch.bmm(torch.ones(1, 3, 2), torch.ones(1, 2, 0)).view(3, 0), torch.ones(0, 4))
+    assert tape.projection(out) is not None
+    assert tape.attended(out) is None
+
+
+def test_heads_may_be_no_share_of_the_width() -> None:
+    """Four heads of eight in a stream of 36."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=36, num_hidden_layers=2, num_attention_heads=4, head_dim=8, intermediate_size=48, vocab_size=60
+    )
+    split = attribute(LlamaModel(config).eval(), 1, 2, batch("llama"), sequence=0)
+    assert [(one.layer, one.head) for one in split.components if one.kind == "head"] == [(0, h) for h in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("family", "names"),
+    [
+        ("gpt2", {"h.1.attn.c_attn.bias"}),
+        ("persimmon", {"layers.1.self_attn biases of query", "layers.1.self_attn biases of keys"}),
+    ],
+)
+def test_constants_of_projections_are_named(family: str, names: set[str]) -> None:
+    """By their parameter; by their side where a norm is behind them."""
+    own = {one.name for one in _split(family).components if one.kind == "bias" and one.layer == 1}
+    assert names <= own
+    assert len(own) == len(names) + 1  # of the norm before the projection
+
+
+def test_the_summary_names_the_largest_parts() -> None:
+    split = _split("gpt2")
+    table = split.to_frame().set_index("name")
+    keys, query = (table[side].abs().idxmax() for side in ("keys", "queries"))
+    text = f"most of keys {keys} {table['keys'][keys]:+.3g}, most of query {query} {table['queries'][query]:+.3g}"
+    assert text in repr(split)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "bert", "llama"])
@@ -152,6 +241,45 @@ def test_features_and_their_remainder(family: str) -> None:
         exact = attribute(model, 1, 2, inputs, dictionary=streams[:1], activations=np.eye(9)[:, [8]], **options)
         remainder = [one.name for one in exact.components].index("remainder")
         assert abs(exact.queries[remainder].sum()) < tolerance
+
+
+def test_a_component_of_one_key_is_checked_too() -> None:
+    model, inputs = tiny("gpt2"), batch("gpt2")
+    top = attribute(model, 1, 2, inputs, sequence=0)
+    activations = np.zeros((9, 2))
+    activations[[top.chosen, top.rival], [0, 1]] = 1.0
+    directions = np.random.default_rng(0).normal(size=(2, 32))
+    split = attribute(model, 1, 2, inputs, sequence=0, dictionary=directions, activations=activations)
+    names = {one.name for one in split.check("keys").components}
+    assert names == {"feature 0", "feature 1", "remainder", "h.1.ln_1.bias"}
+
+
+def test_without_a_predicted_flip_the_lead_is_left() -> None:
+    """Of two components one has no part; the control takes the effect of the other."""
+    split = _split("gpt2")
+    components = [split.components[0], Component("mlp", "none")]
+    checks = check(split.source, split.scores, split.chosen, components, "query", tolerance=0.1)
+    assert np.isfinite(checks.factors["attribution"]).tolist() == [True, False]
+    assert np.isfinite(checks.factors["random"]).tolist() == [False, True]
+    for norms in ("frozen", "live"):
+        for method, without in (("attribution", 1), ("gradient", 1), ("random", 0)):
+            assert checks.left[norms][method][without] == 1.0
+            assert not checks.flipped[norms][method][without]
+
+
+def test_the_sentence_of_a_check() -> None:
+    """Shares of four components, and the tolerance in percent."""
+    shares = {"frozen": (4, 2, 0), "live": (3, 1, 2)}
+    flipped = {
+        norms: {name: np.arange(4) < count for name, count in zip(RANKINGS, counts, strict=True)}
+        for norms, counts in shares.items()
+    }
+    one = AttributionCheck("keys", (Component("mlp", "h.0.mlp"),) * 4, 0.8, {}, flipped, {})
+    assert one.sentence == (
+        "With norms live the top token flips within 80 % of the predicted change of 4 components of the keys: "
+        "attribution 75 %, gradient 25 %, random 50 %. With norms frozen, where the attribution is an identity: "
+        "attribution 100 %, gradient 50 %, random 0 %."
+    )
 
 
 def test_flips_by_hand() -> None:
@@ -300,6 +428,18 @@ def test_the_gradient_control_is_the_derivative_of_the_model(family: str) -> Non
         visible = np.isfinite(up)
         changes = (up[visible] - down[visible]) / 2e-2
         np.testing.assert_allclose(changes, slopes[visible], atol=2e-3 * np.abs(slopes).max())
+
+
+def test_the_gradient_control_predicts_flips_by_the_derivative() -> None:
+    """Which a norm of queries behind the projection changes."""
+    split = _split("qwen3")
+    components = split.components[:2]
+    checks = check(split.source, split.scores, split.chosen, components, "query", tolerance=0.1)
+    part = ComponentChange(split.source.query, components, split.source.model)
+    for live in (True, False):
+        slopes = split.source.effects([part.derivatives], "query", live=live)
+        expected = [flips(split.scores, slope, split.chosen)[0] for slope in slopes]
+        assert np.allclose(checks.factors["gradient"], expected, rtol=1e-9) is live
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "deepseek-v2"])

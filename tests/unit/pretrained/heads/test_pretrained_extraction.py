@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
+import transformers as tf
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from attsvm.pretrained import (
@@ -19,10 +20,12 @@ from attsvm.pretrained import (
     rope_lift,
     selection_report,
 )
-from attsvm_pretrained.activations.maps import ColumnBlock, affine
-from attsvm_pretrained.activations.recording import ModuleCall
+from attsvm_pretrained.activations.maps import ColumnBlock, _parallel, affine
+from attsvm_pretrained.activations.recording import AttentionCall, ModuleCall, Stream
 from attsvm_pretrained.activations.relative import relative_forms
 from attsvm_pretrained.activations.rotation import relative_difference
+from attsvm_pretrained.activations.sources import explain, explain_vectors
+from attsvm_pretrained.activations.tokens import read_mask
 from attsvm_pretrained.activations.tracing import ScoreTrace, Tracer, record, tracing
 from pretrained_models import CONFIGURATIONS, SENTENCES, batch, minilm, tiny
 
@@ -166,6 +169,9 @@ def test_a_null_token_gets_what_the_others_lack() -> None:
     head = extract_head(model, 0, 2, batch("gpt-oss"))
     assert head.sink == 50.0
     assert not head.tokens[:, 0].any()
+    assert head.ids is not None
+    assert (head.ids[:, 0] == -1).all()
+    np.testing.assert_array_equal(head.ids[:, 1:], batch("gpt-oss")["input_ids"].numpy())
     scores = np.where(head.mask, head.scores(), -np.inf)
     np.testing.assert_array_equal(scores[:, 0], 50.0)
     by_hand = np.exp(scores[:, 1:]).sum(axis=1)
@@ -236,6 +242,19 @@ def test_latent_attention_of_a_short_text() -> None:
     np.testing.assert_allclose(short.Q, long.Q, rtol=1e-6)
 
 
+def test_latent_attention_with_a_bias_in_one_part() -> None:
+    """The projection to latents has a bias, which only its rotary part brings into the key."""
+    torch.manual_seed(0)
+    model = tf.AutoModel.from_config(tf.DeepseekV2Config(**CONFIGURATIONS["deepseek-v2"][1], attention_bias=True))
+    projection = model.layers[1].self_attn.kv_a_proj_with_mqa
+    with torch.no_grad():
+        projection.bias.copy_(torch.arange(14) + 1.0)
+    head = extract_head(model, 1, 2, batch("deepseek-v2"))
+    assert head.tokens.shape[2] == 10 + 32 + 1
+    np.testing.assert_array_equal(head.K[-1, :6], 0.0)
+    np.testing.assert_allclose(np.abs(head.K[-1, 6:]), [11.0, 12.0, 13.0, 14.0])
+
+
 @pytest.mark.parametrize("family", ["deberta", "deberta-v2", "deberta-v2-tables"])
 def test_disentangled_attention_is_three_bilinear_forms(family: str) -> None:
     """Content to content, content to position, position to content; by the matrices r^T P Q^T z and x^T K P^T r."""
@@ -269,10 +288,104 @@ def test_every_head_reads_its_own_rows_of_a_table() -> None:
         np.testing.assert_array_equal(relative_forms(shared, h, where)[0].index, product.index[:, 0].numpy()[where])
 
 
-def test_a_difference_is_measured_by_the_length_of_vectors() -> None:
+def test_only_the_content_of_queries_carries_the_scale_of_scores() -> None:
+    """P is what the head's Q lacks: of a Q with four times the scale, a quarter, and of K the same as before."""
+    call = record(tiny("deberta"), batch("deberta")).calls[1]
+    where = np.nonzero(np.ones((3, 9), dtype=bool))
+    one, other = (relative_forms(replace(call, scaling=size * call.scaling), 2, where) for size in (1.0, 4.0))
+    assert [form.of_tokens for form in one] == [False, True]
+    np.testing.assert_allclose(other[0].P, one[0].P / 4, rtol=1e-12)
+    np.testing.assert_array_equal(other[1].P, one[1].P)
+
+
+def test_a_card_has_the_shape_and_the_rank_of_the_matrix() -> None:
+    """Keys are 8 wide; the query bias is one more column of W."""
+    card = extract_head(tiny("bert"), 0, 1, batch("bert"))._repr_html_()
+    assert "32 x 33, rank at most 8" in card
+
+
+@pytest.mark.parametrize("architecture", ["bert", "llama"])
+def test_every_map_of_an_example_model_is_sixteen_wide(architecture: Literal["bert", "llama"]) -> None:
+    model, _ = example_model(architecture)
+    maps = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    assert {tuple(one.weight.shape) for one in maps} == {(16, 16)}
+
+
+@pytest.mark.parametrize("axes", [(), (None,), (None, None)])
+def test_a_difference_is_measured_by_the_length_of_vectors(axes: tuple[None, ...]) -> None:
     """The longest difference is (3, 4) and the longest reference (0, 10)."""
-    reference = torch.tensor([[0.0, 10.0], [1.0, 1.0]])
-    assert relative_difference(reference + torch.tensor([[3.0, 4.0], [2.0, 2.0]]), reference) == 0.5
+    reference, change = torch.tensor([[[0.0, 10.0], [1.0, 1.0]], [[3.0, 4.0], [2.0, 2.0]]])
+    assert relative_difference((reference + change)[axes], reference[axes]) == 0.5
+
+
+def test_vectors_of_length_zero_have_every_direction() -> None:
+    """Such as embeddings of padding, in a text of nothing else."""
+    vectors = torch.eye(3)[None]
+    assert _parallel(vectors, torch.zeros(1, 3, 3))
+    assert not _parallel(vectors, torch.eye(3)[None, [1, 0, 2]])
+
+
+def test_a_model_may_leave_the_scale_to_the_attention_function() -> None:
+    """Its default is one over the square root of the width, which BERT gives."""
+    model, inputs = tiny("bert"), batch("bert")
+    given = extract_head(model, 0, 1, inputs)
+    for layer in model.encoder.layer:
+        layer.attention.self.scaling = None
+    np.testing.assert_array_equal(extract_head(model, 0, 1, inputs).Q, given.Q)
+
+
+def test_embeddings_come_with_their_padding() -> None:
+    model, inputs = tiny("gpt2"), batch("gpt2")
+    given = {"inputs_embeds": model.wte(inputs["input_ids"]).detach(), "attention_mask": inputs["attention_mask"]}
+    for call in record(model, given).calls:
+        assert call.stream.ids is None
+        assert call.stream.padding is given["attention_mask"]
+
+
+def test_a_position_bias_and_what_a_mask_adds_are_added() -> None:
+    """The mask hides the last token, and takes one from the scores of the first."""
+    call = record(tiny("bert"), {"input_ids": batch("bert")["input_ids"]}).calls[0]
+    bias = torch.randn(1, 4, 9, 9, generator=torch.Generator().manual_seed(0))
+    mask = torch.zeros(1, 1, 9, 9)
+    mask[..., 0], mask[..., 8] = -1.0, torch.finfo(torch.float32).min
+    visible, additive = read_mask(replace(call, bias=bias, mask=mask))
+    np.testing.assert_array_equal(visible, (np.arange(9) < 8) & np.ones((3, 1, 9, 9), dtype=bool))
+    expected = bias.double().numpy() - (np.arange(9) == 0)
+    np.testing.assert_array_equal(additive, np.broadcast_to(expected, (3, 4, 9, 9)))
+
+
+def test_outputs_may_have_heads_before_places() -> None:
+    torch.manual_seed(0)
+    states, norm = torch.randn(3, 2, 5, 4), torch.nn.LayerNorm(4)
+    torch.nn.init.normal_(norm.weight)
+    with torch.no_grad():
+        vectors = norm(states)
+    for head in range(2):
+        side = explain_vectors((ModuleCall("norm", norm, states, vectors),), vectors, head)
+        assert side is not None
+        assert side.place.start == 4 * head
+        assert side.bias is not None
+        torch.testing.assert_close(side.tokens @ side.weight + side.bias, vectors[:, head].double())
+
+
+def test_rotated_queries_of_another_text_than_the_keys_are_refused() -> None:
+    """Their rotations are of different positions, so that none is shared."""
+    torch.manual_seed(0)
+    calls: list[ModuleCall] = []
+    rotated: list[torch.Tensor] = []
+    with torch.no_grad():
+        for path, length in (("query", 5), ("key", 7)):
+            module, states = torch.nn.Linear(6, 4, bias=False), torch.randn(2, length, 6)
+            calls.append(ModuleCall(path, module, states, module(states)))
+            first, second = calls[-1].output.split(2, dim=-1)
+            angles = torch.arange(length)[:, None] / 10.0 ** torch.arange(2)
+            turned = torch.complex(first, second) * torch.polar(torch.ones_like(angles), angles)
+            rotated.append(torch.cat([turned.real, turned.imag], dim=-1)[:, None])
+    (query, key), module = rotated, torch.nn.Identity()
+    probabilities, stream = torch.ones(2, 1, 5, 7), Stream(None, None)
+    call = AttentionCall(0, "attn", module, query, key, None, 0.5, None, {}, probabilities, tuple(calls), stream)
+    with pytest.raises(ValueError, match=r"head 0 of attn \(Identity\) is not supported: .*; found query \(Linear\)"):
+        explain(call, 0)
 
 
 def test_the_source_of_normalised_queries_is_what_was_projected() -> None:
@@ -293,16 +406,40 @@ def test_the_source_of_normalised_queries_is_what_was_projected() -> None:
     assert queries.source is hidden
 
 
+@pytest.mark.parametrize("heads", [4, 2])
 @pytest.mark.parametrize("scale", [None, 0.7])
-def test_fused_attention_is_traced_as_torch_computes_it(scale: float | None) -> None:
+def test_fused_attention_is_traced_as_torch_computes_it(scale: float | None, heads: int) -> None:
     traces: list[tuple[ScoreTrace, torch.Tensor]] = []
     query, key, value = torch.randn(3, 2, 4, 5, 6, generator=torch.Generator().manual_seed(0))
+    key, value = key[:, :heads], value[:, :heads]
+    options: dict[str, Any] = {"is_causal": True, "scale": scale, "enable_gqa": heads < 4}
     with Tracer(lambda trace, probabilities: traces.append((trace, probabilities))):
-        out = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+        out = torch.nn.functional.scaled_dot_product_attention(query, key, value, **options)
     ((trace, probabilities),) = traces
-    torch.testing.assert_close(probabilities @ value, out)
+    torch.testing.assert_close(probabilities @ value.repeat_interleave(4 // heads, dim=1), out)
     (product,) = trace.products
     assert product.factor == pytest.approx(6**-0.5 if scale is None else scale)
+
+
+def test_a_term_that_is_subtracted_is_added_with_its_sign_changed() -> None:
+    traces: list[ScoreTrace] = []
+    query, key, distance = torch.randn(3, 2, 4, 5, 5, generator=torch.Generator().manual_seed(0))
+    with Tracer(lambda trace, probabilities: traces.append(trace)):
+        (query @ key.mT - distance).softmax(dim=-1)
+    assert traces[0].additive is not None
+    torch.testing.assert_close(traces[0].additive, -distance)
+
+
+def test_only_the_last_axes_of_a_product_alone_are_transposed() -> None:
+    """What is added to the scores would be transposed too, and other axes are no transposition of scores."""
+    traces: list[ScoreTrace] = []
+    query, key, mask = torch.randn(3, 2, 4, 5, 5, generator=torch.Generator().manual_seed(0))
+    with Tracer(lambda trace, probabilities: traces.append(trace)):
+        (query @ key.mT + mask).transpose(2, 3).softmax(dim=-1)
+        (query @ key.mT).transpose(0, 1).softmax(dim=-1)
+        assert not traces
+        (query @ key.mT).transpose(2, 3).softmax(dim=-1)
+    assert [trace.products[0].swapped for trace in traces] == [True]
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ import transformers as tf
 
 from attsvm.pretrained import AttentionHead, extract_head, extract_heads, fit_selection, selection_report
 from attsvm_pretrained.activations.layers import absent_layers, layer_numbers
-from attsvm_pretrained.heads.extract import RefusedHead, examine_heads
+from attsvm_pretrained.activations.tracing import record
+from attsvm_pretrained.heads.extract import RefusedHead, _inclusion, chosen_calls, examine_heads
 from attsvm_pretrained.selection.probe import distinct_contexts
 from pretrained_models import batch, tiny
 
@@ -38,6 +39,7 @@ def test_left_padding_moves_no_place(family: str) -> None:
     heads = {side: extract_head(tiny(family), 0, 1, _padded(side)) for side in ("left", "right")}
     for head in heads.values():
         np.testing.assert_array_equal(np.sort(np.unique(head.query_place)), np.arange(9))
+        np.testing.assert_array_equal(np.unique(head.text_place), np.arange(-1, 9))
         assert (head.text_place >= 0).sum() == 9 + 6 + 4 + 7
     left, right = (_first_token_sink(heads[side]) for side in ("left", "right"))
     for head in (left, right):
@@ -55,6 +57,16 @@ def test_places_survive_taking_queries() -> None:
     subset = head.take(rows)
     assert (subset.query_place == 3).all()
     np.testing.assert_array_equal(subset.selected_place, head.selected_place[rows])
+
+
+def test_a_query_that_does_not_see_itself_keeps_its_place() -> None:
+    """The places of a head end with the last of its queries and of the tokens that they see."""
+    head = extract_head(tiny("gpt2"), 0, 1, _padded("right"))
+    first = replace(head, mask=head.mask & (np.arange(12) == 0))
+    for place, row in enumerate(np.flatnonzero(head.sequence == 0)):
+        one = first.take(np.array([row]))
+        assert one.query_place.tolist() == [place]
+        assert one.mask.shape == (1, place + 1)
 
 
 @pytest.mark.parametrize("family", ["bart", "t5"])
@@ -124,6 +136,29 @@ def test_hybrids_keep_their_own_layer_numbers() -> None:
         extract_head(model, 2, 0, inputs)
     absent = absent_layers(model, ["layers.1.self_attn", "layers.3.self_attn"])
     assert [(layer.number, layer.kind) for layer in absent] == [(0, "Lfm2ShortConv"), (2, "Lfm2ShortConv")]
+
+
+@pytest.mark.parametrize(
+    ("layers", "calls"),
+    [
+        ([0], [0]),  # no layer has this number, but a call has
+        ([3], [1]),
+        ([-1], [0, 1]),  # how many there are is not known yet
+        (["layers.1.self_attn"], [0]),
+        (["layers.1.self_attn", 3], [0, 1]),
+        (None, [0, 1]),
+    ],
+)
+def test_only_calls_that_may_be_asked_for_are_recorded(layers: list[int | str] | None, calls: list[int]) -> None:
+    recorder = record(_lfm2(), batch("llama"), _inclusion(layers))
+    assert [call.index for call in recorder.calls] == calls
+
+
+def test_layers_are_counted_from_the_end() -> None:
+    model, paths = _lfm2(), ["layers.1.self_attn", "layers.3.self_attn"]
+    assert chosen_calls(paths, [-1, -2], model) == [1, 0]
+    with pytest.raises(ValueError, match="layer is -3; one of 1, 3 was expected"):
+        chosen_calls(paths, [-3], model)
 
 
 def test_calls_are_counted_where_numbers_are_not_unique() -> None:

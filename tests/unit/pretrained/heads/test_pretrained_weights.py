@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,8 @@ from torch import nn
 
 from attsvm.pretrained import attribute, attribute_logit, extract_head, extract_heads, selection_report
 from attsvm_pretrained.activations.maps import Place
+from attsvm_pretrained.activations.tracing import record
+from attsvm_pretrained.activations.weights import explain_weights
 from attsvm_pretrained.inspection.survey import Survey
 from attsvm_pretrained.inspection.unfinished import ResumeFile
 from pretrained_models import batch, tiny
@@ -140,6 +143,54 @@ def test_a_key_of_all_heads_and_a_single_argument() -> None:
         assert head.places == (Place("blocks.0", 0, WIDTH, rows=False, factor=1.0, kind="weights"),) * 2
 
 
+class TwoArguments(HookedAttention):
+    """States of queries and of keys, each (B, T, d) or with one axis for heads, as `use_split_qkv_input` makes them."""
+
+    def forward(self, query_input: torch.Tensor, key_input: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        sides = []
+        for states, weight, bias in ((query_input, self.W_Q, self.b_Q), (key_input, self.W_K, self.b_K)):
+            by_head = states[:, :, None] if states.ndim == 3 else states
+            by_head = by_head.repeat_interleave(HEADS // by_head.shape[2], dim=2)
+            sides.append(torch.einsum("bthd,hdw->bhtw", by_head, weight) + bias[:, None])
+        q, k = sides
+        return torch.softmax((q @ k.mT / math.sqrt(WIDTH)).masked_fill(~self.visible, -torch.inf), dim=-1)
+
+
+class TwoArgumentsModel(nn.Module):
+    """Attention whose keys read what a second embedding gives, one copy for each of some heads."""
+
+    def __init__(self, copies: int | None, groups: int = HEADS) -> None:
+        super().__init__()
+        self.cfg = SimpleNamespace(n_layers=1)
+        self.copies = copies
+        self.queries, self.keys = nn.Embedding(20, D), nn.Embedding(20, D * (copies or 1))
+        self.blocks = nn.ModuleList([TwoArguments(groups, rotary=False)])
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        keys = self.keys(input)
+        keys = keys if self.copies is None else keys.unflatten(-1, (self.copies, D))
+        return self.blocks[0](self.queries(input), keys)
+
+
+@pytest.mark.parametrize("copies", [None, 1, 2, 4])
+def test_keys_read_the_second_argument_by_head(copies: int | None) -> None:
+    """A copy for all heads, for each of two groups, or for each head."""
+    torch.manual_seed(0)
+    model = TwoArgumentsModel(copies, groups=2)
+    tokens = torch.randint(0, 20, (B, T))
+    keys = model.keys(tokens).detach().double().unflatten(-1, (copies or 1, D)).numpy()
+    for head in extract_heads(model, {"input": tokens}):
+        assert head.error <= 1e-5
+        np.testing.assert_array_equal(head.tokens, keys[:, :, head.head * (copies or 1) // HEADS])
+
+
+def test_tensors_that_give_only_the_queries_explain_nothing() -> None:
+    torch.manual_seed(0)
+    call = record(SharedKeysModel(), {"input": torch.randint(0, 20, (B, T))}).calls[0]
+    assert explain_weights(call, 1, 0) is not None
+    assert explain_weights(replace(call, key=call.key.tanh()), 1, 0) is None
+
+
 def test_roundings_of_long_vectors_are_no_error() -> None:
     """Queries and keys some 100 long at right angles: products of size one from sums of numbers up to 10,000.
 
@@ -159,6 +210,21 @@ def test_roundings_of_long_vectors_are_no_error() -> None:
     heads = list(extract_heads(model, {"input": tokens}))
     assert max(head.error for head in heads) > 1e-5
     assert max(head.rounding for head in heads) == 0.0  # none was read again in float64
+
+
+def test_a_softmax_in_float32_of_scores_in_float64_is_no_error() -> None:
+    """A key bias adds thousands to all scores of a query, which float32 then rounds by a ten-thousandth."""
+    torch.manual_seed(0)
+    model = SharedKeysModel().double()
+    attention = model.blocks[0]
+    assert isinstance(attention, SharedKeys)
+    with torch.no_grad():
+        attention._b_K.mul_(400.0)
+    attention.hook_attn_scores.register_forward_hook(lambda module, arguments, scores: scores.float())
+    attention.hook_pattern.register_forward_hook(lambda module, arguments, pattern: pattern.double())
+    heads = list(extract_heads(model, {"input": torch.randint(0, 20, (B, T))}))
+    assert len(heads) == HEADS
+    assert max(head.error for head in heads) > 1e-5
 
 
 def test_only_queries_with_a_choice_in_every_head_are_noted() -> None:
