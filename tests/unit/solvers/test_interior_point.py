@@ -306,6 +306,45 @@ def test_a_whole_step_of_the_spectral_norm_is_stationary(
         term.advance(move, -1.0, -1.0)
 
 
+@pytest.mark.parametrize("is_second", [False, True])
+@pytest.mark.parametrize("norm", [Entrywise(1), MAX], ids=["l_1", "max"])
+def test_a_whole_step_of_a_linear_program_is_stationary(norm: Norm, is_second: bool) -> None:
+    """Then differences of both sides' multipliers are the adjoint, their sums are the price of the bound."""
+    setting = setting_of(FAMILIES["several"].draw(4, 12, 5), norm, rotate=False)
+    assert setting.ties
+    method = InteriorPoint(setting, LinearTerm(setting, is_second), np.ones(setting.reduced.shape))
+    for _ in range(3):
+        assert method.step()
+        term, point = method.term, method.point
+        slacks, move = method._prepare()(0.1, None)
+        # Products of both sides are 0.1 to first order.
+        for side, change, other, other_change in (
+            (term.above, move.above, term.upper, move.upper),
+            (term.below, move.below, term.lower, move.lower),
+        ):
+            np.testing.assert_allclose(side * other + side * other_change + other * change, 0.1, rtol=0, atol=1e-9)
+        adjoint = setting.reduced.adjoint(point.dual + slacks.dual) + setting.ties.adjoint(term.tie + move.tie)
+        term.advance(move, 1.0, 1.0)
+        np.testing.assert_allclose(term.upper - term.lower, adjoint, rtol=0, atol=1e-9)
+        sums = term.upper + term.lower
+        np.testing.assert_allclose(sums.sum() if norm == MAX else sums, 1.0, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(setting.ties.basis @ term.V.ravel(), 0.0, rtol=0, atol=1e-9)
+        term.advance(move, -1.0, -1.0)
+
+
+@pytest.mark.parametrize("norm", [Entrywise(1), MAX], ids=["l_1", "max"])
+def test_a_linear_program_starts_with_multipliers_that_pay_for_its_bounds(norm: Norm) -> None:
+    """And with products of mu at least."""
+    setting = setting_of(FAMILIES["planted"].draw(6, 5, 4), norm, rotate=False)
+    term, V = LinearTerm(setting), np.random.default_rng(0).normal(size=setting.reduced.shape)
+    term.start(V, 0.01)
+    sums, products = term.upper + term.lower, np.minimum(term.upper * term.above, term.lower * term.below)
+    np.testing.assert_allclose(sums.sum() if norm == MAX else sums, 1.0, rtol=1e-14)
+    assert products.min() > 0.01 * (1.0 - 1e-12)
+    bounds = (term.above + term.below) / 2.0
+    np.testing.assert_allclose(bounds - term.above, V, rtol=0, atol=1e-14 * float(bounds.max()))
+
+
 @pytest.mark.parametrize(("gap", "last", "tries"), [(0.99, False, 1), (1.01, False, 0), (1.01, True, 1)])
 def test_newton_on_the_face_is_tried_below_the_first_target_and_at_the_end(
     gap: float, last: bool, tries: int, monkeypatch: pytest.MonkeyPatch

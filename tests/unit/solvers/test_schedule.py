@@ -12,6 +12,7 @@ import pytest
 
 import problems
 from attsvm import SelectionProblem, Status, solve
+from attsvm.core.norms import FROBENIUS, Entrywise, Norm
 from attsvm.core.reduction import reduce
 from attsvm.platform import kernels
 from attsvm.proofs.objective import Regularisation
@@ -24,14 +25,24 @@ from attsvm.solvers.compiled import frobenius
 from attsvm.solvers.frobenius import portfolio
 from attsvm.solvers.frobenius.portfolio import FROBENIUS_METHODS
 from attsvm.solvers.schedule import (
+    BLAS_RATE,
     BUDGET_GROWTH,
     CROWD_RATIO,
+    EARLY_ROUNDS,
+    EXCHANGE_ROUNDS,
     FIRST_TURN,
+    INTERIOR_STEPS,
     INTERIOR_TURN,
+    LATE_ROUNDS,
+    LINEAR_ROUNDS,
     SECOND_TURN,
+    SMOOTH_ROUNDS,
     Steps,
     Turn,
+    beside_rounds,
     finish,
+    nuclear_first_order_work,
+    nuclear_interior_work,
     take_turns,
 )
 from settings import setting_of
@@ -153,6 +164,62 @@ def test_steps_of_entrywise_norms_solve_for_the_fewer_of_constraints_and_entries
     """210, 225 or 240 constraints beside 225 entries of W."""
     problem = problems.planted(np.random.default_rng(3), *size)
     assert DiagonalNormal(reduce(problem, rotate=False)).few == is_few
+
+
+@pytest.mark.parametrize(
+    ("norm", "shape", "rows", "span", "hard", "shares"),
+    [
+        # Neither many constraints nor costly systems: no outer loop.
+        (FROBENIUS, (30, 30), (500, 9), 900, True, None),
+        (FROBENIUS, (30, 30), (799, 9), 900, True, None),
+        (FROBENIUS, (30, 30), (800, 9), 900, True, LATE_ROUNDS),
+        (FROBENIUS, (10, 10), (5_000, 1), 100, True, LATE_ROUNDS),
+        # Many constraints of a hard margin: early.
+        (FROBENIUS, (10, 10), (50_000, 1), 100, True, EXCHANGE_ROUNDS),
+        (FROBENIUS, (10, 10), (49_999, 1), 100, True, LATE_ROUNDS),
+        (FROBENIUS, (10, 10), (50_000, 1), 100, False, LATE_ROUNDS),
+        (FROBENIUS, (30, 30), (50_000, 1), 900, True, EARLY_ROUNDS),
+        (FROBENIUS, (60, 60), (50_000, 1), 3600, True, LATE_ROUNDS),
+        # Entrywise norms: first where the smaller of constraints and entries is large, also beside the queries.
+        (Entrywise(1), (30, 30), (50, 18), 900, True, LINEAR_ROUNDS),
+        (Entrywise(1.5), (30, 30), (50, 18), 900, True, SMOOTH_ROUNDS),
+        (Entrywise(1), (30, 30), (76, 12), 900, True, None),
+        (Entrywise(1), (20, 30), (50, 14), 600, True, None),
+        # In smooth ones first where the constraints span few dimensions, too.
+        (Entrywise(1.5), (20, 20), (50, 14), 25, True, EARLY_ROUNDS),
+        (Entrywise(1.5), (20, 20), (50, 14), 26, True, None),
+        (Entrywise(1.5), (19, 21), (50, 14), 24, True, None),
+        (Entrywise(1), (20, 20), (50, 14), 25, True, None),
+    ],
+)
+def test_the_outer_loop_takes_part_where_constraints_are_many_or_systems_costly(
+    norm: Norm,
+    shape: tuple[int, int],
+    rows: tuple[int, int],
+    span: int,
+    hard: bool,
+    shares: tuple[float, float] | None,
+) -> None:
+    """As the sentences in the table of choices say; budgets are in units of the interior point's expected work."""
+    terms = SimpleNamespace(norm=norm, hard=hard, rejected=np.broadcast_to(np.True_, rows))
+    reduced = SimpleNamespace(shape=shape, constraint_rank=span)
+    setting: Any = SimpleNamespace(terms=terms, reduced=reduced, plain=hard)
+    whole, rounds = Turn("whole", working(1.0, []), np.inf), Turn("rounds", working(1.0, []), np.inf)
+    turns = beside_rounds(setting, 0.25, whole, rounds)
+    if shares is None:
+        assert turns == [whole]
+        assert whole.budget == np.inf
+        return
+    assert turns == ([rounds, whole] if norm is not FROBENIUS else [whole, rounds])
+    assert (whole.budget, rounds.budget) == tuple(share * INTERIOR_STEPS * 0.25 for share in shares)
+
+
+def test_the_work_of_a_large_step_is_that_of_its_factor() -> None:
+    """Of the matrix over the constraints, within a factor of three from a thousand constraints on."""
+    assert nuclear_first_order_work((30, 30), 4000) > nuclear_first_order_work((30, 30), 1000) > 0
+    for count in (1000, 4000):
+        work = nuclear_interior_work((30, 30), count)
+        assert 1.0 < work / (count**3 / 3.0 / BLAS_RATE) < 3.0
 
 
 def test_a_gap_that_the_whole_problem_leaves_open_is_closed_on_working_sets() -> None:
