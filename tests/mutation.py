@@ -58,7 +58,7 @@ TRAINING = [UNIT + "training", UNIT + "nn", "tests/property/test_training_proper
 TRAINING += ["tests/property/test_batch_properties.py", "tests/reference/test_gradient_reference.py"]
 TRAINING += [f"tests/reference/test_{name}.py" for name in ("functional_accuracy", "limit_directions")]
 TRAINING += ["tests/reference/test_regularization_path.py"]
-STUDY = [UNIT + name for name in ("study", "report", "data")]
+STUDY = [UNIT + name for name in ("study", "report", "data", "training/run/test_settings.py")]
 STUDY += [f"{UNIT}solvers/test_{name}.py" for name in ("shards", "shards_memory", "shard_changes")]
 # Every module's docstrings run as tests.
 EXAMPLES = UNIT + "package/test_docstrings.py"

@@ -199,7 +199,7 @@ def _dense_inputs(X: Any, norm: Norm, count: int) -> tuple[np.ndarray, Any]:
     if not issparse(X):
         return X, None
     used = np.unique(X.indices)
-    if norm.invariant and norm.transform == (None, None) and len(used) > X.shape[0]:
+    if norm.invariant and len(used) > X.shape[0]:
         squares, vectors = np.linalg.eigh((X @ X.T).toarray())
         keep = squares > GRAM_RESOLUTION**2 * max(float(squares[-1]), 0.0)
         sigma, vectors = np.sqrt(squares[keep]), vectors[:, keep]
