@@ -192,6 +192,7 @@ def test_limits_and_the_callback_are_those_of_the_whole() -> None:
     assert len(states) == 3
 
 
+@pytest.mark.usefixtures("no_compiled_call")
 @pytest.mark.parametrize("is_followed", [False, True])
 def test_blocks_ask_the_callback_of_the_whole_and_none_if_there_is_none(is_followed: bool) -> None:
     """A run that is followed takes its steps one at a time."""

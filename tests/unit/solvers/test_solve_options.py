@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
 import pytest
 
-from attsvm import SelectionProblem, Status, solve
+from attsvm import SelectionProblem, Status, norms, solve
+from attsvm.core.norms import FROBENIUS
+from attsvm.core.norms.splitting import evaluations_within
 from attsvm.platform.kernels import compiled_first
-from attsvm.solvers import solving
+from attsvm.solvers import options, solving
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.schedule import finish
+from settings import setting_of
 
 
 def planted(n: int, T: int, d: int, seed: int = 0, drift: float = 0.0) -> SelectionProblem:
@@ -99,6 +106,49 @@ def test_limits_are_kept() -> None:
     problem = planted(60, 20, 16)
     assert solve(problem, "nuclear", max_iter=4).status is Status.MAX_ITERATIONS
     assert solve(problem, "nuclear", time_limit=1e-6).status is Status.TIME_LIMIT
+
+
+@pytest.mark.parametrize(("norm", "is_composed"), [(norms.Sum(1, "max"), True), ("nuclear", False)])
+def test_evaluations_of_composed_norms_end_with_the_solve(
+    norm: Any, is_composed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others have a dual norm in closed form."""
+    ends: list[Callable[[], bool]] = []
+
+    @contextmanager
+    def noted(is_over: Callable[[], bool]) -> Iterator[None]:
+        ends.append(is_over)
+        with evaluations_within(is_over):
+            yield
+
+    monkeypatch.setattr(solving, "evaluations_within", noted)
+    solution = solve(planted(3, 3, 2), norm, C=1.0, tol=1e-3, time_limit=60.0)
+    assert solution.status is Status.OPTIMAL
+    assert [is_over() for is_over in ends] == [False] * is_composed
+
+
+def test_a_time_limit_is_a_positive_number() -> None:
+    shape = (6, 8, 10, 10)
+    assert options.read_limits(shape, FROBENIUS, 1e-9, None, 0.5, None, verbose=False).time_limit == 0.5
+    with pytest.raises(ValueError, match=r"^time_limit is 0; a positive number was expected\.$"):
+        options.read_limits(shape, FROBENIUS, 1e-9, None, 0, None, verbose=False)
+
+
+@pytest.mark.parametrize(("size", "smaller"), [((4, 3, 5), 8), ((20, 6, 2), 4)])
+def test_a_problem_with_few_constraints_or_few_entries_keeps_to_one_thread(
+    size: tuple[int, int, int], smaller: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight constraints beside 20 entries of W, where four queries span four dimensions, or four entries."""
+    limits = []
+    monkeypatch.setattr(options, "blas_on_one_thread", lambda: limits.append(None) or nullcontext())
+    setting = setting_of(planted(*size))
+    for most, is_limited in ((smaller, True), (smaller - 1, False)):
+        monkeypatch.setattr(options, "ONE_THREAD", most)
+        limits.clear()
+        control = Control(1e-9)
+        finish(options.method_of(FROBENIUS)(setting, control, None))
+        assert control.solved
+        assert bool(limits) == is_limited
 
 
 def test_verbose_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:

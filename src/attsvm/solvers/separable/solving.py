@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
+from scipy.linalg import LinAlgError
 
 from attsvm.core.columns import Columns
 from attsvm.core.norms import FROBENIUS
@@ -74,4 +76,6 @@ def _closed_form(columns: Columns, terms: Terms, origin: np.ndarray, control: Co
 
 def _split(columns: Columns, terms: Terms, origin: np.ndarray, control: Control) -> None:
     control.method = "splitting over columns"
-    split(columns, terms, origin, control)
+    # Squares of scores leave the range of floats first; methods that scale the problem go on.
+    with suppress(LinAlgError):
+        split(columns, terms, origin, control)
