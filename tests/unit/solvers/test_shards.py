@@ -15,7 +15,7 @@ from typing import Any
 import dask.array
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, Future, LocalCluster
 
 from attsvm import SelectionProblem, ShardedProblem, ShardedSolution, Status, solve, solve_batch
 from attsvm.cli import main
@@ -25,6 +25,7 @@ from attsvm.data.shard_pieces import ShardFile
 from attsvm.platform import cluster as dask_cluster
 from attsvm.platform.cluster import ClusterLost, quiet
 from attsvm.solvers.frobenius import portfolio
+from attsvm.solvers.working_sets import pool as pool_module
 from attsvm.solvers.working_sets import rounds
 from attsvm.solvers.working_sets.margins import blocks
 from attsvm.solvers.working_sets.pool import OnCluster
@@ -327,12 +328,46 @@ def test_large_files_are_cut_and_read_in_blocks(tmp_path: Path, monkeypatch: pyt
     problem = FAMILIES["planted"].draw(20, 6, 4, seed=3)
     arrays = {"tokens": problem.tokens, "queries": problem.queries, "selected": problem.reference}
     write(tmp_path, "whole", "npz", arrays)
+    assert [str(s) for s in ShardedProblem.from_folder(tmp_path).shards] == [str(tmp_path / "whole.npz")]
     monkeypatch.setattr(shards_module, "PIECE_BYTES", problem.tokens[0].nbytes * 6)
     pieces = ShardedProblem.from_folder(tmp_path)
+    assert pieces.current() is pieces
+    assert str(pieces.shards[1]) == f"{tmp_path / 'whole.npz'}, rows 6 to 11"
     assert [(s.start, s.stop) for s in pieces.shards] == [(0, 6), (6, 12), (12, 18), (18, 20)]
     shard_arrays = [s.open() for s in pieces.shards]
     assert all(isinstance(s.tokens, RawArray) for s in shard_arrays)
     np.testing.assert_array_equal(np.concatenate([s.tokens[:] for s in shard_arrays]), problem.tokens)
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("npz", 0), ("compressed npz", 20)])
+def test_only_tokens_that_are_read_as_a_whole_take_memory(
+    kind: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = FAMILIES["planted"].draw(20, 6, 4, seed=3)
+    arrays = {"tokens": problem.tokens, "queries": problem.queries, "selected": problem.reference}
+    write(tmp_path, "whole", kind, arrays)
+    monkeypatch.setattr(shards_module, "PIECE_BYTES", problem.tokens[0].nbytes * 6)
+    shards = ShardedProblem.from_folder(tmp_path).shards
+    assert len(shards) == 4
+    assert sum(shard.whole_bytes for shard in shards) == problem.tokens[:rows].nbytes
+
+
+def test_a_piece_of_a_dask_array_has_whole_sequences_and_is_not_computed() -> None:
+    tokens = np.random.default_rng(0).standard_normal((6, 4, 3))
+    lazy = dask.array.from_array(tokens).rechunk((4, 2, 2))
+    pieces = ShardedProblem.from_arrays(lazy, np.ones((6, 2)), np.zeros(6, dtype=int))
+    assert not any(isinstance(shard.tokens, np.ndarray) for shard in pieces.shards)
+    parts: list[np.ndarray] = [shard.load().tokens for shard in pieces.shards]
+    assert [part.shape for part in parts] == [(4, 4, 3), (2, 4, 3)]
+    np.testing.assert_array_equal(np.concatenate(parts), tokens)
+    listed = ShardedProblem.from_arrays(tokens.tolist(), np.ones((6, 2)), np.zeros(6, dtype=int))
+    np.testing.assert_array_equal(listed.shards[0].tokens, tokens)
+
+
+def test_a_piece_of_contexts_has_so_many_bytes_of_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards_module, "PIECE_BYTES", 5 * np.zeros(7).nbytes)
+    pieces = ShardedProblem.from_vocabulary(np.ones((12, 2)), np.zeros(12, dtype=int), np.ones((7, 3)))
+    assert [len(shard.queries) for shard in pieces.shards] == [5, 5, 2]
 
 
 def test_a_folder_whose_shards_share_words(tmp_path: Path) -> None:
@@ -381,6 +416,10 @@ def test_bad_folders_are_one_sentence(tmp_path: Path) -> None:
         (
             {"mask": np.array([[False, True, True]] * 2)},
             r"^selected of the arrays given has a token hidden by mask in row 0;",
+        ),
+        (
+            {"mask": np.array([[True, True, True], [False, True, True]])},
+            r"^selected of the arrays given has a token hidden by mask in row 1;",
         ),
     ],
 )
@@ -436,6 +475,32 @@ def test_a_round_exchanges_w_and_the_new_constraints(client: Client, monkeypatch
     one, none = cut(FAMILIES["planted"].draw(480, 8, d, seed=3), 80).shards[0], np.zeros((0, 2), dtype=np.int64)
     answer = price(one, 0, none, request)
     assert len(pickle.dumps(merge([answer] * 6, 10))) < len(pickle.dumps(answer))
+
+
+def test_tokens_are_sent_to_a_cluster_once(client: Client) -> None:
+    problem = FAMILIES["planted"].draw(20, 6, 4, seed=3)
+    lazy: Any = dask.array.from_array(problem.tokens).rechunk((10, 6, 4))
+    for pieces in (cut(problem, 10), ShardedProblem.from_arrays(lazy, problem.queries, problem.reference)):
+        pool = OnCluster(client, pieces.shards)
+        assert all(isinstance(tokens, Future) for tokens in pool._tokens)
+        sent: Any = client.gather(pool._tokens)
+        np.testing.assert_array_equal(np.concatenate(sent), problem.tokens)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 8, 9])
+def test_one_answer_arrives_from_a_cluster(shards: int, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = cut(FAMILIES["planted"].draw(4 * shards, 6, 4, seed=3), 4)
+    counts: list[int] = []
+
+    def noted(client: Client, wanted: Any, tasks: Any) -> Any:
+        counts.append(len(wanted))
+        return dask_cluster.gathered(client, wanted, tasks)
+
+    monkeypatch.setattr(pool_module, "gathered", noted)
+    request = Request(np.zeros((4, 4)), hinge=False, hard=True, room=10)
+    answer = OnCluster(client, pieces.shards).collect(price, merged_all, (request,), _places(pieces))
+    assert answer.rejected == 4 * shards * 5
+    assert counts == [1]
 
 
 def test_a_batch_on_a_cluster_is_the_batch(client: Client) -> None:
@@ -512,6 +577,12 @@ def test_a_checkpoint_of_another_problem_is_refused(tmp_path: Path, monkeypatch:
     solve(problem, checkpoint=file, callback=lambda state: True)
     with pytest.raises(ValueError, match=r"is the checkpoint of another problem, norm, C, loss or prior"):
         solve(problem, "nuclear", checkpoint=file)
+    with pytest.raises(ValueError, match=r"is the checkpoint of another problem, norm, C, loss or prior"):
+        solve(problem, prior=0.1 * np.eye(5), checkpoint=file)
+    other_prior = tmp_path / "prior.npz"
+    solve(problem, prior=0.1 * np.eye(5), checkpoint=other_prior, callback=lambda state: True)
+    with pytest.raises(ValueError, match=r"is the checkpoint of another problem, norm, C, loss or prior"):
+        solve(problem, prior=0.2 * np.eye(5), checkpoint=other_prior)
     other = cut(FAMILIES["planted"].draw(60, 8, 5, seed=3), 10)
     shifted_shards = [type(s)(s.tokens + 1e-3, s.queries, s.selected, s.mask) for s in other.shards]
     with pytest.raises(ValueError, match=r"was written for other data in the same places"):

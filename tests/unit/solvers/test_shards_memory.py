@@ -12,17 +12,18 @@ import pytest
 
 from attsvm import ShardedProblem, Status, solve
 from attsvm.cli import main
+from attsvm.core.error_free import UNIT
 from attsvm.core.norms import get_norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import reduce
 from attsvm.data.shard_pieces import ShardFile
 from attsvm.platform.paging import CHUNK_BYTES
-from attsvm.proofs.objective import HARD_MARGIN
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.frobenius import exchanges
 from attsvm.solvers.frobenius.constraints import Constraints as ActiveSetConstraints
 from attsvm.solvers.working_sets import collection, pool, restriction, rounds, solving
-from attsvm.solvers.working_sets.constraints import ConstraintTable
+from attsvm.solvers.working_sets.constraints import Anchor, ConstraintTable
 from attsvm.solvers.working_sets.pool import Pool
 from attsvm.solvers.working_sets.restriction import Restriction
 
@@ -84,6 +85,32 @@ def test_a_pass_without_a_violation_returns_a_table_that_joins(tmp_path: Path, m
     fresh = runs.ask(10.0 * W, many=True, room=5, below=1.0).fresh
     assert len(fresh) == 0
     assert len(ConstraintTable.concatenate([table, fresh])) == len(table)
+
+
+def test_constraints_are_read_in_the_order_of_their_places(tmp_path: Path) -> None:
+    problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 60, 6, 5, 3))
+    places = np.array([(2, 0, 1), (0, 3, 2), (1, 19, 5), (0, 3, 1), (2, 7, 0)])
+    opened = [shard.open() for shard in problem.shards]
+    for wanted in (places, places[np.argsort(places[:, 0], kind="stable")], places[[0, 2, 3]]):
+        table = rounds_of(problem).bring(wanted)
+        np.testing.assert_array_equal(table.place, wanted)
+        tokens = np.array([opened[shard].tokens[query, token] for shard, query, token in wanted])
+        np.testing.assert_array_equal(table.x, tokens.reshape(len(wanted), 5))
+        np.testing.assert_array_equal(table.z, [opened[shard].queries[query] for shard, query, _ in wanted])
+
+
+def test_sums_of_a_lower_bound_have_an_error_below_the_rounding_of_a_float(tmp_path: Path) -> None:
+    problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 60, 6, 5, 3))
+    runs, hinge = rounds_of(problem), Regularisation(1.0, "hinge", None)
+    runs.regularisation = hinge
+    table = runs.bring(np.array([(0, 3, 2), (1, 19, 5), (2, 0, 1)]))
+    listed = table.where(~table.tied)  # but for a selected token
+    # At zero every constraint falls short by one.
+    anchor = Anchor(np.zeros((5, 5)), 0.5)
+    bound = runs.bound_below(Restriction.of(listed, runs.norm, hinge), np.full(len(listed), 0.5), anchor, 0, 0.0)
+    assert bound.bound_sum is not None
+    assert bound.bound_sum.count == 60 * 5 - len(listed)
+    assert bound.bound_sum.error < UNIT * np.linalg.norm(bound.bound_sum.adjoint)
 
 
 def test_the_first_working_set_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -128,7 +128,8 @@ class Restriction:
         shape = (missing.size, len(values))
         operator = LinearOperator(shape, matvec=adjoint, rmatvec=margins)  # pyright: ignore[reportCallIssue]
         shares = lsqr(operator, missing.ravel(), atol=1e-13, btol=1e-13, iter_lim=4 * missing.size)[0]
-        return np.clip(values - room * shares, np.where(table.tied, -np.inf, 0.0), upper)
+        # Multipliers of ties have no bounds.
+        return np.where(table.tied, values, np.clip(values - room * shares, 0.0, upper))
 
 
 def _width(count: np.ndarray, token_bytes: int) -> int:
