@@ -133,7 +133,7 @@ class Checkpoints(Worded):
             return f"{opening}, none has a named type."
         types = [
             f"{len(heads)} {'is' if len(heads) == 1 else 'are'} named {name} (the first from step {heads[0].since})"
-            for name, heads in sorted(self.appearances.items(), key=lambda item: item[1][0].since or 0)
+            for name, heads in self.appearances.items()
         ]
         return f"{opening}, {', '.join(types)}."
 

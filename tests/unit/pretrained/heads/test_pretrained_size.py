@@ -295,6 +295,28 @@ def test_copies_of_tokens_are_refused_from_their_own_size(monkeypatch: pytest.Mo
         sequences.tokens_with_bias(*given)
 
 
+def test_an_additive_term_of_tokens_is_not_copied_where_only_roundings_differ() -> None:
+    """The roundings are small beside the largest number of the term, of which the smallest is zero."""
+    rng = np.random.default_rng(0)
+    term = np.tile(np.arange(4.0), (3, 1))
+    term[1:] += 0.1 * sequences.SAME_TERM * rng.uniform(size=(2, 4))
+    visible, read = np.ones((3, 4), dtype=bool), np.zeros(3, dtype=int)
+    tokens, sequence = sequences.tokens_with_bias(rng.normal(size=(1, 4, 2)), read, visible, term)
+    assert tokens.shape == (1, 4, 3)
+    np.testing.assert_allclose(tokens[sequence, :, -1], term, atol=sequences.SAME_TERM)
+
+
+def test_a_line_that_was_cut_off_is_removed(tmp_path: Path) -> None:
+    """The next head begins a line of its own."""
+    file, head = ResumeFile(tmp_path, "one"), RefusedHead(1, 2, "attn", "none")
+    file.add(head)
+    with (tmp_path / HEADS_FILE).open("a", encoding="utf-8") as lines:
+        lines.write('{"of": "Refu')
+    assert file.heads() == [head]
+    file.add(head)
+    assert file.heads() == [head, head]
+
+
 def test_thinned_heads_keep_scores_and_places() -> None:
     head = extract_head(tiny("qwen2"), 1, 2, batch("qwen2"))
     head = head.take(head.mask.sum(axis=1) > 4)

@@ -20,10 +20,12 @@ from attsvm.pretrained import (
     extract_head,
     extract_heads,
     head_types,
+    margin_audit,
     over_checkpoints,
     selection_report,
 )
-from attsvm_pretrained.inspection.checkpoints import Checkpoints, saved_steps
+from attsvm_pretrained.inspection import checkpoints
+from attsvm_pretrained.inspection.checkpoints import Checkpoints, HeadSeries, saved_steps
 from induction import LARGER, SMALL, Repeats, train
 
 
@@ -95,6 +97,25 @@ def test_a_name_counts_from_its_last_beginning() -> None:
     assert since == [9, 0, 12, None]
 
 
+def test_the_sentence_counts_the_heads_of_a_type_by_its_step() -> None:
+    """The type that appears first stands first, whatever its letter."""
+    steps, none = np.array([0, 5, 9]), np.zeros(3)
+    names = (("a", "previous", "previous"), (None, None, "induction"), (None, "previous", "previous"))
+    heads = tuple(HeadSeries(0, h, steps, name, {}, {}, none, none, none) for h, name in enumerate(names))
+    assert Checkpoints(steps, heads, {}, True, 0.0).sentence == (
+        "Of 3 heads, at step 9, 2 are named previous (the first from step 5), "
+        "1 is named induction (the first from step 9)."
+    )
+
+
+def test_a_checkpoint_has_a_step_and_a_configuration(tmp_path: Path) -> None:
+    for name in ("checkpoint-10", "checkpoint-2", "checkpoint-best"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "checkpoint-7").mkdir()
+    assert list(saved_steps(tmp_path).items()) == [(k, tmp_path / f"checkpoint-{k}") for k in (2, 10)]
+
+
 def test_a_head_that_is_refused_at_a_step_has_no_series() -> None:
     """Its queries are bent at the second step; of the others the margin is the median lead of the largest score."""
     model, inputs = example_model("gpt2")
@@ -107,7 +128,10 @@ def test_a_head_that_is_refused_at_a_step_has_no_series() -> None:
     assert [(step, one.layer, one.head) for step, (one,) in series.refused.items()] == [(5, 1, 0)]
     for one in series.heads:
         for s, step_model in enumerate((model, bent)):
-            scores = extract_head(step_model, one.layer, one.head, inputs).scores()
+            head = extract_head(step_model, one.layer, one.head, inputs)
+            efficiency = margin_audit(head, queries=32, norms=(), draws=0).efficiency
+            np.testing.assert_equal(one.efficiency[s], np.nan if efficiency is None else efficiency)
+            scores = head.scores()
             leads = [np.diff(np.sort(row[: t + 1])[-2:])[0] for t, row in enumerate(scores) if t > 0]
             assert one.margin[s] == pytest.approx(np.median(leads), rel=1e-9)
 
@@ -149,6 +173,35 @@ def test_the_command_reads_the_folder_of_a_trainer(small, tmp_path: Path, capsys
     assert table.count("<tr") == 3
     assert main(["inspect", str(folder), "--images", str(folder), "--out", str(out)]) == 2
     assert "holds checkpoints, which --images does not read; --text was expected" in capsys.readouterr().err
+
+
+def test_the_command_passes_its_options_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory in bytes, of which GiB are given; the page tells how the command was called."""
+    model, _ = example_model("gpt2")
+    folder = _save({0: model, 5: model}, torch.arange(24).reshape(4, 6), tmp_path)
+    options: dict[str, Any] = {}
+
+    def noted(*arguments: Any, **keywords: Any) -> Checkpoints:
+        options.update(keywords)
+        return over_checkpoints(*arguments, **keywords, draws=2)
+
+    monkeypatch.setattr(checkpoints, "over_checkpoints", noted)
+    monkeypatch.setattr("sys.argv", ["/bin/attsvm", "inspect", "two words", "--layers", "1"])
+    arguments = [
+        "--text",
+        str(folder / "text.txt"),
+        "--layers",
+        "1",
+        "--memory",
+        "0.25",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert main(["inspect", str(folder), *arguments]) == 0
+    assert options["memory"] == 256 * 1024**2
+    assert options["layers"] == [1]
+    record = json.loads((tmp_path / "out" / "checkpoints.json").read_text())
+    assert record["command"] == "attsvm inspect 'two words' --layers 1"
 
 
 def test_a_stopped_run_keeps_the_checkpoints_that_are_done(small) -> None:

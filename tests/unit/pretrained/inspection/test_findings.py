@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from attsvm.pretrained import AttentionHead, extract_head
+from attsvm.pretrained import AttentionHead, extract_head, fit_selection
 from attsvm_pretrained.inspection import finding
-from attsvm_pretrained.inspection.finding import HeadFinding, Reports
+from attsvm_pretrained.inspection.finding import HeadFinding, Reports, _examples
 from attsvm_pretrained.inspection.inspection import inspect_model
 from attsvm_pretrained.selection.rank import Roots
 from pretrained_models import SENTENCES, minilm, tiny
@@ -52,8 +52,26 @@ def test_examples_are_queries_with_a_choice_and_end_where_they_stop_reading(monk
 
 def test_a_probe_needs_more_than_one_text() -> None:
     head = _head()
-    assert _found(head).probe is not None
+    found = _found(head).probe
+    assert found is not None
+    twice = fit_selection(head, queries=8, seed=0)  # twice the queries of the inspection
+    np.testing.assert_equal(vars(replace(found, support=())), vars(replace(twice, support=())))
     assert _found(head.take(head.sequence == 3)).probe is None
+
+
+def test_an_example_reaches_as_far_as_its_query_or_its_attention() -> None:
+    """All attention is on the first token; a query of other tokens has no place in the text."""
+    head = _head()
+    first = replace(head, probabilities=np.eye(1, 4) * np.ones((len(head.mask), 1)))
+    rows = np.flatnonzero(head.position == 2)
+    assert {one.tokens for one in _examples(first, rows)} == {WORDS[:3]}
+    assert {one.tokens for one in _examples(replace(first, self_attention=False), rows)} == {WORDS[:1]}
+
+
+def test_a_head_with_another_name_shows_no_queries() -> None:
+    found = replace(_found(_head()), shows=_found(_head()).examples)
+    assert found.named(replace(found.types)).shows == found.shows != ()
+    assert found.named(replace(found.types, name="another")).shows == ()
 
 
 def test_an_inspection_takes_the_time_that_it_says() -> None:

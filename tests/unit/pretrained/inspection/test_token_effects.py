@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import transformers as tf
 
 from attsvm.cli import main
 from attsvm_pretrained.inspection.finding import HeadFinding
-from attsvm_pretrained.inspection.token_effects import TokenEffects
+from attsvm_pretrained.inspection.token_effects import FORESIGHT, TokenEffects, _refuse_foresight
 
 TEXTS = ["w1 w2 w3 w1 w2 w5 w6", "w4 w4 w2 w9", "w7 w1 w8 w3 w2", "w2 w6 w2 w6 w1 w3"]
 
@@ -95,6 +96,32 @@ def test_a_model_that_predicts_no_next_token_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=reason):
             TokenEffects(model.eval(), TEXTS, _tokenizer(), None, queries=6, seed=0)
+
+
+@pytest.mark.parametrize("share", [0.5, 2.0])
+def test_earlier_logits_may_change_by_roundings(share: float) -> None:
+    """The last logits change at two words; some earlier ones by a share of what is allowed."""
+
+    def model(input_ids: torch.Tensor) -> Any:
+        logits = torch.zeros(1, 3, 5)
+        logits[0, 0, 0] = share * FORESIGHT * input_ids[0, -1]
+        logits[0, -1, input_ids[0, -1]] = 1.0
+        return SimpleNamespace(logits=logits)
+
+    inputs = {"input_ids": torch.tensor([[1, 2, 3]])}
+    if share < 1.0:
+        _refuse_foresight(model, inputs, model(**inputs).logits)
+    else:
+        with pytest.raises(ValueError, match="function sees the tokens that it predicts"):
+            _refuse_foresight(model, inputs, model(**inputs).logits)
+
+
+def test_a_head_of_a_layer_without_logits_has_no_direct_effect() -> None:
+    measured = TokenEffects(_model(), TEXTS, _tokenizer(), None, queries=6, seed=0)
+    measured._direct = measured._direct[:1]
+    effects = measured.of(_finding(1, 0)).effects
+    assert effects is not None
+    assert effects.direct is None
 
 
 def test_a_text_may_be_longer_than_the_vocabulary() -> None:

@@ -18,7 +18,7 @@ import transformers as tf
 from transformers.trainer_callback import CallbackHandler, TrainerControl, TrainerState
 
 from attsvm.pretrained import AttentionMonitor, extract_head, margin_audit
-from attsvm_pretrained.monitoring.measures import measure
+from attsvm_pretrained.monitoring.measures import measure, query_mask
 from attsvm_pretrained.monitoring.records import RecordFile, flat
 
 WIDTH, HEADS, LENGTH = 32, 2, 24
@@ -232,9 +232,24 @@ def test_a_mask_of_numbers_is_added_to_the_scores() -> None:
     assert measured["margin"].tolist() == [float(ordered[0] - ordered[1])]
 
 
+def test_a_mask_without_rows_of_queries_does_not_tell_padding() -> None:
+    mask = torch.tensor([[[[False, True, True]]]]).expand(2, 1, 1, 3)
+    assert query_mask(mask, torch.ones(2, 1, 3, 4), 3) is None
+
+
+def test_a_causal_query_of_width_one_sees_no_later_token() -> None:
+    """Its scores are the keys; the second of two queries has a choice, the third of three tokens is beyond both."""
+    key = torch.tensor([1.0, 4.0, 9.0])[None, None, :, None]
+    measured = measure(torch.ones(1, 1, 3, 1), key, None, 1.0, causal=True)
+    leads = [4.0 - 1.0, 9.0 - 4.0]
+    assert measured["margin"].tolist() == [min(leads)]
+    p = [torch.softmax(torch.tensor(scores), dim=0) for scores in ([1.0, 4.0], [1.0, 4.0, 9.0])]
+    assert measured["entropy"].tolist() == pytest.approx([float(sum(torch.special.entr(one).sum() for one in p)) / 2])
+
+
 def test_a_run_that_goes_back_in_one_process_repeats_no_step(tmp_path: Path) -> None:
     lines = RecordFile(tmp_path / "lines.jsonl")
-    for step in (0, 2, 4, 2, 3):
+    for step in (0, 2, 4, 2, 2, 3):
         lines.append({"step": step})
     assert [strict(line)["step"] for line in lines.path.read_text(encoding="utf-8").splitlines()] == [0, 2, 3]
 
