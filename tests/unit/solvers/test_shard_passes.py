@@ -244,6 +244,17 @@ def test_multipliers_of_ties_may_exceed_those_of_rejected_tokens(monkeypatch: py
     assert solution.lower_bound <= in_memory.upper_bound
 
 
+@pytest.mark.parametrize("sizes", [(200, 16, 3), (400, 32, 4)])
+def test_ties_take_part_where_few_multipliers_are_between_their_bounds(sizes: tuple[int, int, int]) -> None:
+    """A vertex has as many such multipliers as W has entries, at most, and fewer correct no adjoint."""
+    problem = noisy(*sizes, ties=3)
+    solution = solve(pieces_of(problem), "max", C=1.0)
+    assert solution.status is Status.OPTIMAL
+    in_memory = solve(problem, "max", C=1.0).certified
+    assert in_memory.lower_bound <= solution.upper_bound
+    assert solution.lower_bound <= in_memory.upper_bound
+
+
 def test_what_no_w_moves_has_the_same_loss_in_every_check() -> None:
     tokens, queries = np.random.default_rng(0).standard_normal((4, 3, 2)), np.zeros((4, 2))
     solution = solve(ShardedProblem.from_arrays(tokens, queries, np.zeros(4, dtype=int), chunk=2), C=0.75)

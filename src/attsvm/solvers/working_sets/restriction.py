@@ -110,13 +110,14 @@ class Restriction:
         """Correct multipliers (J,) for the multipliers of a sum's rows, which end slightly below the bound.
 
         The adjoint must not leave the unit ball of the dual norm. The difference of the sum and the rows' part of it is
-        subtracted from multipliers between their bounds, in proportion to their distance from the bounds (least
-        squares). ``whole_dual`` (m + k, T) are the multipliers of ``whole``, the problem with the rows of the sum.
+        subtracted from multipliers between their bounds, in proportion to their distance from the bounds. It is also
+        subtracted from those of ties, which have no bounds, in proportion to C. All of this is one least-squares
+        problem. ``whole_dual`` (m + k, T) are the multipliers of ``whole``, the problem with the rows of the sum.
         """
         count, upper, table = len(self.problem.mask), self.terms.upper, self.table
         sums = constraint_sum(whole.tokens[count:, 0], whole.queries[count:], whole_dual[count:, 1])
         missing = upper * bound_sum.adjoint - sums
-        room = np.where(table.tied, 0.0, np.maximum(np.minimum(values, upper - values), 0.0))
+        room = np.where(table.tied, upper, np.maximum(np.minimum(values, upper - values), 0.0))
         delta = room[:, None] * (table.reference - table.x)
 
         def adjoint(share: np.ndarray) -> np.ndarray:
@@ -128,8 +129,8 @@ class Restriction:
         shape = (missing.size, len(values))
         operator = LinearOperator(shape, matvec=adjoint, rmatvec=margins)  # pyright: ignore[reportCallIssue]
         shares = lsqr(operator, missing.ravel(), atol=1e-13, btol=1e-13, iter_lim=4 * missing.size)[0]
-        # Multipliers of ties have no bounds.
-        return np.where(table.tied, values, np.clip(values - room * shares, 0.0, upper))
+        corrected = values - room * shares
+        return np.where(table.tied, corrected, np.clip(corrected, 0.0, upper))
 
 
 def _width(count: np.ndarray, token_bytes: int) -> int:
