@@ -85,6 +85,8 @@ def test_texts_that_are_read_once_count_as_those_that_are_kept(family: Any) -> N
         first, *others = survey.numbers_of(head.layer, head.head)
         streamed, report = first.with_others(others).report(), selection_report(head)
         assert (streamed.queries, streamed.verdict) == (report.queries, report.verdict)
+        assert streamed.visible == report.visible
+        assert streamed.special_uniform == pytest.approx(report.special_uniform)
         np.testing.assert_array_equal(streamed.offsets, report.offsets)
         # A near tie of two tokens, or of a sum with 99 %, may fall the other way in another batch: one query or two.
         few = 2.1 / report.queries
