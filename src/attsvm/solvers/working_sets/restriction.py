@@ -109,10 +109,10 @@ class Restriction:
     ) -> np.ndarray:
         """Correct multipliers (J,) for the multipliers of a sum's rows, which end slightly below the bound.
 
-        The adjoint must not leave the unit ball of the dual norm. The difference of the sum and the rows' part of it is
-        subtracted from multipliers between their bounds, in proportion to their distance from the bounds. It is also
-        subtracted from those of ties, which have no bounds, in proportion to C. All of this is one least-squares
-        problem. ``whole_dual`` (m + k, T) are the multipliers of ``whole``, the problem with the rows of the sum.
+        The adjoint must not leave the unit ball of the dual norm. A least-squares problem subtracts the difference of
+        the sum and the rows' part of it from multipliers between their bounds, in proportion to their distance from the
+        bounds, and from multipliers of ties, in proportion to C. Ties have no bounds. ``whole_dual`` (m + k, T) are the
+        multipliers of ``whole``, the problem with the rows of the sum.
         """
         count, upper, table = len(self.problem.mask), self.terms.upper, self.table
         sums = constraint_sum(whole.tokens[count:, 0], whole.queries[count:], whole_dual[count:, 1])
