@@ -26,6 +26,7 @@ from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.regularisation import read_regularisation
 from attsvm.solvers.compiled.frobenius import avoids_compiling, solve_compiled
+from attsvm.solvers.frobenius.truncated_newton import memory_of, suits_words, truncated_newton
 from attsvm.solvers.in_memory import solve_in_memory
 from attsvm.solvers.options import METHODS as METHODS
 from attsvm.solvers.options import method_of, read_limits
@@ -288,7 +289,7 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
             return first
     control.method = ""
     has_prices = terms.prices is not None
-    early = None if method is not None else _in_parts(answers)
+    early = None if method is not None else _in_parts(answers) or _over_words(answers)
     if early is not None:
         if early.status is Status.OPTIMAL or control.stopped:
             return early
@@ -314,6 +315,14 @@ def _in_parts(answers: Answers) -> Solution | None:
     certificate, W, dual = outcome
     proven = None if certificate is None else answers.infeasible(certificate)
     return proven or answers.of(W, dual)
+
+
+def _over_words(answers: Answers) -> Solution | None:
+    """Solve a squared hinge over many words or classes, whose token differences are too many to copy."""
+    program, control = answers.program, answers.control
+    if not (_large(program.problem) and suits_words(program) and control.affords(0.0, memory_of(program))):
+        return None
+    return answers.of(*truncated_newton(program, control))
 
 
 def _as_one(program: Program) -> bool:

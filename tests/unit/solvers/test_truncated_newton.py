@@ -1,0 +1,257 @@
+"""Truncated Newton over classes and words: optima of other methods, its steps, its choice and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import eye_array
+
+from attsvm import SelectionProblem, Status, solve
+from attsvm.core.norms import FROBENIUS
+from attsvm.proofs.certified import certify
+from attsvm.proofs.objective import Regularisation
+from attsvm.proofs.program import Program
+from attsvm.solvers import solving
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.frobenius import truncated_newton as module
+from attsvm.solvers.frobenius.truncated_newton import memory_of, suits_words, truncated_newton
+
+TOL = 1e-9
+
+
+def classes(seed: int = 0, n: int = 40, K: int = 6, d: int = 4, noise: float = 1.5) -> SelectionProblem:
+    """Draw inputs around the means of their classes; noise makes many margins fall short."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % K
+    return SelectionProblem.from_classes(rng.normal(size=(K, d))[labels] + noise * rng.normal(size=(n, d)), labels)
+
+
+def unusual_words(seed: int = 1) -> SelectionProblem:
+    """Draw contexts of words with entries of either sign on some of the axes; some words are masked."""
+    rng = np.random.default_rng(seed)
+    tokens = np.zeros((5, 7))
+    tokens[np.arange(5), [6, 0, 3, 2, 5]] = [2.0, -1.0, 0.5, 1.0, -3.0]
+    selected, mask = rng.integers(5, size=30), rng.random((30, 5)) < 0.8
+    mask[np.arange(30), selected] = True
+    return SelectionProblem(
+        tokens[None], rng.normal(size=(30, 3)), selected, mask=mask, sequence=np.zeros(30, dtype=int)
+    )
+
+
+def program_of(problem: SelectionProblem, C: Any, prior: np.ndarray | None = None) -> Program:
+    return Program(problem, FROBENIUS, Regularisation(C, "squared_hinge", prior))
+
+
+def run(program: Program, **limits: Any) -> tuple[Control, np.ndarray, np.ndarray]:
+    control = Control(TOL, **limits)
+    return control, *truncated_newton(program, control)
+
+
+PRICES = np.geomspace(0.1, 10.0, 40)
+PRIOR = np.random.default_rng(5).normal(size=(6, 4))
+
+
+@pytest.mark.parametrize(
+    ("problem", "C", "prior"),
+    [
+        (classes(), 1e-3, None),
+        (classes(), 1.0, None),
+        (classes(noise=0.3), 100.0, None),
+        (classes(), PRICES, None),
+        (classes(), 1.0, PRIOR),
+        (classes(), PRICES, PRIOR),
+        (unusual_words(), 2.0, None),
+    ],
+    ids=["small C", "C", "large C", "prices", "prior", "prices and prior", "scaled and masked words"],
+)
+def test_w_and_multipliers_prove_the_optimum_of_the_other_methods(
+    problem: SelectionProblem, C: Any, prior: np.ndarray | None
+) -> None:
+    """The gap is certified from the pair alone, and the objective lies within both gaps of the other solution's."""
+    program = program_of(problem, C, prior)
+    _, W, dual = run(program)
+    certified = certify(program, W, dual)
+    other = solve(problem, C=C, loss="squared_hinge", prior=prior, tol=TOL)
+    assert certified.gap <= TOL
+    assert other.status is Status.OPTIMAL
+    assert certified.value == pytest.approx(other.certified.value, rel=2 * TOL)
+    np.testing.assert_allclose(W, other.W, atol=2 * np.sqrt(2 * 2 * TOL * other.certified.value))  # strong convexity
+
+
+def test_multipliers_are_twice_the_price_of_the_shortfalls() -> None:
+    program = program_of(classes(), 3.0)
+    _, W, dual = run(program)
+    short = np.where(program.problem.rejected, np.maximum(1.0 - program.problem.apply(W), 0.0), 0.0)
+    np.testing.assert_allclose(dual, 6.0 * short, atol=1e-6 * dual.max())
+
+
+def points(
+    problem: SelectionProblem, share: float = 1.0
+) -> tuple[module._Words, np.ndarray, np.ndarray, module._Point]:
+    program = program_of(problem, np.linspace(0.5, 2.0, len(problem.queries)))
+    words = module._Words(program)
+    V = np.random.default_rng(3).normal(size=words.shape)
+    margins = words.margins(V)
+    return words, V, margins, words.at(V, margins, share)
+
+
+@pytest.mark.parametrize("problem", [classes(), unusual_words()], ids=["classes", "words"])
+@pytest.mark.parametrize("share", [1.0, 0.01])
+def test_value_bound_and_adjoint_are_those_of_the_terms(problem: SelectionProblem, share: float) -> None:
+    words, V, margins, point = points(problem, share)
+    prices = share * np.linspace(0.5, 2.0, len(problem.queries))
+    terms = program_of(problem, prices).terms
+    dual = terms.slope(terms.cost - margins)
+    adjoint = problem.adjoint(dual)
+    assert point.value == pytest.approx(terms.size(words.lift(V)) + terms.loss(terms.cost - margins), rel=1e-12)
+    np.testing.assert_allclose(words.lift(point.adjoint), adjoint, atol=1e-12 * np.abs(dual).sum())
+    assert (point.scale, point.bound) == pytest.approx(terms.bound(dual, adjoint), rel=1e-12)
+    assert point.gap == pytest.approx(1.0 - point.bound / point.value, rel=1e-12)
+
+
+@pytest.mark.parametrize("problem", [classes(), unusual_words()], ids=["classes", "words"])
+@pytest.mark.parametrize("shift", [-4.0, 4.0], ids=["few short", "most short"])
+def test_a_step_solves_newtons_equations(
+    problem: SelectionProblem, shift: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Newton's matrix is formed entry by entry; one unit matrix of V at a time gives a column of A."""
+    monkeypatch.setattr(module, "RESIDUAL", 1e-9)
+    words, V, margins, _ = points(problem)
+    margins = margins - shift
+    point = words.at(V, margins, 0.5)
+    point = module._Point(point.value, -np.inf, point.scale, point.adjoint, point.active)  # no early end
+    units = np.eye(V.size).reshape(-1, *V.shape)
+    columns = np.array([np.where(problem.rejected, words.margins(unit), 0.0)[point.active] for unit in units])
+    prices = np.broadcast_to(np.linspace(0.5, 2.0, len(problem.queries))[:, None], point.active.shape)[point.active]
+    newton = np.eye(V.size) + (columns * prices) @ columns.T
+    expected = np.linalg.solve(newton, (point.adjoint - V).ravel())
+    np.testing.assert_allclose(words.step(V, point, 0.5).ravel(), expected, atol=1e-7 * float(np.linalg.norm(expected)))
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_the_slope_vanishes_at_the_end_of_a_search(size: float) -> None:
+    words, V, margins, point = points(classes())
+    step = size * (point.adjoint - V)
+    change = words.margins(step)
+    length = words.length(V, step, margins, change, 1.0)
+
+    def slope(at: float) -> float:
+        there = words.at(V + at * step, margins + at * change, 1.0)
+        return float(np.vdot(V + at * step - there.adjoint, step))
+
+    assert abs(slope(length)) <= 1.001 * module.FLAT * abs(slope(0.0))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_marked_places_sum_rows_and_columns(share: float) -> None:
+    rng = np.random.default_rng(0)
+    marked = rng.random((7, 5)) < share
+    rows, values = rng.normal(size=(5, 3)), rng.normal(size=(7, 2))
+    marks = module._Marks(marked)
+    np.testing.assert_array_equal(marks.counts, marked.sum(axis=1))
+    np.testing.assert_allclose(marks.rows(rows), marked @ rows, atol=1e-14)
+    np.testing.assert_allclose(marks.sums(values), marked.T @ values, atol=1e-14)
+
+
+def test_c_grows_tenfold_to_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first share is small where norm and losses of the first multipliers differ most; the last is one."""
+    shares: list[float] = []
+    at = module._Words.at
+
+    def spy(words: module._Words, V: np.ndarray, margins: np.ndarray, share: float) -> module._Point:
+        shares.append(share)
+        return at(words, V, margins, share)
+
+    monkeypatch.setattr(module._Words, "at", spy)
+    run(program_of(classes(noise=0.3), 1e3))
+    first, *later = list(dict.fromkeys(shares[1:]))
+    zero = at(module._Words(program_of(classes(noise=0.3), 1e3)), np.zeros((6, 4)), np.zeros((40, 6)), 1.0)
+    assert first == module.FIRST * zero.scale < 1e-2
+    np.testing.assert_allclose(later, np.minimum(1.0, first * 10.0 ** np.arange(1, len(later) + 1)))
+    assert later[-1] == 1.0
+
+
+def test_a_small_c_needs_no_stages() -> None:
+    control, *_ = run(program_of(classes(), 1e-6))
+    assert control.iterations <= 3
+
+
+def one_word(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(8, 3))
+
+
+@pytest.mark.parametrize(
+    ("change", "suitable"),
+    [
+        (lambda p: p, True),
+        (lambda p: Program(p.problem, FROBENIUS, Regularisation(1.0, "hinge", None)), False),
+        (lambda p: Program(p.problem, FROBENIUS), False),
+        (lambda p: program_of(SelectionProblem(np.arange(12.0).reshape(2, 3, 2), np.eye(2), [0, 1]), 1.0), False),
+        (
+            lambda p: program_of(SelectionProblem.from_contexts(one_word(), np.tile([True, True, False], (8, 1))), 1.0),
+            False,
+        ),
+    ],
+    ids=["classes", "hinge", "hard margin", "dense tokens", "ties"],
+)
+def test_it_suits_squared_hinges_over_one_hot_tokens(change: Callable[[Program], Program], suitable: bool) -> None:
+    assert suits_words(change(program_of(classes(), 1.0))) is suitable
+
+
+def test_solve_uses_it_where_differences_are_too_many_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = classes()
+    plain = solve(problem, C=1.0, loss="squared_hinge")
+    monkeypatch.setattr(solving, "STREAM_BYTES", 100)
+    streamed = solve(problem, C=1.0, loss="squared_hinge")
+    assert "truncated Newton" not in plain.method
+    assert (streamed.status, streamed.method) == (Status.OPTIMAL, "truncated Newton")
+    assert streamed.certified.value == pytest.approx(plain.certified.value, rel=2e-9)
+    assert "truncated Newton" not in solve(problem, C=1.0, loss="squared_hinge", method="streamed").method
+
+
+def test_other_methods_go_on_from_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solving, "STREAM_BYTES", 100)
+    monkeypatch.setattr(module, "NEWTON_STEPS", 1)
+    solution = solve(classes(), C=1.0, loss="squared_hinge")
+    assert solution.status is Status.OPTIMAL
+    assert solution.method != "truncated Newton"
+
+
+def test_limits_and_callbacks_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solving, "STREAM_BYTES", 100)
+    problem, options = classes(), {"C": 1.0, "loss": "squared_hinge"}
+    assert solve(problem, max_iter=2, **options).status is Status.MAX_ITERATIONS
+    assert run(program_of(problem, 1.0), time_limit=0.0)[0].stopped is Status.TIME_LIMIT
+    assert solve(problem, callback=lambda state: state.iteration >= 2, **options).status is Status.CANCELLED
+
+
+def test_a_problem_without_room_for_its_margins_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solving, "STREAM_BYTES", 100)
+    monkeypatch.setattr(Control, "affords", lambda self, seconds, size: size < memory_of(program_of(classes(), 1.0)))
+    assert "truncated Newton" not in solve(classes(), C=1.0, loss="squared_hinge").method
+
+
+def test_many_dimensions_of_contexts_take_memory_by_their_square() -> None:
+    """Three numbers of 8 bytes a margin, half a square a context and two squares a word."""
+    assert memory_of(program_of(classes(n=40, K=6, d=4), 1.0)) == 8 * (3 * 240 + 20 * 16 + 12 * 16)
+
+
+def test_many_words_are_solved_where_working_sets_were_not() -> None:
+    """200 words after 900 contexts have 179,100 constraints, and most of them count at the optimum."""
+    rng = np.random.default_rng(0)
+    selected = np.eye(200, dtype=bool)[rng.integers(200, size=900)]
+    problem = SelectionProblem.from_contexts(rng.normal(size=(900, 5)), selected)
+    solution = solve(problem, C=0.1, loss="squared_hinge", tol=1e-6)
+    assert solution.status is Status.OPTIMAL
+    assert solution.method == "truncated Newton"
+    assert (solution.certified.dual > 0).mean() > 0.5
+
+
+def test_sparse_contexts_that_share_an_axis_are_queries_too() -> None:
+    problem = SelectionProblem.from_contexts(eye_array(3).tocsr()[[0, 1, 1, 2]], np.eye(4, dtype=bool))
+    program = program_of(problem, 1.0)
+    _, W, dual = run(program)
+    assert certify(program, W, dual).gap <= TOL
