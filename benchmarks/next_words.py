@@ -1,9 +1,10 @@
 """Next words of a real corpus, from 500 to 10,000 words and contexts: time, peak memory and certified gap.
 
 The corpus is the docstrings of the installed packages of ``PACKAGES`` (about four million words). Words are the most
-frequent ones, contexts are the words before them, and the words that follow a context tie. Contexts are one-hot, with a
-hard margin, or word vectors of 64 dimensions, with a soft margin (C = 1, squared hinge). Every row runs in a separate
-process, whose peak memory includes Python and the problem.
+frequent ones, and contexts are the words before them. Contexts are one-hot, with a hard margin, and all words that
+follow a context tie. Or contexts are word vectors of 64 dimensions, with a soft margin (C = 1, squared hinge), and the
+most frequent next word alone is selected. Every row runs in a separate process, whose peak memory includes Python and
+the problem.
 
     python benchmarks/next_words.py [--sizes 500 1000] [--norms frobenius nuclear] [--contexts one-hot learned]
         [--tol 1e-6] [--limit 600]
@@ -86,17 +87,19 @@ def tied_rows(vectors: np.ndarray, supports: np.ndarray) -> tuple[int, int]:
     return int(equal.sum()), dimensions * int(1 + (~equal).sum()) - int(sum(ranks))
 
 
-def instance(file: str, size: int, contexts: str) -> tuple[np.ndarray | dia_array, np.ndarray]:
-    """Read contexts (n, dz) and the words that follow them (n, size) from a file of counts."""
+def instance(file: str, size: int, contexts: str, *, ties: bool = True) -> tuple[np.ndarray | dia_array, np.ndarray]:
+    """Read contexts (n, dz) from a file of counts, and the words that follow them or the most frequent, (n, size)."""
     counts = load_npz(file).tocsr()[:size, :size]
     supports = counts.toarray() > 0
     seen = supports.any(axis=1) & ~supports.all(axis=1)
+    if not ties:
+        supports = np.arange(size) == counts.argmax(axis=1)[:, None]
     return eye_array(seen.sum()) if contexts == "one-hot" else word_vectors(counts)[seen], supports[seen]
 
 
 def row(file: str, size: int, norm: str, contexts: str, tol: float, limit: float) -> str:
     """Solve one instance with counts from a file; returns a row of the table."""
-    vectors, supports = instance(file, size, contexts)
+    vectors, supports = instance(file, size, contexts, ties=contexts == "one-hot")
     problem = SelectionProblem.from_contexts(vectors, supports)
     del supports
     wall, processor = time.perf_counter(), time.process_time()

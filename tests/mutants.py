@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import gc
 import inspect
 import random
 from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ OPERATORS: dict[type, type] = {
 }
 NAMES = {"min": "max", "any": "all", "minimum": "maximum", "argmin": "argmax", "zeros": "ones", "amin": "amax"}
 NAMES |= {other: name for name, other in NAMES.items()}
+LAMBDA = "<lambda>"
 EXEMPTIONS = (ast.Raise, ast.arguments, ast.AnnAssign)
 SKIPS = ("decorator_list", "returns")
 
@@ -217,11 +219,23 @@ def _functions(owner: Any, module: ModuleType, prefix: str = "") -> Iterator[tup
 
 def install(code: CodeType, module: ModuleType) -> None:
     """Exchange the code of every function of the module for the one in the code of a changed module."""
-    codes = dict(_codes(code))
+    codes_of = list(_codes(code))
+    codes = dict(codes_of)
     for name, function in _functions(module, module):
         if name in codes and len(codes[name].co_freevars) == len(function.__code__.co_freevars):
             function.__code__ = codes[name]
+    lambdas = {_place(one): one for _, one in codes_of if one.co_name == LAMBDA}
+    for function in gc.get_objects() if lambdas else ():
+        if isinstance(function, FunctionType) and function.__module__ == module.__name__:
+            changed = lambdas.get(_place(function.__code__)) if function.__name__ == LAMBDA else None
+            if changed and len(changed.co_freevars) == len(function.__code__.co_freevars):
+                function.__code__ = changed
     clear_caches(module)
+
+
+def _place(code: CodeType) -> tuple[int | None, ...]:
+    """Where the first operand of a lambda stands in its file; all lambdas have one name."""
+    return next((place for place in code.co_positions() if place[-1]), ())
 
 
 def clear_caches(module: ModuleType) -> None:

@@ -72,7 +72,7 @@ COMMANDS += ["tests/e2e/test_pretrained_study.py", UNIT + "study/test_study_comp
 COMMANDS += [UNIT + "experiments/test_experiment_runs.py", UNIT + "training/run/test_large_steps.py"]
 COMMANDS += [UNIT + "package/test_extras.py"]
 TESTS |= {f"attsvm.{name}": [UNIT + name, *COMMANDS] for name in ("cli", "platform", "playground")}
-PLOTS = ["tests/figures/test_plots_of_results.py"]
+PLOTS = [f"tests/figures/test_plots_of_{name}.py" for name in ("results", "studies", "patches", "margins")]
 PAGES = [f"tests/e2e/test_{name}.py" for name in ("study_pages", "study_digits", "report_page")]
 INSPECTION = [f"tests/e2e/test_pretrained_{name}.py" for name in ("inspect", "study")]
 REPRODUCTION = [f"tests/e2e/test_{name}.py" for name in ("reproduce", "reproduce_own", "every_experiment")]
@@ -83,7 +83,7 @@ TESTS |= {
     "attsvm.compile": [UNIT + "platform", "tests/e2e/test_machine_code.py"],
     "attsvm.pretrained": [UNIT + "package/test_extras.py"],
     "attsvm.experiments": [UNIT + "package/test_distributions.py"],
-    "attsvm_paper": [UNIT + "experiments", "tests/figures", *REPRODUCTION],
+    "attsvm_paper": [*(UNIT + name for name in ("experiments", "report", "cli")), "tests/figures", *REPRODUCTION],
     "attsvm_pretrained": [UNIT + "pretrained", UNIT + "report", *INSPECTION, *PLOTS],
 }
 # Packages whose tests are mostly slow ones.

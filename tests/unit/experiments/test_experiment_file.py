@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from attsvm_paper import registry
 from attsvm_paper.engine import runner
 from attsvm_paper.engine.compute import compute, compute_packed, cut, pack, task_of
 from attsvm_paper.engine.fingerprint import code_hash
-from attsvm_paper.engine.own_file import failure
+from attsvm_paper.engine.own_file import failure, is_file, line_of, read_experiment
 from attsvm_paper.report.finished import finished_in
 
 TINY = Path(__file__).parents[2] / "tiny_experiment.py"
@@ -93,3 +94,51 @@ def test_a_worker_without_the_file_computes_the_same_rows(own: Path) -> None:
     del sys.modules[experiment.trials.__module__]
     own.unlink()
     assert repr(compute_packed(packed, 60.0).rows) == repr(rows)
+
+
+@pytest.mark.parametrize(("word", "file"), [("own.py", True), ("a/own", True), ("svm-rank", False), ("py", False)])
+def test_a_word_with_a_suffix_or_a_folder_is_a_file(word: str, file: bool) -> None:
+    assert is_file(word) is file
+
+
+def test_a_file_that_fails_leaves_no_module(own: Path) -> None:
+    experiment = read_experiment(str(own))
+    name = experiment.trials.__module__
+    assert name == f"attsvm_experiment_{sha256(str(own.resolve()).encode()).hexdigest()[:12]}"
+    assert experiment.file == str(own)
+    assert sys.modules[name].EXPERIMENT.file == ""
+    own.write_text("1 / 0\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="cannot be run"):
+        read_experiment(str(own))
+    assert name not in sys.modules
+
+
+def test_what_is_no_python_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "own.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"own\.txt is no Python file; a name that ends in \.py was expected\.$"):
+        read_experiment(str(path))
+
+
+@pytest.mark.parametrize(("name", "fine"), [("a", True), ("a-b-2", True), ("a--b", False), ("-a", False), ("A", False)])
+def test_a_name_is_of_lower_case_words_and_hyphens(own: Path, name: str, fine: bool) -> None:
+    changed(own, 'name="tiny"', f'name="{name}"')
+    if fine:
+        assert read_experiment(str(own)).name == name
+        return
+    with pytest.raises(ValueError, match=f"names its experiment '{name}'; lower case and hyphens were expected"):
+        read_experiment(str(own))
+
+
+def test_an_error_is_told_with_its_last_line_in_the_file(own: Path) -> None:
+    own.write_text("def f(x):\n    return 1 / x\n\n\nf(0)\n", encoding="utf-8")
+    code = compile(own.read_text(encoding="utf-8"), str(own), "exec")
+    with pytest.raises(ZeroDivisionError) as raised:
+        exec(code, {})
+    assert (line_of(raised.value, own), line_of(raised.value, "other.py")) == (2, None)
+    assert failure(raised.value, own) == "line 2: ZeroDivisionError: division by zero"
+    assert failure(raised.value, "other.py") == "ZeroDivisionError: division by zero"
+    assert failure(KeyError(), own) == "KeyError"
+    assert failure(ValueError("wrong..."), own) == "ValueError: wrong"
+    syntax = SyntaxError("bad word", (str(own), 7, 1, "x"))
+    assert failure(syntax, own) == "line 7: SyntaxError: bad word"

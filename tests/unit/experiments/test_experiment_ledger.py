@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import attsvm_paper
 from attsvm_paper import registry
 from attsvm_paper.judging.comparison import COMPARISONS
-from attsvm_paper.published.ledger import LedgerNumber, curve, ledger, of_ledger
+from attsvm_paper.published.ledger import LedgerNumber, PrintedCurve, curve, ledger, of_ledger
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = Path(attsvm_paper.__file__).parent
@@ -118,6 +119,26 @@ def test_lines_pass_through_the_numbers() -> None:
             for x, y in zip(one.x, one.y, strict=True):
                 if x in line:
                     assert line[x] == pytest.approx(y, abs=one.absolute + 1e-4, rel=one.relative), (one.key, x)
+
+
+def test_a_whole_curve_is_its_line_where_more_points_were_read() -> None:
+    line = {"x": [1.0, 2.0, 4.0], "y": [0.1, 0.2, 0.3], "sd": [0.01, 0.02, 0.03]}
+    few = PrintedCurve("key", "5", "a", "W", 8, "d", "share", (1.0, 4.0), (0.1, 0.3), 500, "setting", (0.5, 0.6))
+    whole, bare = replace(few, line=line), replace(few, line={"x": line["x"], "y": line["y"]})
+    assert (few.line_points, few.band) == (((1.0, 4.0), (0.1, 0.3)), (0.5, 0.6))
+    assert (whole.line_points, whole.band) == ((line["x"], line["y"]), line["sd"])
+    assert (bare.line_points, bare.band) == (whole.line_points, None)
+
+
+def test_a_number_has_the_reading_error_and_the_key_of_its_curve() -> None:
+    one = PrintedCurve(
+        "mine", "5", "a", "W", 8, "d", "share", (5, "all"), (-2.0, 4.0), 7, "setting", (0.5, 0.6), 0.1, 0.25
+    )
+    assert one.at(5) == LedgerNumber("mine @ 5", -2.0, 7, 0.1 + 0.25 * 2.0, 0.5)
+    assert one.at("all") == LedgerNumber("mine @ all", 4.0, 7, 0.1 + 0.25 * 4.0, 0.6)
+    assert one.at(6) is None
+    shown_again = replace(one, same_as="other", sd=None, trials=None).at(5)
+    assert shown_again == LedgerNumber("other @ 5", -2.0, None, 0.1 + 0.25 * 2.0)
 
 
 def test_the_scatter_gives_its_own_shares_and_the_means_of_another_figure() -> None:

@@ -43,6 +43,37 @@ def test_each_factor_takes_a_step_of_its_own_length() -> None:
     assert (short < 0.95 * STEP).all()
 
 
+@pytest.mark.parametrize("factors", [1, 2])
+def test_a_step_is_that_of_the_gradient_of_the_mean_loss(factors: int) -> None:
+    """Of the size of epsilon, the gradient is not normalised away: its scale and the number of queries count."""
+    rng = np.random.default_rng(2)
+    queries, scale = 4, np.array([3.0, 20.0]) * EPSILON
+    params = [torch.as_tensor(rng.standard_normal((2, 3, 3))) for _ in range(factors)]
+    slopes = [torch.as_tensor(rng.standard_normal((2, 3, 3))) for _ in range(factors)]
+    before = [param.numpy().copy() for param in params]
+    gradient = Gradient(slopes[0], torch.as_tensor(np.log(scale)), queries)
+    PublishedDescent(STEP).step(params, slopes, gradient, {}, 0, 0.7)
+    for old, slope, new in zip(before, slopes, params, strict=True):
+        true = slope.numpy() * scale[:, None, None] / queries + (2 * EPSILON * old if factors == 2 else 0.0)
+        length = np.sqrt((true**2).sum(axis=(1, 2), keepdims=True))
+        np.testing.assert_allclose(new, old - 0.7 * true / (length + EPSILON), rtol=1e-12)
+
+
+def test_an_unknown_arithmetic_is_refused() -> None:
+    with pytest.raises(ValueError, match="numerics is 'fast'; 'exact' or 'published' was expected"):
+        descent("fast", "W")
+
+
+def test_both_arithmetics_have_their_own_options() -> None:
+    """Exact factors follow the rule of the library, so nothing is said of their steps."""
+    assert descent("exact", "W") == {"parameterization": "W", "numerics": "exact", "lr": STEP}
+    assert descent("exact", "KQ") == {"parameterization": "KQ", "numerics": "exact"}
+    for name in ("W", "KQ"):
+        options = descent("published", name)
+        assert (options["parameterization"], options["numerics"]) == (name, "autograd")
+        assert options["optimizer"] == PublishedDescent(STEP)
+
+
 @pytest.mark.parametrize("numerics", ["exact", "published"])
 def test_w_takes_steps_of_a_tenth_in_either_arithmetic(numerics: str) -> None:
     instances = draw([3, 4], 4, 3, 5)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from mutants import mutants
+from mutants import install, mutants
 from mutation import TESTS, arguments_of, equivalent, modules_of
 
 ROOT = Path(__file__).parents[3]
@@ -49,3 +50,13 @@ def test_a_mutant_names_the_lines_of_its_statement() -> None:
     assert {(one.was, one.statement.start, one.statement.stop) for one in mutants(source)} >= {
         ("x > 1", 2, 5), ("1", 2, 5), ("x + 2", 5, 8), ("2", 5, 8), ("3", 8, 9),
     }  # fmt: skip
+
+
+def test_lambdas_in_a_table_are_exchanged_each_for_its_own_change() -> None:
+    """All lambdas have one name, so their places tell them apart, two in a line among them."""
+    source = "TABLE = {'a': lambda x: x + 1, 'b': lambda x: x + 2}\n"
+    module = ModuleType("of_lambdas")
+    exec(compile(source, "of_lambdas.py", "exec"), module.__dict__)
+    changes = {one.was: one for one in mutants(source)}
+    install(compile(changes["2"].make(), "of_lambdas.py", "exec"), module)
+    assert {name: function(10) for name, function in module.TABLE.items()} == {"a": 11, "b": 13}

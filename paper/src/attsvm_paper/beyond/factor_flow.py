@@ -96,7 +96,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     instances: Instances = (
         draw_with(seeds, lambda rng: diagonal_trial(rng, n, T, d)) if data == "diagonal" else draw(seeds, n, T, d)
     )
-    steps = max(round(config.horizon / STEP), 3)
+    steps = round(config.horizon / STEP)
     marks = sorted({max(round(steps * share), 1) for share in HORIZONS})
     trace = train(
         instances.data, instances.v, parameterization="KQ", optimizer="flow", loss="exponential", lr=STEP,
@@ -119,9 +119,11 @@ def trials(config: Config, seeds: Any) -> list[Row]:
                 "turned": off_diagonal(W, *singular_spaces(problem)),
             }
             for norm, batch in solutions.items():
-                unit = float(problem.apply(W)[problem.rejected].min()) / get_norm(norm).value(W)
-                feasible = bool(np.isfinite(batch.objective[b]))
-                row[f"{norm}_share"] = unit * float(batch.objective[b]) if feasible else None
+                row[f"{norm}_share"] = None
+                # Where all tokens of every sequence are equal, W stays zero and no SVM is feasible.
+                if np.isfinite(batch.objective[b]):
+                    unit = float(problem.apply(W)[problem.rejected].min()) / get_norm(norm).value(W)
+                    row[f"{norm}_share"] = unit * float(batch.objective[b])
             rows.append(row)
     return rows
 

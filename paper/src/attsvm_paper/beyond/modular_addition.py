@@ -147,7 +147,9 @@ def turn(weights: list[Tensor], slopes: list[Tensor]) -> list[Tensor]:
         along = (weight * slope).sum((1, 2), keepdim=True) / weight.square().sum((1, 2), keepdim=True)
         rest = slope - along * weight
         length, left = (part.square().sum((1, 2), keepdim=True).sqrt() for part in (slope, rest))
-        result.append(rest * (length / left.clamp(min=torch.finfo(left.dtype).tiny)))
+        # A gradient along the weights has no rest; its length over a tiny number may overflow.
+        scale = torch.where(left > 0, length / left.clamp(min=torch.finfo(left.dtype).tiny), 0.0)
+        result.append(rest * scale)
     return result
 
 

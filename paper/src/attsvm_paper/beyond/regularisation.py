@@ -284,7 +284,8 @@ def figure(rows: Sequence[Row], width: float = 7.6) -> Figure:
         stop.set_xlabel("step")
         stop.set_title("early stopping")
         stop.set_ylabel("share of the largest, correlation")
-        stop.axhline(1, color=QUIET, lw=0.6)
+        if steps:
+            stop.axhline(1, color=QUIET, lw=0.6)
         sizes = having(rows, topic="size")
         single = having(sizes, heads=1)
         ranks = [

@@ -101,7 +101,7 @@ class _Share:
         self._size = max(1, min(2 * self._size, math.ceil(SHARD_SECONDS / self._seconds)))
 
     def size(self, batches: int, slots: int) -> int:
-        least = math.ceil(LEAST_SECONDS / self._seconds) if self._seconds < math.inf else 1
+        least = math.ceil(LEAST_SECONDS / self._seconds)
         return max(min(self._size, math.ceil(batches / slots)), min(least, self._size))
 
 

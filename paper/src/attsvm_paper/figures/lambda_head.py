@@ -112,7 +112,7 @@ def trials(config: Config, seeds: Any) -> list[Row]:
     if config.tau:
         rows: list[Row] = []
         for seed in seeds:
-            if config.tau >= min(config.T, config.d + 1):  # there are fewer gaps than tau
+            if config.tau >= min(config.T, config.d):  # there are fewer gaps than tau
                 rows.append({"seed": int(seed), "lemma": None, "drawn": None})
                 continue
             lam, one, v = constrained(int(seed), config.tau, config.T, config.d)

@@ -209,7 +209,8 @@ def estimate_verdict(
     """
     tolerance = spread = math.nan
     count = ours.count
-    if of_ledger(published) is not None and published is not None:
+    published = of_ledger(published)
+    if published is not None:
         value, theirs = published.value, published.trials
         if ours.hits is None and not margin > 0:
             raise ValueError(f"margin is {margin} for {quantity!r}; a positive number was expected with `published`.")

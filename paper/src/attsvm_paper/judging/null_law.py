@@ -134,13 +134,12 @@ def _covariance(points: Sequence[Point], table: np.ndarray) -> np.ndarray:
     moments = table_or_zero.T @ table_or_zero / np.maximum(shared - 1, 1)
     own = np.diag(moments).copy()
     least = np.array([one.floor for one in points])
-    scale = np.sqrt(np.maximum(own, least) / np.maximum(own, np.finfo(float).tiny))
-    scale[own == 0] = 1.0
+    scale = np.sqrt(np.maximum(own, least) / np.where(own > 0, own, 1.0))
     moments *= np.outer(scale, scale)
     moments[np.diag_indices_from(moments)] = np.maximum(own, least)
     count = np.diag(shared)
     theirs = np.array([one.theirs for one in points])
-    weight = shared / np.outer(count, count) + (shared > 0) / np.sqrt(np.outer(theirs, theirs))
+    weight = shared / np.outer(count, count) + 1 / np.sqrt(np.outer(theirs, theirs))
     covariance = moments * weight
     if not there.all():
         # Entries are estimated from different trials, so this may not be a covariance: take the nearest one.

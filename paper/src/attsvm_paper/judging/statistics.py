@@ -37,7 +37,7 @@ def wilson_interval(hits: int, sample_size: int, level: float = 0.95) -> tuple[f
     centre = (hits + z2 / 2) / (sample_size + z2)
     half = math.sqrt(z2 * (hits * (sample_size - hits) / sample_size + z2 / 4)) / (sample_size + z2)
     # At the ends the exact bound is 0 or 1; rounding would leave 1e-17.
-    return 0.0 if hits == 0 else max(centre - half, 0.0), 1.0 if hits == sample_size else min(centre + half, 1.0)
+    return 0.0 if hits == 0 else centre - half, 1.0 if hits == sample_size else centre + half
 
 
 def mean_interval(values: Any, level: float = 0.95) -> tuple[float, float]:
