@@ -7,15 +7,17 @@ with the square of the gradient. Newton's matrix is :math:`I + \sum 2 C_i a_{it}
 short (Keerthi and DeCoste, JMLR 6, 2005). Conjugate gradients solve for a step to a share of the gradient (Lin, Weng
 and Keerthi, JMLR 9, 2008).
 
-Tokens are one-hot, so a constraint is :math:`a_{it} = (e_{\alpha_i} - e_t) z_i^\top`. A product with Newton's matrix
-takes two products of a sparse matrix, with one entry per margin that falls short. The preconditioner is the inverse of
-the diagonal blocks, one per token. C grows to its value tenfold at a time, since steps are short while many margins
-fall short by far.
+Tokens are one-hot, so a constraint is :math:`a_{it} = (e_{\alpha_i} - e_t) z_i^\top`. If few margins fall short, a
+product with Newton's matrix takes two products of a sparse matrix, with one entry for each, and the preconditioner is
+the inverse of the diagonal blocks, one per token. If many do, a product takes two of dense matrices, and all diagonal
+blocks are approximated by multiples of one matrix. C grows to its value tenfold at a time, since steps are short while
+many margins fall short by far.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +33,11 @@ RESIDUAL, NEWTON_STEPS, CONJUGATE_STEPS = 0.1, 300, 500
 # factor.
 FIRST, STAGE_GAP, GROWTH = 10.0, 0.3, 10.0
 # Ratio of slopes at which a search along a step ends, and its largest number of trials.
-FLAT, SEARCHES = 3e-3, 30
+FLAT, SEARCHES = 0.03, 30
+# Share of the margins that fall short up to which they are entries of a sparse matrix.
+FEW_SHORT = 0.05
+
+Matrix = Callable[[np.ndarray], np.ndarray]
 
 
 def suits_words(program: Program) -> bool:
@@ -52,7 +58,7 @@ def truncated_newton(program: Program, control: Control) -> tuple[np.ndarray, np
     """Minimise a program that :func:`suits_words`; return W (d, dz) and multipliers (n, T)."""
     control.enter("truncated Newton")
     words = _Words(program)
-    V, margins = np.zeros(words.shape), np.zeros(program.problem.mask.shape)
+    V, margins = np.zeros(words.shape), program.problem.apply(program.origin)
     share = min(1.0, FIRST * words.at(V, margins, 1.0).scale)
     point = words.at(V, margins, share)
     for _ in range(NEWTON_STEPS):
@@ -65,7 +71,7 @@ def truncated_newton(program: Program, control: Control) -> tuple[np.ndarray, np
             break
         step = words.step(V, point, share)
         change = words.margins(step)
-        change *= (length := words.length(V, step, margins, change, share))
+        change *= (length := words.length(V, point, step, margins, change, share))
         V = V + length * step
         margins += change
         point = words.at(V, margins, share)
@@ -100,8 +106,6 @@ class _Words:
         self.shape = T, problem.shape[3]
         self._weights = np.broadcast_to(1.0 / program.terms.shifts, (n, 1))
         self._choice = csr_array((np.ones(n), (problem.reference, np.arange(n))), shape=(T, n))
-        self._upper = np.triu_indices(self.shape[1])
-        self._squares = self._queries[:, self._upper[0]] * self._queries[:, self._upper[1]]
 
     def lift(self, V: np.ndarray) -> np.ndarray:
         """Write V as a matrix (d, dz)."""
@@ -114,58 +118,44 @@ class _Words:
         return self._problem.apply(self.lift(V))
 
     def _shortfalls(self, margins: np.ndarray, rows: slice) -> np.ndarray:
-        """Return max(0, c - margin) in some rows, from the margins of these rows."""
-        short = self._terms.cost[rows] - margins
-        np.maximum(short, 0.0, out=short)
-        short[~self._terms.rejected[rows]] = 0.0
-        return short
+        """Return max(0, 1 - margin) of rejected tokens in some rows, in the memory of the margins of these rows."""
+        np.subtract(1.0, margins, out=margins)
+        np.maximum(margins, 0.0, out=margins)
+        margins *= self._terms.rejected[rows]
+        return margins
 
     def multipliers(self, margins: np.ndarray, share: float) -> np.ndarray:
         """Return the multipliers (n, T) at C times the share, in the memory of the margins."""
         for rows in self._problem.chunks:
-            margins[rows] = share * self._weights[rows] * self._shortfalls(margins[rows], rows)
+            self._shortfalls(margins[rows], rows)
+            margins[rows] *= share * self._weights[rows]
         return margins
 
     def at(self, V: np.ndarray, margins: np.ndarray, share: float) -> _Point:
-        """Evaluate V, whose margins are A(V), with C times the share."""
+        """Evaluate V, at which the margins of W are given, with C times the share."""
         adjoint, totals = np.zeros(self.shape), np.empty(len(margins))
         active = np.empty(margins.shape, dtype=bool)
-        loss = gain = 0.0
+        loss = 0.0
         for rows in self._problem.chunks:
-            short = self._shortfalls(margins[rows], rows)
+            short = self._shortfalls(margins[rows].copy(), rows)
             active[rows] = short > 0
-            dual = share * self._weights[rows] * short
+            dual = short * (share * self._weights[rows])
             loss += 0.5 * float(np.vdot(dual, short))
-            gain += float(np.vdot(dual, self._terms.cost[rows]))
             adjoint -= dual.T @ self._queries[rows]
             totals[rows] = dual.sum(axis=1)
         adjoint += self._choice @ (totals[:, None] * self._queries)
         adjoint *= self._entries
-        curvature = 2.0 * loss + float(np.vdot(adjoint, adjoint))
-        scale = gain / curvature if curvature > 0 else 0.0
+        gain, curvature = 2.0 * loss + float(np.vdot(adjoint, V)), 2.0 * loss + float(np.vdot(adjoint, adjoint))
+        scale = max(gain, 0.0) / curvature if curvature > 0 else 0.0
         return _Point(0.5 * float(np.vdot(V, V)) + loss, 0.5 * scale * gain, scale, adjoint, active)
 
     def step(self, V: np.ndarray, point: _Point, share: float) -> np.ndarray:
         """Solve for Newton's step (T, dz) by conjugate gradients, to a share of the gradient."""
-        weights, reference = share * self._weights, self._problem.reference
-        active = _Marks(point.active)
-        totals = weights * active.counts[:, None]
-        sums = active.sums(weights * self._squares)
-        blocks = self._full(sums)
-        diagonal = self._full(sums + self._choice @ (totals * self._squares)) * self._entries[:, :, None] ** 2
-        diagonal[:, range(self.shape[1]), range(self.shape[1])] += 1.0
-        inverse = np.linalg.inv(diagonal)
-
-        def product(P: np.ndarray) -> np.ndarray:
-            Q = P * self._entries
-            chosen = weights * np.einsum("ij,ij->i", Q[reference], self._queries)[:, None]
-            others = weights * np.einsum("ij,ij->i", active.rows(Q), self._queries)[:, None]
-            changes = _times(blocks, Q) - active.sums(chosen * self._queries)
-            changes += self._choice @ ((active.counts[:, None] * chosen - others) * self._queries)
-            return P + self._entries * changes
-
+        weights = share * self._weights
+        is_sparse = np.count_nonzero(point.active) <= FEW_SHORT * point.active.size
+        product, inverse = (self._sparse if is_sparse else self._dense)(point.active, weights)
         residual = point.adjoint - V
-        step, direction = np.zeros(self.shape), _times(inverse, residual)
+        step, direction = np.zeros(self.shape), inverse(residual)
         square = float(np.vdot(residual, direction))
         last = min(RESIDUAL**2, point.gap) * square
         for _ in range(CONJUGATE_STEPS):
@@ -173,36 +163,75 @@ class _Words:
             length = square / float(np.vdot(direction, image))
             step += length * direction
             residual -= length * image
-            image = _times(inverse, residual)
+            image = inverse(residual)
             before, square = square, float(np.vdot(residual, image))
             if not square > last:
                 break
             direction = image + (square / before) * direction
         return step
 
-    def _full(self, upper: np.ndarray) -> np.ndarray:
-        """Write upper triangles (T, k) as symmetric matrices (T, dz, dz)."""
-        blocks, (i, j) = np.empty((*self.shape, self.shape[1])), self._upper
-        blocks[:, i, j] = upper
-        blocks[:, j, i] = upper
-        return blocks
+    def _dense(self, active: np.ndarray, weights: np.ndarray) -> tuple[Matrix, Matrix]:
+        """Products with Newton's matrix and with the inverse of an approximation of its diagonal blocks."""
+        queries, reference = self._queries, self._problem.reference
+        counts = active.T @ weights + self._choice @ (active.sum(axis=1)[:, None] * weights)
+        sizes, vectors = np.linalg.eigh((weights * queries).T @ queries / weights.sum())
+        blocks = 1.0 + self._entries**2 * counts * np.maximum(sizes, 0.0)
 
-    def length(self, V: np.ndarray, step: np.ndarray, margins: np.ndarray, change: np.ndarray, share: float) -> float:
+        def product(P: np.ndarray) -> np.ndarray:
+            Q = P * self._entries
+            changes, totals = np.zeros(self.shape), np.empty((len(queries), 1))
+            chosen = np.einsum("ij,ij->i", Q[reference], queries)[:, None]
+            for rows in self._problem.chunks:
+                moves = chosen[rows] - queries[rows] @ Q.T
+                moves *= active[rows]
+                moves *= weights[rows]
+                changes -= moves.T @ queries[rows]
+                totals[rows, 0] = moves.sum(axis=1)
+            return P + self._entries * (changes + self._choice @ (totals * queries))
+
+        return product, lambda residual: (residual @ vectors / blocks) @ vectors.T
+
+    def _sparse(self, active: np.ndarray, weights: np.ndarray) -> tuple[Matrix, Matrix]:
+        """Products with Newton's matrix and with the inverse of its diagonal blocks."""
+        queries, reference, size = self._queries, self._problem.reference, self.shape[1]
+        counts = active.sum(axis=1)
+        places = np.concatenate([np.flatnonzero(row).astype(np.int32) for row in active])
+        pointers = np.concatenate([[0], np.cumsum(counts)])
+        by_query = csr_array((np.ones(len(places)), places, pointers), shape=active.shape)
+        by_token, totals = by_query.T.tocsr(), weights * counts[:, None]
+        upper = np.triu_indices(size)
+        squares = queries[:, upper[0]] * queries[:, upper[1]]
+        sums = by_token @ (weights * squares)
+        blocks = _symmetric(sums, upper)
+        diagonal = _symmetric(sums + self._choice @ (totals * squares), upper) * self._entries[:, :, None] ** 2
+        diagonal[:, range(size), range(size)] += 1.0
+        inverses = np.linalg.inv(diagonal)
+
+        def product(P: np.ndarray) -> np.ndarray:
+            Q = P * self._entries
+            chosen = np.einsum("ij,ij->i", Q[reference], queries)[:, None]
+            others = np.einsum("ij,ij->i", by_query @ Q, queries)[:, None]
+            changes = _times(blocks, Q) - by_token @ (weights * chosen * queries)
+            changes += self._choice @ ((totals * chosen - weights * others) * queries)
+            return P + self._entries * changes
+
+        return product, lambda residual: _times(inverses, residual)
+
+    def length(
+        self, V: np.ndarray, point: _Point, step: np.ndarray, margins: np.ndarray, change: np.ndarray, share: float
+    ) -> float:
         """Minimise the objective along a step (T, dz) by safeguarded Newton steps; its slope is piecewise linear."""
         first, square = float(np.vdot(V, step)), float(np.vdot(step, step))
-
-        def slope_at(length: float) -> tuple[float, float]:
+        steepest, low, high, length = float(np.vdot(V - point.adjoint, step)), 0.0, math.inf, 1.0
+        for _ in range(SEARCHES):
             slope, curvature = first + length * square, square
             for rows in self._problem.chunks:
-                short = self._shortfalls(margins[rows] + length * change[rows], rows)
-                pull = share * self._weights[rows] * change[rows]
-                slope -= float(np.vdot(short, pull))
-                curvature += float(np.vdot(pull, np.where(short > 0, change[rows], 0.0)))
-            return slope, curvature
-
-        steepest, low, high, length = slope_at(0.0)[0], 0.0, math.inf, 1.0
-        for _ in range(SEARCHES):
-            slope, curvature = slope_at(length)
+                short, weights = change[rows] * length, share * self._weights[rows, 0]
+                short += margins[rows]
+                self._shortfalls(short, rows)
+                slope -= float(weights @ np.einsum("ij,ij->i", short, change[rows]))
+                moving = change[rows] * (short > 0)
+                curvature += float(weights @ np.einsum("ij,ij->i", moving, change[rows]))
             if abs(slope) <= FLAT * abs(steepest):
                 break
             low, high = (length, high) if slope < 0 else (low, length)
@@ -211,27 +240,13 @@ class _Words:
         return length
 
 
-class _Marks:
-    """Marked places (n, T) as a sparse matrix; if most are marked, the places that are not."""
-
-    def __init__(self, marked: np.ndarray) -> None:
-        self.counts = marked.sum(axis=1).astype(float)
-        self._most = 2 * int(self.counts.sum()) > marked.size
-        pointers = np.concatenate([[0], np.cumsum(len(marked[0]) - self.counts if self._most else self.counts)])
-        columns = [np.flatnonzero(~row if self._most else row).astype(np.int32) for row in marked]
-        places = np.concatenate(columns)
-        self._places = csr_array((np.ones(len(places)), places, pointers.astype(np.int64)), shape=marked.shape)
-        self._columns = self._places.T.tocsr()
-
-    def rows(self, Q: np.ndarray) -> np.ndarray:
-        """Sum Q (T, k) over the marked places of each row, (n, k)."""
-        sums = self._places @ Q
-        return Q.sum(axis=0) - sums if self._most else sums
-
-    def sums(self, values: np.ndarray) -> np.ndarray:
-        """Sum values (n, k) over the marked places of each column, (T, k)."""
-        sums = self._columns @ values
-        return values.sum(axis=0) - sums if self._most else sums
+def _symmetric(upper: np.ndarray, indices: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Write upper triangles (T, k) as symmetric matrices (T, dz, dz)."""
+    size = int(indices[1][-1]) + 1
+    matrices, (i, j) = np.empty((len(upper), size, size)), indices
+    matrices[:, i, j] = upper
+    matrices[:, j, i] = upper
+    return matrices
 
 
 def _times(matrices: np.ndarray, rows: np.ndarray) -> np.ndarray:
