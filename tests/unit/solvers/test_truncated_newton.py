@@ -148,11 +148,14 @@ def test_the_slope_vanishes_at_the_end_of_a_search(size: float) -> None:
 def test_c_grows_tenfold_to_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first share is small where norm and losses of the first multipliers differ most; the last is one."""
     shares: list[float] = []
+    gaps: list[float] = []
     at = module._Words.at
 
     def spy(words: module._Words, V: np.ndarray, margins: np.ndarray, share: float) -> module._Point:
+        point = at(words, V, margins, share)
         shares.append(share)
-        return at(words, V, margins, share)
+        gaps.append(point.gap)
+        return point
 
     monkeypatch.setattr(module._Words, "at", spy)
     run(program_of(classes(noise=0.3), 1e3))
@@ -161,6 +164,17 @@ def test_c_grows_tenfold_to_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first == module.FIRST * zero.scale < 1e-2
     np.testing.assert_allclose(later, np.minimum(1.0, first * 10.0 ** np.arange(1, len(later) + 1)))
     assert later[-1] == 1.0
+    grows = np.diff(shares[1:]) > 0
+    np.testing.assert_array_equal(grows, (np.array(gaps[1:-1]) < module.STAGE_GAP) & (np.array(shares[1:-1]) < 1.0))
+
+
+def test_nothing_to_minimise_leaves_no_gap() -> None:
+    """A prior whose margins all exceed one has neither norm nor losses."""
+    labels = np.arange(6) % 3
+    problem = SelectionProblem.from_classes(np.eye(3)[labels], labels)
+    words = module._Words(program_of(problem, 1.0, 2.0 * np.eye(3)))
+    point = words.at(np.zeros((3, 3)), problem.apply(2.0 * np.eye(3)), 1.0)
+    assert (point.value, point.bound, point.gap) == (0.0, 0.0, 0.0)
 
 
 def test_a_small_c_needs_no_stages() -> None:
