@@ -180,7 +180,11 @@ def test_bench_passes_its_options_on(
 
     monkeypatch.setattr(subprocess, "Popen", start)
     assert main(["bench", *arguments]) == 5
-    assert commands == [[sys.executable, str(checkout / "benchmarks" / script), *options]]
+    out = checkout / "report.md"
+    assert main(["bench", *arguments, "--out", str(out)]) == 5
+    command = [sys.executable, str(checkout / "benchmarks" / script), *options]
+    assert commands == [command, [*command, "--out", str(out)]]
+    assert not out.exists()  # the script writes it, as a file
 
 
 @pytest.mark.parametrize("other", ["--quick", "--real"])

@@ -57,6 +57,18 @@ def test_texts_are_as_many_as_their_hidden_states_fit(table: Path, monkeypatch: 
     assert read == [4, len(SENTENCES), len(SENTENCES)]
 
 
+def test_components_of_every_dimension_keep_all_variance(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def states(model: object, tokenizer: object, texts: Sequence[str], most: int) -> list[np.ndarray]:
+        return list(np.random.default_rng(0).standard_normal((len(texts), 2, 5)))
+
+    model = SimpleNamespace(config=SimpleNamespace(hidden_size=5))
+    monkeypatch.setattr("attsvm_pretrained.heads.loading.load", lambda name: (model, None))
+    monkeypatch.setattr("attsvm_pretrained.heads.hidden.hidden_states", states)
+    monkeypatch.setattr("attsvm_pretrained.heads.hidden.hidden_spans", lambda tokenizer, texts: None)
+    notes = _read_texts(str(table), "sentence", "half", None, None, "model").notes
+    assert notes[0].endswith(" in their first 5 principal components (100 % of their variance).")
+
+
 def test_hidden_states_are_those_of_the_words() -> None:
     model, tokenizer = minilm()
     states = hidden_states(model, tokenizer, SENTENCES[:2])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attsvm.cli.console import BadInput, Progress, check_writable, prepare_stream, refusing
+from attsvm.cli.console import BadInput, Progress, check_writable, prepare_stream, refusing, tell
 
 
 class Terminal(io.StringIO):
@@ -34,6 +34,7 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
         assert progress("the stage under way", 0.5) is False
     assert "the stage under way" in terminal.getvalue()
     assert "━" in terminal.getvalue()
+    assert "s] the stage under way" not in terminal.getvalue()  # the line of a log
 
 
 def test_the_first_ctrl_c_asks_to_stop_and_the_second_insists(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,3 +136,31 @@ def test_a_folder_that_may_not_be_looked_into_is_refused(monkeypatch: pytest.Mon
     monkeypatch.setattr(Path, "is_dir", forbidden)
     with pytest.raises(BadInput, match="permission denied"):
         check_writable(tmp_path / "locked" / "out.npz", directory=False)
+
+
+@pytest.mark.parametrize("name", ["probe", "elsewhere/probe"])
+def test_a_full_disk_names_the_folder_and_not_the_probe_in_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fill(dir: Path) -> None:
+        raise OSError(28, "No space left on device", str(dir / name))
+
+    monkeypatch.setattr("attsvm.cli.console.TemporaryFile", fill)
+    target, named = tmp_path / "out.npz", tmp_path / name if "/" in name else tmp_path
+    with pytest.raises(BadInput) as refusal:
+        check_writable(target, directory=False)
+    assert str(refusal.value) == f"--out {target} cannot be written: {named}: no space left on device."
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(OSError(28, "No space left on device"), "No space left on device"), (OSError("odd"), "odd")]
+)
+def test_an_output_that_fails_is_told_on_stderr_with_its_reason(
+    error: OSError, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise error
+
+    tell("a line", Full())
+    assert capsys.readouterr().err == f"attsvm: the output cannot be written: {reason}.\n"
