@@ -33,6 +33,7 @@ def test_the_tests_of_a_module_exist(tests: tuple[str, ...]) -> None:
     assert all((ROOT / path).exists() for path in paths)
 
 
+@pytest.mark.slow
 def test_mutants_that_change_nothing_are_mutants() -> None:
     keys = set(equivalent())
     sources = {name: Path(importlib.util.find_spec(name).origin) for name, *_ in keys}  # type: ignore[union-attr, arg-type]
