@@ -322,7 +322,11 @@ def _over_words(answers: Answers) -> Solution | None:
     program, control = answers.program, answers.control
     if not (_large(program.problem) and suits_words(program) and control.affords(0.0, memory_of(program))):
         return None
-    return answers.of(*truncated_newton(program, control))
+    pair = truncated_newton(program, control)
+    if pair is None:
+        control.forget()
+        return None
+    return answers.of(*pair)
 
 
 def _as_one(program: Program) -> bool:

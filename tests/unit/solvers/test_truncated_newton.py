@@ -47,7 +47,9 @@ def program_of(problem: SelectionProblem, C: Any, prior: np.ndarray | None = Non
 
 def run(program: Program, **limits: Any) -> tuple[Control, np.ndarray, np.ndarray]:
     control = Control(TOL, **limits)
-    return control, *truncated_newton(program, control)
+    pair = truncated_newton(program, control)
+    assert pair is not None
+    return control, *pair
 
 
 PRICES = np.geomspace(0.1, 10.0, 40)
@@ -235,6 +237,27 @@ def test_a_problem_without_room_for_its_margins_is_left_to_others(monkeypatch: p
     monkeypatch.setattr(solving, "STREAM_BYTES", 100)
     monkeypatch.setattr(Control, "affords", lambda self, seconds, size: size < memory_of(program_of(classes(), 1.0)))
     assert "truncated Newton" not in solve(classes(), C=1.0, loss="squared_hinge").method
+
+
+def in_units(problem: SelectionProblem, unit: float) -> SelectionProblem:
+    return SelectionProblem(problem.tokens, unit * problem.queries, problem.reference, sequence=problem.sequence)
+
+
+@pytest.mark.parametrize("unit", [2.0**-200, 2.0**200])
+def test_a_unit_of_the_inputs_changes_no_answer(unit: float) -> None:
+    """C in the square of the unit gives the same V in the unit, bit by bit."""
+    _, W, dual = run(program_of(classes(), 1.0))
+    _, scaled, scaled_dual = run(program_of(in_units(classes(), unit), 1.0 / unit**2))
+    np.testing.assert_array_equal(scaled * unit, W)
+    np.testing.assert_array_equal(scaled_dual * unit**2, dual)
+
+
+def test_squares_beyond_the_range_of_floats_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solving, "STREAM_BYTES", 100)
+    problem = in_units(classes(), 2.0**530)
+    with np.errstate(all="ignore"):
+        assert truncated_newton(program_of(problem, 1.0), Control(TOL)) is None
+    assert solve(problem, C=1.0, loss="squared_hinge").status is Status.UNDECIDED
 
 
 def test_many_dimensions_of_contexts_take_memory_by_their_square() -> None:

@@ -24,6 +24,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from attsvm.core.norms import FROBENIUS
+from attsvm.core.reduction import SMALLEST
 from attsvm.proofs.program import Program
 from attsvm.solvers.common.control import Control
 
@@ -54,14 +55,21 @@ def memory_of(program: Program) -> int:
     return 8 * (3 * n * T + (n // 2 + 2 * T) * dz**2)
 
 
-def truncated_newton(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray]:
-    """Minimise a program that :func:`suits_words`; return W (d, dz) and multipliers (n, T)."""
+def truncated_newton(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray] | None:
+    """Minimise a program that :func:`suits_words`; return W (d, dz) and multipliers (n, T).
+
+    Returns None if squares leave the range of floats; methods that scale the problem go on.
+    """
     control.enter("truncated Newton")
     words = _Words(program)
     V, margins = np.zeros(words.shape), program.problem.apply(program.origin)
     share = min(1.0, FIRST * words.at(V, margins, 1.0).scale)
+    if not share > SMALLEST:
+        return None
     point = words.at(V, margins, share)
     for _ in range(NEWTON_STEPS):
+        if not math.isfinite(point.value):
+            return None
         while share < 1.0 and point.gap < STAGE_GAP:
             share = min(1.0, share * GROWTH)
             point = words.at(V, margins, share)
