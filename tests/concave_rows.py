@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from attsvm_paper.judging.verdict import Row
-from attsvm_paper.published.ledger import LedgerNumber, curve
 
 STEP = [1, 101, 201, 301, 401, 501, 1001, 2001, 5001]
 NAMES = {"equivalent": "SVM equivalent", "mm": "max-margin part"}
@@ -26,12 +25,6 @@ def row(seed: int, lam: float = 1.0, **other: Any) -> Row:
 
 def bounded(seed: int, tau: int, lemma: int | None, drawn: float | None, **other: Any) -> Row:
     return row(seed, 0.0, numerics="lemma", tau=tau, steps=0, count=None, lemma=lemma, drawn=drawn, step=None) | other
-
-
-def printed(key: str, x: float) -> LedgerNumber:
-    number = curve(key).at(x)
-    assert number is not None
-    return number
 
 
 def trained_cell(lam: float, count: int = 7, **other: Any) -> list[Row]:

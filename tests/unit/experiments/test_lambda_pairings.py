@@ -25,19 +25,10 @@ from attsvm_paper.figures.lambda_verdicts import (
 )
 from attsvm_paper.judging.points import Point, by_key, next_values
 from attsvm_paper.judging.verdict import Row
-from attsvm_paper.published.ledger import curve
-from concave_rows import NAMES, STEP, bounded, course, figure_rows, printed, row, trained_cell
+from concave_rows import NAMES, STEP, bounded, course, figure_rows, row, trained_cell
+from printed_points import check_points
 
 NAME = "lambda-head"
-
-
-def check_points(ours: Sequence[Point], expected: Sequence[tuple[str, float, dict[int, float]]]) -> None:
-    """Compare pairings with (curve, grid value, value by seed)."""
-    assert [one.published.key for one in ours] == [f"{key} @ {x}" for key, x, _ in expected]
-    for one, (key, x, values) in zip(ours, expected, strict=True):
-        assert one.published == printed(key, x)
-        assert one.values == pytest.approx(values)
-        assert one.place == (key, curve(key).x.index(x))
 
 
 # --- pairings ---

@@ -21,7 +21,8 @@ from attsvm_paper.figures.lambda_verdicts import (
 from attsvm_paper.judging.comparison import correction, mean_verdict, share_verdict
 from attsvm_paper.judging.verdict import Row, Verdict
 from attsvm_paper.published.ledger import LedgerNumber, curve, ledger
-from concave_rows import NAMES, STEP, bounded, printed, row, trained_cell
+from concave_rows import NAMES, STEP, bounded, row, trained_cell
+from printed_points import printed
 
 NAME = "lambda-head"
 

@@ -25,19 +25,14 @@ from attsvm_paper.figures.multi_token_verdicts import (
 from attsvm_paper.judging.comparison import mean_verdict, share_verdict
 from attsvm_paper.judging.points import Point, next_values, swap
 from attsvm_paper.judging.verdict import Row, Verdict
-from attsvm_paper.published.ledger import LedgerNumber, curve
+from attsvm_paper.published.ledger import curve
+from printed_points import check_points, printed
 from relu_rows import NAMES, STEP, accepted, row, upper
 
 NAME = "multi-token"
 MARKS = (200, 500, 1000, 1500, 2000)
 THRESHOLDS = tuple(range(-16, -5))
 NUMERICS: tuple[Numerics, ...] = ("exact", "published")
-
-
-def printed(key: str, x: float) -> LedgerNumber:
-    number = curve(key).at(x)
-    assert number is not None
-    return number
 
 
 def theirs(d: int, threshold: int) -> list[float]:
@@ -189,15 +184,6 @@ def test_a_cell_without_accepted_draws_says_what_became_of_them() -> None:
 
 
 OUTSIDE = [row(30), accepted(31, n=2), accepted(32, T=5), accepted(33, 5)]
-
-
-def check_points(ours: Sequence[Point], expected: Sequence[tuple[str, float, dict[int, float]]]) -> None:
-    """Compare pairings with (curve, grid value, value by seed)."""
-    assert [one.published.key for one in ours] == [f"{key} @ {x}" for key, x, _ in expected]
-    for one, (key, x, values) in zip(ours, expected, strict=True):
-        assert one.published == printed(key, x)
-        assert one.values == pytest.approx(values)
-        assert one.place == (key, curve(key).x.index(x))
 
 
 def test_distances_are_paired_by_dimension_and_iteration() -> None:

@@ -28,7 +28,7 @@ from attsvm.core.reduction import SMALLEST
 from attsvm.proofs.program import Program
 from attsvm.solvers.common.control import Control
 
-# Largest share of the gradient that a step leaves, and limits on steps and on those of conjugate gradients.
+# Largest share of the gradient that a step leaves, largest number of steps, and of conjugate gradients in a step.
 RESIDUAL, NEWTON_STEPS, CONJUGATE_STEPS = 0.1, 300, 500
 # The first C over the C at which norm and losses of the first multipliers are equal, the gap at which C grows, and its
 # factor.
@@ -73,7 +73,7 @@ def truncated_newton(program: Program, control: Control) -> tuple[np.ndarray, np
         while share < 1.0 and point.gap < STAGE_GAP:
             share = min(1.0, share * GROWTH)
             point = words.at(V, margins, share)
-        # The adjoint stands for the multipliers, which are as many as the margins.
+        # The adjoint takes the place of the multipliers, whose copy would be as large as the margins.
         best = (V, point.value, point.adjoint, point.bound) if share == 1.0 else (None, np.inf, None, 0.0)
         if control.observe(*best):
             break
