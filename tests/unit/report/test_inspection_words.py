@@ -12,7 +12,7 @@ import tokenizers
 
 from attsvm_pretrained.inspection.finding import Example
 from attsvm_pretrained.report.inspection import WHITE_FROM, cell, change, chip, distinction, headline
-from attsvm_pretrained.report.tokens import TokenText
+from attsvm_pretrained.report.tokens import TokenText, _byte_letters
 from attsvm_pretrained.selection.null import Standing
 from attsvm_pretrained.selection.types import HeadTypes, TypeScore
 
@@ -63,6 +63,25 @@ def test_bytes_become_characters() -> None:
     words = [TokenText(tokens)(one) for one in tokens]
     assert [_joined(one).replace("·", "").replace("↵", "\n") for one in words] == texts
     assert [shown for shown, _ in TokenText(tokens)(bpe.encode(" 東 a").tokens)] == [" ", "·", "·", "東", "a"]
+
+
+def test_every_byte_of_a_text_is_read_back() -> None:
+    """All characters of one and of two bytes, as one token; the first token shows that the tokenizer writes bytes."""
+    text = "".join(chr(code) for code in range(0x800) if chr(code) not in " \n")
+    byte_level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    ((token, _),) = byte_level.pre_tokenize_str(text)
+    assert TokenText([("Ġ", token)])([token]) == [(text, False)]
+    letters = _byte_letters()
+    assert bytes(letters[letter] for letter in token) == text.encode()
+    assert letters.keys() == set(byte_level.alphabet())
+    assert sorted(letters.values()) == list(range(256))
+
+
+@pytest.mark.parametrize("word", ["ń", "日"])
+def test_letters_that_write_no_byte_are_left_as_they_are(word: str) -> None:
+    """The letter ń follows the last of the letters that write bytes."""
+    tokens = ("Ġa", word)
+    assert TokenText([tokens])(tokens) == [("a", True), (word, False)]
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.0123, "+0.012"), (-0.5, "−0.500"), (-1e-5, "0.000"), (0.0, "0.000")])

@@ -30,7 +30,7 @@ def draw(media: Media, parts: Parts, example: Example) -> Markup:
     if media.sides is not None:
         rows, columns = media.sides
         width, height = (SIDE, SIDE * rows / columns) if columns >= rows else (SIDE * columns / rows, SIDE)
-    largest = max(example.attention, default=0.0) or 1.0
+    largest = max(example.attention, default=0.0)
     below = 0.0 if item.envelope is None else 16.0
     pieces = [
         f'<svg class="medium" viewBox="-2 -2 {width + 4:.0f} {height + below + 4:.0f}" role="img" '

@@ -185,7 +185,9 @@ def test_a_shared_prefix_is_in_one_half_only() -> None:
     assert len(subset) == 5 + 12 * 5
     assert (head.sequence[subset][head.query_place[subset] < 5] == 0).all()
     # Without ids, vectors tell contexts apart; those of the prefix are equal up to rounding.
-    assert len(distinct_contexts(replace(head, ids=None), np.arange(len(head.mask)))) == 5 + 12 * 5
+    for size in (1e-5, 1.0, 1e5):
+        bare = replace(head, ids=None, tokens=size * head.tokens)
+        assert len(distinct_contexts(bare, np.arange(len(head.mask)))) == 5 + 12 * 5
     assert fit_selection(head, queries=30).repeated == 11 * 4  # the first token sees itself only and is left out before
 
 

@@ -38,7 +38,7 @@ from attsvm_pretrained.report.inspection import numbers
 from attsvm_pretrained.selection import probe
 from attsvm_pretrained.selection.inner_products import Factored, TokenProducts
 from attsvm_pretrained.selection.kernel import solve_selection
-from attsvm_pretrained.selection.thinning import drawn_tokens, thin
+from attsvm_pretrained.selection.thinning import choices, drawn_tokens, thin
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
 _SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
@@ -330,6 +330,37 @@ def test_thinned_heads_keep_scores_and_places() -> None:
     np.testing.assert_array_equal(few.query_place, head.query_place)
     np.testing.assert_array_equal(few.selected_place, head.selected_place)
     np.testing.assert_allclose(few.probabilities.sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_a_thinned_head_attends_to_its_drawn_tokens_alone() -> None:
+    """A query that sees fewer than are drawn gets hidden ones, and its own token is hidden behind them."""
+    head = extract_head(tiny("gpt2"), 1, 2, batch("gpt2"))
+    columns = drawn_tokens(head.mask, 4, np.random.default_rng(0))
+    few = thin(head, columns)
+    visible = np.minimum(head.mask.sum(axis=1), 4)
+    np.testing.assert_array_equal(few.mask, np.arange(5) < visible[:, None])
+    own = np.where(few.mask[:, :4], np.take_along_axis(head.probabilities, columns, axis=1), 0.0)
+    np.testing.assert_allclose(few.probabilities[:, :4], own / own.sum(axis=1, keepdims=True), rtol=1e-6)
+    assert not few.probabilities[:, 4].any()
+
+
+def test_a_thinned_head_keeps_its_relative_positions() -> None:
+    head = extract_head(tiny("deberta-v2"), 0, 1, batch("deberta-v2"))
+    columns = drawn_tokens(head.mask, 4, np.random.default_rng(0))
+    few = thin(head, columns)
+    assert len(few.relative) == 2
+    for kept, form in zip(few.relative, head.relative, strict=True):
+        whole = form.scores(head.tokens @ head.K, head.queries @ head.Q, head.sequence)
+        scores = kept.scores(few.tokens @ few.K, few.queries @ few.Q, few.sequence)
+        np.testing.assert_allclose(scores[:, :4], np.take_along_axis(whole, columns, axis=1), rtol=1e-9, atol=1e-12)
+
+
+def test_tokens_are_drawn_where_there_are_more_constraints_than_the_most() -> None:
+    """Four queries that see six tokens each have twenty constraints."""
+    mask = np.ones((4, 6), dtype=bool)
+    assert choices(mask, most=20, sample=9) is None
+    assert choices(mask, most=19, sample=9) == 9 // 4 + 1
+    assert choices(mask, most=19, sample=3) == 2
 
 
 @pytest.mark.slow

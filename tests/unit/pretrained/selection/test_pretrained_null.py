@@ -202,6 +202,21 @@ def test_more_heads_need_more_to_be_named() -> None:
     assert near.scores["first"].standing.chance >= (draws >= 0.3).mean()
 
 
+def test_heads_that_all_stand_out_are_named_though_none_would_be_among_ordinary_ones() -> None:
+    """Ten chances of 6e-3 are below the level; one of them is not below a tenth of it."""
+    draws = np.linspace(0.2, 0.4, 15)
+
+    def types(score: float) -> HeadTypes:
+        return HeadTypes(
+            {"first": TypeScore(24, 0.1, Standing(score, draws, np.zeros(0)))}, None, None, np.zeros(0, dtype=int)
+        )
+
+    far, near = types(draws.mean() + 3.01 * draws.std(ddof=1)), types(0.3)
+    assert 0.005 < far.scores["first"].standing.chance < 0.01
+    assert [one.name for one in judge_heads([far] * 10)] == ["first"] * 10
+    assert [one.name for one in judge_heads([far, *[near] * 9])] == [None] * 10
+
+
 @pytest.mark.slow
 def test_a_trained_head_can_be_better_than_its_null() -> None:
     """MiniLM's head 0.2 looks at the token before, and is much nearer its SVM than fresh weights are to theirs."""
@@ -221,6 +236,7 @@ def test_standing_needs_more_than_the_largest_draw() -> None:
     assert Standing(5.4, spread, np.zeros(0)).outstanding
     assert Standing(5.4, spread, np.array([np.nan])).share_below == 1.0
     assert not Standing(5.4, spread[:1], np.zeros(0)).outstanding
+    assert Standing(5.4, spread[[0, 2]], np.zeros(0)).outstanding  # three deviations of two draws end at 5.24
     far = np.append(np.zeros(19), 1.0)  # three deviations above the mean end at 0.72, below the largest draw
     assert not Standing(0.9, far, np.zeros(0)).outstanding
     assert Standing(1.1, far, np.zeros(0)).outstanding

@@ -10,8 +10,10 @@ import pytest
 from attsvm import SelectionProblem, Status, correlation, solve
 from attsvm.pretrained import AttentionHead, extract_head, rope_lift, solve_kernel
 from attsvm.solution.regularised import RegularisedSolution
+from attsvm_pretrained.heads import sequences
 from attsvm_pretrained.heads.rotary import Turns
-from attsvm_pretrained.selection.inner_products import scores_under
+from attsvm_pretrained.selection import inner_products
+from attsvm_pretrained.selection.inner_products import hebbian_scores, scores_under
 from attsvm_pretrained.selection.rope import position_features
 from pretrained_models import batch, tiny
 
@@ -116,6 +118,49 @@ def test_scores_between_a_head_with_an_additive_term_and_one_without(without: st
     np.testing.assert_allclose(scores, expected, atol=1e-12 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("family", ["llama", "phi"])
+def test_w_of_texts_of_a_single_token(family: str) -> None:
+    head = _head(family)
+    head = head.take(head.position == 0)
+    assert head.mask.shape[1] == 1
+    lifted, signed = rope_lift(head), np.array([[1.0], [-2.0]])
+    W = np.einsum("nt,ntf,nz->fz", signed, lifted.tokens, head.queries)
+    expected = np.einsum("ntf,fz,nz->nt", lifted.tokens, W, head.queries)
+    np.testing.assert_allclose(scores_under(head, head, signed), expected, atol=1e-12 * np.abs(expected).max())
+
+
+def test_parts_of_w_are_made_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for two parts of W, and for three queries' W at once: the scores are those without limits."""
+    head = _head("llama")
+    signed = np.where(head.mask, np.random.default_rng(0).standard_normal(head.mask.shape), 0.0)
+    expected, part_of = scores_under(head, head, signed), inner_products._part_of
+    counts: list[int] = []
+
+    def noting(source: AttentionHead, signed: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        counts.append(len(rows))
+        return part_of(source, signed, rows)
+
+    size = position_features(head).shape[2] * head.tokens.shape[2]
+    monkeypatch.setattr(inner_products, "HELD_ENTRIES", 2 * size)
+    monkeypatch.setattr(inner_products, "TEMPORARY_ENTRIES", 3 * size)
+    monkeypatch.setattr(inner_products, "_part_of", noting)
+    scores = scores_under(head, head, signed)
+    np.testing.assert_allclose(scores, expected, atol=1e-12 * np.abs(expected).max())
+    assert set(counts) == {2}
+
+
+@pytest.mark.parametrize("family", ["llama", "mpnet"])
+def test_hebbian_scores_are_those_of_the_lifted_direction(family: str) -> None:
+    head = _head(family)
+    train, test = (head.take(head.sequence == j) for j in (0, 2))
+    problem = rope_lift(train).problem()
+    W = problem.adjoint(problem.rejected / np.maximum(problem.rejected.sum(axis=1, keepdims=True), 1))
+    scores = np.einsum("ntf,fz,nz->nt", rope_lift(test).tokens, W, test.asking_vectors())
+    expected = np.where(test.mask, scores, -np.inf)
+    assert not test.mask.all()
+    np.testing.assert_allclose(hebbian_scores(train, test), expected, atol=1e-12 * np.abs(scores).max())
+
+
 def test_constraints_hold_the_offset() -> None:
     """Margins of the trained matrix are (x_s - x_t)^T W z + c_s - c_t, and the SVM differs from the one without c."""
     head = _head("mpnet", 0, 1)
@@ -146,12 +191,23 @@ def test_soft_margin_of_a_selection_that_no_w_makes(family: str) -> None:
     explicit = solve(problem, C=0.7, loss="squared_hinge", tol=1e-8)
     assert isinstance(explicit, RegularisedSolution)
     assert soft.status is Status.OPTIMAL
-    assert soft.objective == pytest.approx(explicit.primal, rel=1e-6)  # both gaps are below 1e-8
+    for number in (soft.objective, soft.lower_bound):
+        assert number == pytest.approx(explicit.primal, rel=1e-6)  # both gaps are below 1e-8
 
 
 def test_the_lift_refuses_what_does_not_fit() -> None:
     head = _head("llama").take(np.full(120_000, 8))
     with pytest.raises(ValueError, match=r"GiB; .* take fewer queries.*solve_kernel"):
+        rope_lift(head)
+
+
+def test_the_lift_refuses_by_the_size_of_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = _head("llama")
+    size = rope_lift(head).tokens.nbytes
+    monkeypatch.setattr(sequences, "COPIED_BYTES", size)
+    assert rope_lift(head).tokens.nbytes == size
+    monkeypatch.setattr(sequences, "COPIED_BYTES", size - 1)
+    with pytest.raises(ValueError, match="lifted tokens of 22 queries"):
         rope_lift(head)
 
 
@@ -165,7 +221,12 @@ def test_rotary_heads_have_no_w_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("selected", "sentence"),
-    [(np.full(22, 99), "integers from 0 to 8"), (np.full(22, 8), "tokens visible")],
+    [
+        (np.full(22, 99), "integers from 0 to 8"),
+        (np.array([-1] + [0] * 21), "integers from 0 to 8"),
+        (np.array([9] + [0] * 21), "integers from 0 to 8"),
+        (np.full(22, 8), "tokens visible"),
+    ],
 )
 def test_a_selection_must_fit(selected: np.ndarray, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attsvm.pretrained import AttentionHead, example_head, head_types
-from attsvm_pretrained.selection.rules import digest, read_rules
+from attsvm_pretrained.selection.rules import digest, read_rules, rule_sets
 from attsvm_pretrained.selection.types import HeadTypes, named_tokens
 
 FILE = """
@@ -48,6 +48,13 @@ def test_a_rule_is_scored_with_the_null_of_the_types(head: AttentionHead) -> Non
     # All sets of all queries: the same as the function that is called with part of them.
     whole = head_types(head, draws=2, rules={"whole": back(2)(head)})
     assert scores(whole, "whole") == scores(types, "further")
+
+
+def test_a_rule_is_evaluated_on_the_queries_asked_for(head: AttentionHead) -> None:
+    rows, whole = np.array([20, 3, 4]), back(1)(head)
+    sets = rule_sets({"function": back(1), "array": whole}, head, rows, ())
+    for name in ("function", "array"):
+        np.testing.assert_array_equal(sets[name], whole[rows])
 
 
 def test_a_rule_names_a_head_that_follows_it(head: AttentionHead) -> None:
@@ -111,9 +118,10 @@ def test_a_file_of_rules(tmp_path: Path, head: AttentionHead) -> None:
     assert scores(types, "two back") == scores(head_types(head, draws=2, rules={"x": back(2)}), "x")
     path.write_text(FILE.replace("- 2", "- 3"), encoding="utf-8")
     assert digest(rules) != digest(read_rules(path))
-    path.write_text("x = 1", encoding="utf-8")
-    with pytest.raises(ValueError, match="defines no rule"):
-        read_rules(path)
+    for line in ("x = 1", 'x = ("a", 1)'):  # a pair of patterns is two texts
+        path.write_text(line, encoding="utf-8")
+        with pytest.raises(ValueError, match="defines no rule"):
+            read_rules(path)
     path.write_text("1 / 0", encoding="utf-8")
     with pytest.raises(ValueError, match="ZeroDivisionError"):
         read_rules(path)

@@ -7,11 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scipy.special import softmax
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
 
-from attsvm import solve
+from attsvm import Status, solve
 from attsvm.pretrained import (
     AttentionHead,
+    MarginAudit,
+    SelectionProbe,
+    Standing,
     extract_head,
     extract_heads,
     fit_selection,
@@ -20,7 +24,9 @@ from attsvm.pretrained import (
     selection_report,
 )
 from attsvm_pretrained.selection.audit import holding
-from attsvm_pretrained.selection.span import span
+from attsvm_pretrained.selection.probe import LOGISTIC_PENALTY, _length, _logistic
+from attsvm_pretrained.selection.selectivity import MOSTLY
+from attsvm_pretrained.selection.span import SPAN_GAP, Direction, span
 from attsvm_pretrained.selection.support_tokens import support_tokens
 from pretrained_models import SENTENCES, batch, minilm, tiny
 
@@ -75,6 +81,20 @@ def test_report_of_uniform_attention_and_special_tokens() -> None:
     assert report.special_uniform == pytest.approx(1 / 3)
 
 
+def test_the_most_common_place_is_named() -> None:
+    """Of six queries of a text one attends most to the last token, the others to the third."""
+    head = _synthetic_head(np.eye(5))
+    probabilities = np.full(head.mask.shape, 0.1)
+    probabilities[np.arange(len(head.mask)), np.where(head.position == 1, 5, 2)] = 0.5
+    report = selection_report(replace(head, probabilities=probabilities))
+    assert report.place == 2
+    assert report.place_share == pytest.approx(5 / 6)
+    assert report.rule == "83 % of queries attend most to place 2 of the text"
+    exactly = replace(report, special=MOSTLY)
+    assert exactly.rule == "60 % of the attention lies on special tokens"
+    assert replace(exactly, special=np.nextafter(MOSTLY, 0.0)).rule == report.rule
+
+
 def test_queries_that_see_one_token_say_nothing() -> None:
     head = extract_head(tiny("gpt2"), 0, 0, batch("gpt2"))
     assert selection_report(head).queries == 22 - 3
@@ -121,6 +141,18 @@ def test_a_negative_margin_is_said_in_words() -> None:
     assert "-" not in audit.sentence.split("cosine")[0]
 
 
+@pytest.mark.parametrize(("efficiency", "share"), [(0.5, "50.0 %"), (0.004, "0.4 %"), (0.0004, "less than 0.1 %")])
+@pytest.mark.parametrize(("hebbian", "words"), [(0.6, "nearer, 0.600"), (0.4, "less near, 0.400")])
+def test_an_audit_says_its_share_of_the_margin_and_how_near_the_hebbian_direction_is(
+    efficiency: float, share: str, hebbian: float, words: str
+) -> None:
+    direction = Direction(0.5, 1.0, 0.0, Status.OPTIMAL, soft=False)
+    null = {"cosine": Standing(0.5, np.array([0.1, 0.12, 0.14]), np.zeros(0))}
+    sentence = MarginAudit(8, None, efficiency, {"frobenius": direction}, null, (), hebbian).sentence
+    assert sentence.startswith(f"The trained W has {share} of the largest margin of its norm.")
+    assert sentence.endswith(f"The Hebbian direction is {words}.")
+
+
 def test_a_bias_that_makes_the_selection_is_part_of_the_margins() -> None:
     head = _synthetic_head(np.random.default_rng(8).standard_normal((12, 12)), b=4)
     bias = np.zeros(head.mask.shape)
@@ -154,6 +186,65 @@ def test_a_set_that_holds_exactly_the_share_is_large_enough(mass: float, count: 
     ties = holding(replace(head, probabilities=np.tile([0.125, 0.25, 0.5, 0.125], (4, 1))), mass)
     assert (ties.sum(axis=1) == count).all()
     assert ties[:, 2].all()
+
+
+def test_the_svm_of_the_span_is_solved_to_its_gap() -> None:
+    """Of a size at which the solver stops earlier if a larger gap is requested."""
+    head = _synthetic_head(np.random.default_rng(8).standard_normal((30, 30)), b=40, T=8)
+    assert span(head).svm(head.selected, "frobenius", None).gap <= SPAN_GAP
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_the_soft_margin_does_not_depend_on_the_size_of_the_tokens(scale: float) -> None:
+    """C is 50 over the squared mean length of the constraints (selected token - other) z^T."""
+    rng = np.random.default_rng(1)
+    head = _synthetic_head(rng.standard_normal((5, 5)), b=6)
+    foreign = replace(head, probabilities=softmax(rng.standard_normal(head.mask.shape), axis=1))
+    problem, rows = foreign.problem(), np.arange(len(foreign.mask))
+    tokens = foreign.tokens[foreign.sequence]
+    differences = np.linalg.norm(tokens[rows, foreign.selected][:, None] - tokens, axis=2)
+    lengths = differences * np.linalg.norm(foreign.queries, axis=1)[:, None]
+    soft = solve(problem, C=50.0 / lengths[differences > 0].mean() ** 2, loss="squared_hinge", tol=1e-9)
+    cosine = (head.W * soft.W).sum() / (np.linalg.norm(head.W) * np.linalg.norm(soft.W))
+    scaled = replace(foreign, tokens=scale * foreign.tokens, K=foreign.K / scale)
+    direction = span(scaled).svm(foreign.selected, "frobenius", None)
+    assert direction.soft
+    assert direction.cosine == pytest.approx(float(cosine), abs=1e-5)
+
+
+def test_rotary_soft_margin_is_that_of_the_lifted_matrices() -> None:
+    """The same queries select different tokens; C is 50 over the mean square of the differences and of the queries.
+
+    No query sees more than four tokens, so that the first working set has every constraint.
+    """
+    head = extract_head(tiny("llama"), 1, 2, batch("llama"))
+    head = head.take(np.array([3, 3, 12, 12, 18, 18, 2, 1]))
+    selected = np.array([np.flatnonzero(visible)[k % 2] for k, visible in enumerate(head.mask)])
+    lifted = rope_lift(head)
+    differences = [
+        lifted.tokens[i, s] - lifted.tokens[i, t]
+        for i, s in enumerate(selected)
+        for t in np.flatnonzero(head.mask[i])
+        if t != s
+    ]
+    squared = np.square(differences).sum(axis=1).mean() * np.square(head.queries).sum(axis=1).mean()
+    soft = solve(lifted.problem(selected), C=50.0 / squared, loss="squared_hinge", tol=1e-9)
+    space = span(head)
+    direction = space.svm(selected, "frobenius", None)
+    assert direction.soft
+    assert direction.objective == np.inf
+    assert direction.status is Status.UNDECIDED
+    cosine = (lifted.W * soft.W).sum() / (space.norm * np.linalg.norm(soft.W))
+    assert direction.cosine == pytest.approx(float(cosine), abs=1e-5)
+
+
+def test_a_faint_query_spans_as_much_as_a_strong_one() -> None:
+    """Two queries at right angles have one span, whatever their lengths are."""
+    head = extract_head(tiny("llama"), 0, 1, batch("llama")).take(np.array([8, 7]))
+    strong, faint = np.eye(2, head.queries.shape[1]), np.diag([1.0, 5e-12])
+    norm = span(replace(head, queries=strong)).norm
+    assert span(replace(head, queries=faint @ strong)).norm == pytest.approx(norm, rel=1e-9)
+    assert span(replace(head, queries=strong[[0, 0]])).norm < 0.9 * norm
 
 
 def test_rotary_audit_of_a_single_query() -> None:
@@ -190,6 +281,8 @@ def test_rotary_audit_is_that_of_the_lifted_matrices(family: str) -> None:
     # Directions within gap 1e-6 of the SVM differ by 1e-3 at most.
     cosine = (lifted.W * solution.W).sum() / (norm * np.linalg.norm(solution.W))
     assert svm.cosine == pytest.approx(float(cosine), abs=2e-3)
+    assert svm.objective == pytest.approx(solution.objective, rel=2e-6)
+    assert not svm.soft
     margin = problem.apply(lifted.W)[problem.rejected].min() / norm
     assert space.trained_margin() == pytest.approx(float(margin), rel=1e-3)
     hebbian = problem.adjoint(problem.rejected / np.maximum(problem.rejected.sum(axis=1, keepdims=True), 1))
@@ -216,6 +309,68 @@ def test_probe_of_a_rule_of_place_says_so() -> None:
     probe = fit_selection(replace(head, probabilities=probabilities), queries=80)
     assert probe.rule == 1.0
     assert probe.sentence.endswith("no better than a rule that needs no fit: place 0 of the text finds 100 %.")
+
+
+def test_probe_of_an_offset_says_so() -> None:
+    """Every query of five selects the token before its own, which is in another place each time."""
+    head = _synthetic_head(np.eye(6), b=20)
+    head = head.take(head.position > 0)
+    before = np.arange(6) == head.position[:, None] - 1
+    probe = fit_selection(replace(head, probabilities=before.astype(float)), queries=60)
+    assert (probe.rule_name, probe.rule) == ("offset -1 from the query", 1.0)
+
+
+def test_probe_of_the_end_of_a_text_says_so() -> None:
+    """Of four queries of a text of five to eleven tokens, one selects the first token and three the last."""
+    head = _synthetic_head(np.eye(6), b=21, T=11)
+    head = head.take(head.position < 4)
+    last = 4 + head.sequence % 7
+    mask = np.arange(11) <= last[:, None]
+    chosen = np.where(head.position == 0, 0, last)
+    probabilities = (np.arange(11) == chosen[:, None]).astype(float)
+    probe = fit_selection(replace(head, mask=mask, probabilities=probabilities), queries=100)
+    assert (probe.rule_name, probe.rule) == ("place 0 before the end", 0.75)
+
+
+def test_a_probe_of_a_single_query() -> None:
+    probe = fit_selection(_synthetic_head(np.eye(5), b=4), queries=1)
+    assert (probe.train, probe.held_out, probe.train_agreement) == (1, 1, 1.0)
+
+
+def test_the_noise_and_the_words_of_a_probe() -> None:
+    """Of 48 queries, shares around p = 0.6 differ by a standard deviation of sqrt(2 p (1 - p) / 48) = 0.1."""
+    probe = SelectionProbe("svm", 0.8, 1.0, 0.4, "place 0 of the text", 0.3, 0.2, 0.1, 0.75, 1.0, 60, 48, 0, None, ())
+    assert probe.noise == pytest.approx(0.2)
+    assert replace(probe, agreement=1.0, rule=1.0).noise == pytest.approx(2 * np.sqrt(2 * 0.25) / 48)
+    assert probe.sentence == (
+        "A probe fitted to 60 queries finds the token of 80 % of 48 others, no better than a rule that needs no fit: "
+        "place 0 of the text finds 40 %, a probe of content alone 75 %, of distance 100 %."
+    )
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_the_length_of_a_constraint_is_a_mean_over_rejected_tokens(family: str) -> None:
+    head = extract_head(tiny(family), 0, 1, batch(family))
+    lifted, rejected = rope_lift(head), head.mask.copy()
+    rejected[np.arange(len(rejected)), head.selected] = False
+    chosen = lifted.tokens[np.arange(len(rejected)), head.selected]
+    squares = np.square(lifted.tokens - chosen[:, None]).sum(axis=2) * np.square(head.queries).sum(axis=1)[:, None]
+    assert _length(head, head.selected) == pytest.approx(np.sqrt(squares[rejected].mean()), rel=1e-6)
+
+
+def test_the_logistic_probe_minimises_the_penalised_cross_entropy() -> None:
+    """W is read off the probe's scores, and a minimum is sought from there with differences for derivatives."""
+    head = _synthetic_head(np.array([[1.0, 0.5], [-0.5, 2.0]]), b=3, T=4)
+    scores = _logistic(head, head.selected, None)[0](head)
+    products = np.einsum("ntx,nz->ntxz", head.tokens[head.sequence], head.queries).reshape(-1, 4)
+    W = np.linalg.lstsq(products, scores.ravel())[0]
+
+    def loss(flat: np.ndarray) -> float:
+        logits = log_softmax((products @ flat).reshape(scores.shape), axis=1)
+        penalty = 0.5 * LOGISTIC_PENALTY * float(flat @ flat) * _length(head, head.selected) ** 2
+        return penalty - float(logits[np.arange(len(logits)), head.selected].mean())
+
+    assert loss(W) == pytest.approx(minimize(loss, W).fun, rel=1e-3)
 
 
 def test_rotary_probe_finds_a_head_that_looks_two_back() -> None:
@@ -268,6 +423,25 @@ def test_support_tokens_have_their_share_and_four_tokens_on_each_side() -> None:
     assert second.context == texts[1][:6]
 
 
+@pytest.mark.parametrize("self_attention", [True, False])
+def test_support_tokens_are_counted_without_padding(self_attention: bool) -> None:
+    """Two tokens of padding precede the text; the number of a query of another text does not count them."""
+    head = _synthetic_head(np.eye(5), b=1, T=8)
+    texts = (("[PAD]", "[PAD]", *"abcdef"),)
+    places = np.array([[-1, -1, *range(6)]])
+    mask = np.tile(places >= 0, (8, 1))
+    probabilities = np.tile(np.arange(8) == 6, (8, 1)).astype(float)
+    head = replace(
+        head, texts=texts, text_place=places, mask=mask, probabilities=probabilities, self_attention=self_attention
+    )
+    dual = np.zeros(mask.shape)
+    dual[5, 3] = 1.0
+    (one,) = support_tokens(head, np.arange(8), head, dual)
+    assert (one.query, one.selected, one.token) == (3 if self_attention else 5, 4, 1)
+    assert one.texts == ("d" if self_attention else "", "e", "b")
+    assert one.context == (tuple("abcdef") if self_attention else ())
+
+
 @pytest.mark.slow
 def test_minilm_audit_with_other_heads() -> None:
     model, tokenizer = minilm()
@@ -287,6 +461,9 @@ def test_options_out_of_range() -> None:
         margin_audit(head, norms=("max",))
     with pytest.raises(ValueError, match="method is"):
         fit_selection(head, method="tree")  # type: ignore[arg-type]
+    for share in (0.0, 1.0):
+        with pytest.raises(ValueError, match=f"held_out is {share}"):
+            fit_selection(head, held_out=share)
     with pytest.raises(ValueError, match="one to test on"):
         fit_selection(_synthetic_head(np.eye(5), b=1))
     rotary = extract_head(tiny("llama"), 0, 1, batch("llama"))

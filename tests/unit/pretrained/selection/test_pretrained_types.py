@@ -10,6 +10,7 @@ import torch
 import transformers as tf
 
 from attsvm.pretrained import AttentionHead, HeadTypes, Standing, TypeScore, extract_head, extract_heads, head_types
+from attsvm_pretrained.selection.type_sets import MOST_OFFSET, type_sets, visible_offsets
 from attsvm_pretrained.selection.types import named_tokens
 from induction import induction_model
 from pretrained_models import SENTENCES, batch, minilm, tiny
@@ -107,6 +108,39 @@ def test_a_head_of_content() -> None:
     assert types.name == "content"
     assert types.scores["content"].score > 0.6
     assert types.sentence.startswith("Content head: ")
+
+
+def test_induction_follows_an_occurrence_of_the_first_token_too() -> None:
+    """Both texts begin with a word that comes again, one of them behind padding."""
+    ids = torch.tensor([[5, 6, 5, 7, 5, 6], [0, 0, 5, 8, 5, 7]])
+    head = extract_head(tiny("bert"), 0, 0, {"input_ids": ids, "attention_mask": (ids > 0).long()})
+    expected = np.zeros(head.mask.shape, dtype=bool)
+    for i, (j, p) in enumerate(zip(head.sequence, head.position, strict=True)):
+        for t in range(1, 6):
+            expected[i, t] = head.mask[i, t] and ids[j, t - 1] == ids[j, p] and t not in (p, p + 1)
+    np.testing.assert_array_equal(type_sets(head)["induction"], expected)
+    assert expected[:, 1].any()
+
+
+def test_a_word_with_an_apostrophe_is_no_delimiter() -> None:
+    words = ("[CLS]", "don't", "...", "##,", "▁(", "Ġ", "x.", "[SEP]")
+    head = extract_head(tiny("bert"), 0, 0, {"input_ids": torch.arange(3, 11)[None]})
+    special = np.array([[word.endswith("]") for word in words]])
+    delimiters = type_sets(replace(head, texts=(words,), special=special))["delimiter"]
+    assert (delimiters == [word in ("...", "##,", "▁(", "Ġ", "[SEP]") for word in words]).all()
+
+
+@pytest.mark.parametrize(("family", "length"), [("bert", 10), ("bert", 24), ("gpt2", 10), ("gpt2", 24)])
+def test_an_offset_counts_if_half_of_the_queries_see_a_token_there(family: str, length: int) -> None:
+    """Of a text of n tokens, n - |k| queries have a token at offset k; under a causal mask there is none after them."""
+    head = extract_head(tiny(family), 0, 0, {"input_ids": torch.arange(3, 3 + length)[None]})
+    last = 0 if family == "gpt2" else MOST_OFFSET
+    expected = [k for k in range(-MOST_OFFSET, last + 1) if k != -1 and length - abs(k) >= length / 2]
+    offsets = visible_offsets(head)
+    assert list(offsets) == expected
+    for k, (rows, columns) in offsets.items():
+        assert len(rows) == length - abs(k)
+        assert (columns - head.position[rows] == k).all()
 
 
 def test_the_sentence_has_the_median_and_the_largest_of_the_draws() -> None:
