@@ -1,8 +1,12 @@
-"""Tiny transformers models with random weights, one a family, and the real MiniLM; nothing is downloaded."""
+"""Tiny transformers models with random weights, one a family, a head of a given W, and the real MiniLM.
+
+Nothing is downloaded.
+"""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,9 +14,12 @@ from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import numpy as np
 import torch
 import transformers as tf
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
+
+from attsvm.pretrained import AttentionHead, extract_head
 
 disable_progress_bar()
 set_verbosity_error()  # configurations of 60 words name special tokens beyond them
@@ -135,6 +142,31 @@ def batch(family: str) -> dict[str, torch.Tensor]:
     if family in ("t5", "bart"):
         inputs["decoder_input_ids"] = torch.randint(3, 60, (3, 5), generator=rng)
     return inputs
+
+
+def synthetic_head(W: np.ndarray, *, b: int = 12, T: int = 6, seed: int = 0) -> AttentionHead:
+    """A self-attention head with random tokens of dimension len(W) and the given W."""
+    rng = np.random.default_rng(seed)
+    d = len(W)
+    base = extract_head(tiny("bert"), 0, 0, batch("bert"))
+    tokens = rng.standard_normal((b, T, d))
+    U, sigma, Vt = np.linalg.svd(W)
+    head = replace(
+        base,
+        tokens=tokens,
+        queries=tokens.reshape(-1, d),
+        sequence=np.repeat(np.arange(b), T),
+        position=np.tile(np.arange(T), b),
+        text_place=np.tile(np.arange(T), (b, 1)),
+        ids=None,
+        mask=np.ones((b * T, T), dtype=bool),
+        K=U * sigma,
+        Q=Vt.T,
+        texts=None,
+        special=None,
+        probabilities=np.zeros((b * T, T)),
+    )
+    return replace(head, probabilities=head.attention())
 
 
 def minilm_path() -> Path:

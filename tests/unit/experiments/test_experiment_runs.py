@@ -200,11 +200,13 @@ def test_progress_tells_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> N
     clock = iter(np.arange(0, 100, 10.0))
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
     messages: deque[tuple[str, float]] = deque()
-    meter = Meter("tiny", 1000, 200, lambda text, share: messages.append((text, share)), interval=5.0)
+    meter = Meter("tiny", 1000, 200, lambda text, share: messages.append((text, share)), interval=10.0)
     for trials in (100, 0, 0, 200):
         meter.add(trials)
     assert messages.popleft() == ("tiny: 200 of 1,000 trials", 0.2)
     assert messages.popleft() == ("tiny: 300 of 1,000 trials, 10 a second, 70 s left", 0.3)
     # The rate is of the last 30 s: 200 trials since the 10th second, at the 40th.
     assert messages.pop() == ("tiny: 500 of 1,000 trials, 6.67 a second, 75 s left", 0.5)
+    meter.show(under_way=100)
+    assert messages.pop() == ("tiny: 600 of 1,000 trials, 10 a second, 40 s left", 0.6)
     assert [duration(seconds) for seconds in (3.4, 500, 7200, 7500)] == ["3 s", "8 min", "2 h 0 min", "2 h 5 min"]

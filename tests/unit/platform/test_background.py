@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -246,6 +247,21 @@ class Entry:
         self.compiled.append(types)
 
 
+def test_two_processes_share_the_modules_and_each_module_is_compiled_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pool(nullcontext[Any]):
+        def __enter__(self) -> Any:
+            return SimpleNamespace(map=map)
+
+    shares: list[list[str]] = []
+    monkeypatch.setattr(compilation, "ProcessPoolExecutor", lambda *_: Pool())
+    monkeypatch.setattr(compilation, "_compile_modules", lambda share: shares.append(share) or (1, len(share)))
+    modules = sorted(compilation._modules())
+    assert compilation.compile_kernels() == (2, len(modules))
+    assert len(shares) == 2
+    assert all(shares)
+    assert sorted(module for share in shares for module in share) == modules
+
+
 def test_a_process_compiles_what_the_cache_lacks_of_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, kept, theirs = Entry("json"), Entry("json"), Entry("math")
     declared = {one: kernels.Declaration((("float",), ("int",)), 1.0, None) for one in (ours, kept, theirs)}
@@ -265,11 +281,13 @@ def test_what_compiles_needs_a_folder_for_it(
     monkeypatch.setattr(compilation, "compile_kernels", lambda: calls.append("compiled") or (1, 3))
     compilation.run_in_background()
     assert calls == [19, "compiled"][: 1 + exists]
+    times = iter([1000.0, 1007.0])
+    monkeypatch.setattr(compilation, "time", SimpleNamespace(perf_counter=lambda: next(times)))
     status, display = compilation.main(), capsys.readouterr()
     assert calls == [19, "compiled", "compiled"][: 1 + 2 * exists]
     assert status == (0 if exists else 2)
     assert bool(display.err) is not exists
-    assert display.out.startswith("1 of 3 kernels were compiled") is exists
+    assert display.out.startswith("1 of 3 kernels were compiled in 7 s;") is exists
 
 
 def test_every_kernel_that_python_calls_is_declared_with_its_signatures() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from attsvm.platform import files
 from attsvm.platform.files import locked, replacing_file, replacing_files_in, take_up
 
 # Ends itself by kill -9 in the middle of writing: before the files are complete, or between their moves into place.
@@ -119,17 +123,49 @@ def test_an_error_leaves_what_was_there_and_nothing_beside_it(target: str, tmp_p
     assert (tmp_path / "a.txt").read_text() == "old"
 
 
+@pytest.mark.parametrize("named", [None, "other.txt"])
+@pytest.mark.parametrize("writing", [replacing_file, replacing_files_in])
+def test_an_error_names_its_file_or_else_the_target(
+    writing: Callable[[Path], AbstractContextManager[Path]], named: str | None, tmp_path: Path
+) -> None:
+    """A full disk does not name the file."""
+    target = tmp_path / "target"
+    with pytest.raises(OSError, match="No space left") as caught, writing(target):
+        raise OSError(errno.ENOSPC, "No space left on device", named)
+    assert caught.value.filename == (named or str(target))
+
+
+def test_a_folder_that_another_run_removes_before_its_lock_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = files._lock
+    removed: list[Path] = []
+
+    def lock_late(handle: int, *, wait: bool = False) -> bool | None:
+        if not removed:
+            (partial,) = tmp_path.glob(".files.*")
+            removed.append(partial)
+            partial.rmdir()
+        return lock(handle, wait=wait)
+
+    monkeypatch.setattr(files, "_lock", lock_late)
+    with replacing_files_in(tmp_path) as beside:
+        assert removed == [beside]
+        (beside / "a.txt").write_text("new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
 def test_a_directory_takes_the_new_files_and_keeps_the_others(tmp_path: Path) -> None:
     target = tmp_path / "out" / "deep"
     target.mkdir(parents=True)
     (target / "notes.txt").write_text("the user's")
     (target / "report.html").write_text("old")
     with replacing_files_in(target) as beside:
-        (beside / "figures").mkdir()
-        (beside / "figures" / "a.png").write_text("picture")
+        (beside / "figures" / "small").mkdir(parents=True)
+        (beside / "figures" / "small" / "a.png").write_text("picture")
         (beside / "report.html").write_text("new")
     contents = {str(p.relative_to(target)): p.read_text() for p in target.rglob("*") if p.is_file()}
-    assert contents == {"notes.txt": "the user's", "report.html": "new", "figures/a.png": "picture"}
+    assert contents == {"notes.txt": "the user's", "report.html": "new", "figures/small/a.png": "picture"}
 
 
 def test_a_directory_that_cannot_be_made_is_an_os_error(tmp_path: Path) -> None:

@@ -30,3 +30,20 @@ def test_a_double_result_stays_double(given: Any) -> None:
     result = Kind.of(given).restore(np.array([1e200, 0.1]))
     assert type(result) is type(given)
     assert result.tolist() == [1e200, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (torch.zeros(1).double(), torch.float64),
+        (torch.zeros(1), torch.float32),
+        (torch.zeros(1).bfloat16(), torch.float32),
+        (torch.zeros(1, dtype=torch.int64), torch.get_default_dtype()),
+        (np.zeros(1), np.float64),
+        (np.zeros(1, np.float32), np.float32),
+        (np.zeros(1, int), np.float64),
+    ],
+)
+def test_results_have_the_floats_of_the_input_even_where_narrower_ones_were_computed(given: Any, expected: Any) -> None:
+    for computed in (np.float16, np.float32, np.float64):
+        assert Kind.of(given).restore(np.array([0.5, np.inf], computed)).dtype == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from attsvm.platform.json_values import json_text, json_values
 
@@ -22,3 +23,9 @@ def test_a_record_is_indented_by_two_spaces_a_level() -> None:
     assert depths == [0, 2, 4, 4, 6, 4, 2, 0]
     assert "‖W‖" in text
     assert text.endswith("}\n")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_json_lacks_is_refused_in_a_record(value: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        json_text({"a": [value]})

@@ -15,9 +15,12 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from numba import boolean, float64, int64, njit, typeof
 from numba.core.dispatcher import Dispatcher
 
 import attsvm
@@ -271,6 +274,61 @@ def test_first_problems_of_every_size_are_solved_before_anything_compiles(tmp_pa
     folder = str(Path(__file__).parents[2])
     process = _run(script.replace("sys.argv[1]", repr(folder)), tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
     assert (process.stdout, process.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize("dtype", [float64, boolean])
+@pytest.mark.parametrize("dimensions", [2, 3, 4])
+def test_a_frozen_array_has_the_declared_type(dtype: Any, dimensions: int) -> None:
+    """Of any other type it would be compiled for once more."""
+    array = np.ones((2,) * dimensions, dtype=str(dtype))
+    assert typeof(kernels.frozen(array)) == kernels.read_only(dtype, dimensions)
+
+
+def test_the_line_of_a_terminal_is_for_the_outermost_kernel_of_the_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kernels, "_terminal", lambda: True)
+    ours, theirs = (SimpleNamespace(data={"dispatcher": one}) for one in (solve_each, njit(lambda x: x)))
+    line = kernels.NOTICE.format(name="solvers.compiled.frobenius")
+    notice = kernels._Notice()
+    shown: list[str] = []
+    for moment, compiled in (
+        (notice.on_start, theirs), (notice.on_start, ours), (notice.on_start, ours), (notice.on_end, ours),
+        (notice.on_end, ours), (notice.on_end, theirs), (notice.on_start, ours),
+    ):  # fmt: skip
+        moment(compiled)
+        shown.append(capsys.readouterr().err)
+    assert shown == ["", line, "", "", kernels.ERASE_LINE, "", line]
+
+
+def test_a_cache_holds_a_kernel_when_it_has_code_for_all_its_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
+    @kernels.kernel((float64,), (int64,))
+    def square(x: float) -> float:
+        return x * x
+
+    cache = kernels._Cache(square.py_func)
+    keys = [cache._index_key(types, square.targetctx.codegen()) for types in ((float64,), (int64,))]
+    for index, expected in (({}, False), (dict.fromkeys(keys[:1], "a"), False), (dict.fromkeys(keys, "a"), True)):
+        monkeypatch.setattr(cache._cache_file, "_load_index", lambda index=index: index)
+        assert cache.holds(square) is expected
+
+
+def test_kernels_compile_at_their_first_call_inside_a_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    @kernels.kernel()
+    def square(x: float) -> float:
+        return x * x
+
+    monkeypatch.setattr(square, "_cache", kernels._NoCache())
+    monkeypatch.setattr(kernels, "_MOMENT", kernels._Moment("later"))
+    for _ in range(2):
+        assert not kernels.compiles(square, 1.0)
+        with kernels.compiled_first():
+            with kernels.compiled_first():
+                assert kernels.compiles(square, 1.0)
+            assert kernels.compiles(square, 1.0)
+    with pytest.raises(KeyError), kernels.compiled_first():
+        raise KeyError
+    assert not kernels.compiles(square, 1.0)
 
 
 def test_a_kernel_is_spared_until_doing_without_costs_what_compiling_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def test_a_problem_becomes_a_page_whose_solution_is_certified() -> None:
     assert np.linalg.norm(Playground(inner).state["v"]) == 1.0  # a head all the same
 
 
-def test_a_page_without_training_selects_the_tokens_of_the_largest_score() -> None:
+def test_a_page_without_training_selects_the_tokens_of_the_largest_score(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("anywidget", reason="the extra playground is not installed")
     from attsvm import Playground
 
@@ -55,6 +55,7 @@ def test_a_page_without_training_selects_the_tokens_of_the_largest_score() -> No
     v = np.array(page.state["v"])
     assert np.linalg.norm(v) == pytest.approx(1.0, rel=1e-8)
     np.testing.assert_array_equal((tokens @ v).argmax(axis=1), [0, 0])
+    monkeypatch.setattr("attsvm.training.train", lambda *_, **options: pytest.fail("training runs"))
     page.state = page.state | {"keep": "best", "labels": [1, -1]}
     scores = tokens @ v * np.array([1.0, -1.0])[:, None]
     np.testing.assert_array_equal(page.problem.reference, scores.argmax(axis=1))
@@ -81,6 +82,10 @@ def test_a_mixture_of_tokens_needs_a_browser() -> None:
 
     with pytest.raises(ValueError, match="head is 'relu'; a page displayed in a browser was expected"):
         Playground(preset="composition").problem  # noqa: B018
+    page = Playground(preset="composition")
+    page.state = page.state | {"keep": "best"}  # which a mixture does not have
+    with pytest.raises(ValueError, match="head is 'relu'; a page displayed in a browser was expected"):
+        page.problem  # noqa: B018
 
 
 def test_a_problem_that_the_page_cannot_show_is_refused() -> None:

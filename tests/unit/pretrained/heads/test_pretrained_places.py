@@ -14,7 +14,6 @@ from attsvm.pretrained import AttentionHead, extract_head, extract_heads, fit_se
 from attsvm_pretrained.activations.layers import absent_layers, layer_numbers
 from attsvm_pretrained.activations.tracing import record
 from attsvm_pretrained.heads.extract import RefusedHead, _inclusion, chosen_calls, examine_heads
-from attsvm_pretrained.selection.probe import distinct_contexts
 from pretrained_models import batch, tiny
 
 
@@ -172,40 +171,6 @@ def test_no_layer_is_absent_where_calls_are_counted() -> None:
     """Of three layers of an encoder and one of a decoder, the number of the first call alone is that of its path."""
     stacks = {name: torch.nn.ModuleList(torch.nn.Linear(1, 1) for _ in range(3)) for name in ("encoder", "decoder")}
     assert absent_layers(torch.nn.ModuleDict(stacks), ["encoder.0.attn", "decoder.0.attn"]) == ()
-
-
-def test_a_shared_prefix_is_in_one_half_only() -> None:
-    """Five tokens that all texts begin with give one context each, however many texts there are."""
-    rng = np.random.default_rng(3)
-    ids = rng.integers(3, 60, size=(12, 10))
-    ids[:, :5] = ids[0, :5]
-    ids[:, 5] = np.arange(3, 15)  # texts differ from here on
-    head = extract_head(tiny("gpt2"), 1, 0, {"input_ids": torch.from_numpy(ids)})
-    subset = distinct_contexts(head, np.arange(len(head.mask)))
-    assert len(subset) == 5 + 12 * 5
-    assert (head.sequence[subset][head.query_place[subset] < 5] == 0).all()
-    # Without ids, vectors tell contexts apart; those of the prefix are equal up to rounding.
-    for size in (1e-5, 1.0, 1e5):
-        bare = replace(head, ids=None, tokens=size * head.tokens)
-        assert len(distinct_contexts(bare, np.arange(len(head.mask)))) == 5 + 12 * 5
-    assert fit_selection(head, queries=30).repeated == 11 * 4  # the first token sees itself only and is left out before
-
-
-def test_probes_of_content_and_of_distance() -> None:
-    """A head that looks two back by its angles alone: distance finds it, content does not."""
-    ids = torch.from_numpy(np.random.default_rng(7).integers(3, 60, size=(20, 9)))
-    head = extract_head(tiny("llama"), 0, 0, {"input_ids": ids})
-    assert head.turns is not None
-    probabilities = (head.text_place[head.sequence] == head.query_place[:, None] - 2).astype(float)
-    later = replace(head, probabilities=probabilities).take(head.query_place >= 2)
-    probe = fit_selection(later, queries=60)
-    assert probe.distance is not None
-    assert probe.content is not None
-    assert probe.distance > 0.95
-    assert probe.content < 0.6
-    assert not probe.better_than_rule
-    assert "of distance" in probe.sentence
-    assert fit_selection(extract_head(tiny("bert"), 0, 0, batch("bert")), queries=8).distance is None
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])

@@ -88,14 +88,20 @@ def test_memory_is_the_least_of_what_system_group_and_process_allow(
     (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:  4000 kB\n")
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(memory, "_GROUP", tmp_path)
-    if memory.resource is not None:
-        monkeypatch.setattr(memory.resource, "getrlimit", lambda kind: (memory.resource.RLIM_INFINITY,) * 2)
+    resource: Any = vars(memory)["resource"]
+    if resource is not None:
+        monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY,) * 2)
     assert memory.available_bytes() == 4000 * 1024
     (tmp_path / "memory.current").write_text("1000000")
     (tmp_path / "memory.max").write_text("max")
     assert memory.available_bytes() == 4000 * 1024
     (tmp_path / "memory.max").write_text("3000000")
     assert memory.available_bytes() == 2000000
-    if memory.resource is not None:
-        monkeypatch.setattr(memory.resource, "getrlimit", lambda kind: (1, 1))
-        assert memory.available_bytes() == 0.0
+    if resource is not None:
+        # The soft limit binds; this process has 300 pages of addresses, of which 20 are in memory.
+        (tmp_path / "statm").write_text("300 20 10 5 0 100 0")
+        monkeypatch.setattr(memory, "_STATUS", tmp_path / "statm")
+        for pages, left in ((100, 0), (300, 0), (303, 3)):
+            limits = pages * resource.getpagesize(), resource.RLIM_INFINITY
+            monkeypatch.setattr(resource, "getrlimit", lambda kind, limits=limits: limits)
+            assert memory.available_bytes() == left * resource.getpagesize()
