@@ -92,7 +92,7 @@ def upper_bound(
             if floor > 0
             else (math.inf, residual)
         )
-    loss = terms.loss(-least) * (1 + gamma(int(np.count_nonzero(rejected)) + 4))
+    loss = terms.loss(np.negative(least, out=least)) * (1 + gamma(int(np.count_nonzero(rejected)) + 4))
     return objective_above(terms, distance + longer, above + longer, loss, floor, residual)
 
 

@@ -84,8 +84,11 @@ class FarkasCertificate(Summarised):
     def _existence(self) -> tuple[float, bool]:
         if not self._admissible:
             return np.inf, False
-        reduced = reduce(self.problem)
-        ratio, sure = _existence(reduced, reduced.gather(np.asarray(self.dual, dtype=np.float64)))
+        reduced, dual = reduce(self.problem), np.asarray(self.dual, dtype=np.float64)
+        ratio, sure = _existence(reduced, reduced.gather(dual))
+        if ratio == 0.0:
+            # Short constraints beside long ones become zero in reduced coordinates.
+            return (0.0, True) if _moves_nothing(self.problem, dual) else (np.inf, False)
         return ratio, sure and _spans_exactly(self.problem, reduced)
 
     @property
@@ -217,6 +220,15 @@ def _existence(reduced: Reduced, dual: np.ndarray) -> tuple[float, bool]:
     # LAPACK's singular values are exact for a matrix within a few units of rounding, relative to its size, of this one.
     floor = smallest - 32 * (size + len(row)) * EPS * largest - rounding
     return error / smallest, rank == size and residual + rounding < floor
+
+
+def _moves_nothing(problem: SelectionProblem, dual: np.ndarray) -> bool:
+    """Tell whether every constraint with a multiplier (n, T) is zero under every W, for the floats of the problem."""
+    rows, columns = np.nonzero(dual)
+    moving = problem.queries[rows].any(axis=1)
+    rows, columns = rows[moving], columns[moving]
+    texts = problem.sequence[rows]
+    return np.array_equal(problem.tokens[texts, problem.reference[rows]], problem.tokens[texts, columns])
 
 
 def _spans_exactly(problem: SelectionProblem, reduced: Reduced) -> bool:

@@ -139,7 +139,7 @@ def certify(
     terms, prior = program.terms, program.prior
     high, residual, rounding, resolution, primal = math.inf, 0.0, 0.0, 0.0, None
     with np.errstate(**LENIENT):
-        dual = terms.clip(dual) if evaluation is None else dual
+        dual = terms.clip(dual) if evaluation is None else dual.copy()
         margins, adjoint = problem.evaluate(W, dual) if evaluation is None else evaluation
         W, margins, objective = _scale_matrix(program, W, margins)
         if objective < math.inf:
@@ -188,7 +188,7 @@ def _loose(problem: SelectionProblem, W: np.ndarray, margins: np.ndarray) -> boo
 def _scale_multipliers(
     program: Program, dual: np.ndarray, adjoint: np.ndarray, residual: float, *, sharp: bool
 ) -> tuple[np.ndarray, float, float]:
-    """Scale admissible multipliers (n, T), with adjoint A^T dual, to their convention.
+    """Scale admissible multipliers (n, T), with adjoint A^T dual, to their convention, in place.
 
     Return the multipliers, the lower bound that they prove, and the same bound as computed.
     """
@@ -205,7 +205,10 @@ def _scale_multipliers(
         scale *= bound
     if terms.hard and not sharp:
         # The bound of a hard margin does not depend on the scale; unscaled multipliers carry no rounding from scaling.
-        return dual * scale, lower_bound(program, dual, adjoint, length, residual, sharp=sharp), bound
+        low = lower_bound(program, dual, adjoint, length, residual, sharp=sharp)
+        dual *= scale
+        return dual, low, bound
+    dual *= scale
     # Rounding may take a multiplier past its upper bound.
-    scaled = terms.clip(dual * scale) if terms.upper < math.inf else dual * scale
+    scaled = terms.clip(dual) if terms.upper < math.inf else dual
     return scaled, lower_bound(program, scaled, adjoint * scale, length * scale, residual, sharp=sharp), bound

@@ -20,6 +20,7 @@ scaled to the largest bound before it is evaluated.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from attsvm.core.norms import FROBENIUS, Norm
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.reduction import Reduced
 from attsvm.core.rounding import LENIENT
+from attsvm.platform.paging import rows_in_chunk
 
 # Shortfall below which W is also tried after scaling to margin one, which avoids a loss of C times the rounding error.
 SEPARATION_TOL = 1e-4
@@ -106,9 +108,15 @@ class Terms:
     def loss(self, shortfall: np.ndarray) -> float:
         """Sum the losses of c - A(V), (n, T), over rejected tokens; zero for the hard margin."""
         if self.prices is None:
-            return self.charge(shortfall[self.rejected])
+            return sum(self.charge(shortfall[rows][self.rejected[rows]]) for rows in self._pieces())
         deficit = np.where(self.rejected, np.maximum(shortfall, 0.0), 0.0)
         return float((self.prices * (deficit * deficit if self.shift > 0 else deficit)).sum())
+
+    def _pieces(self) -> Iterator[slice]:
+        """Slices of the queries, so that copies of selected entries stay small."""
+        n, T = self.rejected.shape
+        step = rows_in_chunk(8 * T)
+        return (slice(start, start + step) for start in range(0, n, step))
 
     def charge(self, shortfall: np.ndarray) -> float:
         """Sum the losses of the shortfalls (k,) of some rejected tokens, if all queries have one C."""
@@ -167,8 +175,8 @@ class Terms:
     def curvature(self, dual: np.ndarray) -> float:
         """Sum the squares of rejected tokens' multipliers (n, T), each times its shift."""
         if self.prices is None:
-            values = dual[self.rejected]
-            return float((self.shift * values) @ values)
+            values = (dual[rows][self.rejected[rows]] for rows in self._pieces())
+            return sum(float((self.shift * some) @ some) for some in values)
         return float((self.shifts * np.where(self.rejected, dual, 0.0) * dual).sum())
 
     def largest_scale(self, dual: np.ndarray, top: float = 0.0) -> float:

@@ -26,7 +26,6 @@ from attsvm.solvers.common.contradictions import opposite_demands
 from attsvm.solvers.common.control import Callback, Control
 from attsvm.solvers.common.regularisation import read_regularisation
 from attsvm.solvers.compiled.frobenius import avoids_compiling, solve_compiled
-from attsvm.solvers.frobenius.truncated_newton import memory_of, suits_words, truncated_newton
 from attsvm.solvers.in_memory import solve_in_memory
 from attsvm.solvers.options import METHODS as METHODS
 from attsvm.solvers.options import method_of, read_limits
@@ -43,6 +42,7 @@ from attsvm.solvers.schedule import (
 from attsvm.solvers.separable.blocks import solve_blocks
 from attsvm.solvers.separable.solving import solve_separable
 from attsvm.solvers.sharded import solve_shards
+from attsvm.solvers.words.newton import memory_of, suits_words, truncated_newton
 from attsvm.solvers.working_sets.solution import ShardedSolution
 from attsvm.solvers.working_sets.solving import Outcome, WorkingSets
 
@@ -287,6 +287,8 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
         first = answers.of(None, slope)
         if first.status is Status.OPTIMAL:
             return first
+        del first
+    del slope
     control.method = ""
     has_prices = terms.prices is not None
     early = None if method is not None else _in_parts(answers) or _over_words(answers)

@@ -19,7 +19,7 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if path != TABLE)
 # Integers that are not sizes: limits on steps and rounds, length of a history, number of names in a sentence.
 COUNTS = {
     *("STALLED", "STALLED_STEPS", "STALLED_STAGES", "STALLED_UPDATES", "CAREFUL_STEPS", "STAGE_NEWTON_STEPS"),
-    "MOST_PATH_STEPS",
+    *("MOST_PATH_STEPS", "MANY_STEPS"),
     *("PRODUCTS", "ROUNDS", "SHRINKING", "EXTRAPOLATED", "MOST_NAMES", "SHARE", "COPIES", "MOST_ROOMS"),
 }
 MOST_WORDS = 30

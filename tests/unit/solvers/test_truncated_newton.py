@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,16 @@ import pytest
 from scipy.sparse import eye_array
 
 from attsvm import SelectionProblem, Status, solve
-from attsvm.core.norms import FROBENIUS
+from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm
 from attsvm.proofs.certified import certify
 from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.program import Program
 from attsvm.solvers import solving
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.frobenius import truncated_newton as module
-from attsvm.solvers.frobenius.truncated_newton import memory_of, suits_words, truncated_newton
+from attsvm.solvers.words import newton as module
+from attsvm.solvers.words.margins import Point, Words
+from attsvm.solvers.words.newton import memory_of, newton_step, step_length, suits_words, truncated_newton
+from attsvm.solvers.words.penalties import Penalty, SmoothNuclear
 
 TOL = 1e-9
 
@@ -41,8 +44,8 @@ def unusual_words(seed: int = 1) -> SelectionProblem:
     )
 
 
-def program_of(problem: SelectionProblem, C: Any, prior: np.ndarray | None = None) -> Program:
-    return Program(problem, FROBENIUS, Regularisation(C, "squared_hinge", prior))
+def program_of(problem: SelectionProblem, C: Any, prior: np.ndarray | None = None, norm: Norm = FROBENIUS) -> Program:
+    return Program(problem, norm, Regularisation(C, "squared_hinge", prior))
 
 
 def run(program: Program, **limits: Any) -> tuple[Control, np.ndarray, np.ndarray]:
@@ -56,7 +59,7 @@ PRICES = np.geomspace(0.1, 10.0, 40)
 PRIOR = np.random.default_rng(5).normal(size=(6, 4))
 
 
-@pytest.mark.parametrize(
+INSTANCES = pytest.mark.parametrize(
     ("problem", "C", "prior"),
     [
         (classes(), 1e-3, None),
@@ -66,9 +69,13 @@ PRIOR = np.random.default_rng(5).normal(size=(6, 4))
         (classes(), 1.0, PRIOR),
         (classes(), PRICES, PRIOR),
         (unusual_words(), 2.0, None),
+        (classes(K=3, d=5), 1.0, None),
     ],
-    ids=["small C", "C", "large C", "prices", "prior", "prices and prior", "scaled and masked words"],
+    ids=["small C", "C", "large C", "prices", "prior", "prices and prior", "scaled and masked words", "wide W"],
 )
+
+
+@INSTANCES
 def test_w_and_multipliers_prove_the_optimum_of_the_other_methods(
     problem: SelectionProblem, C: Any, prior: np.ndarray | None
 ) -> None:
@@ -83,6 +90,21 @@ def test_w_and_multipliers_prove_the_optimum_of_the_other_methods(
     np.testing.assert_allclose(W, other.W, atol=2 * np.sqrt(2 * 2 * TOL * other.certified.value))  # strong convexity
 
 
+@pytest.mark.parametrize("many", [-1, module.MANY_STEPS], ids=["both terms", "one term"])
+@INSTANCES
+def test_the_nuclear_norm_has_the_optimum_of_the_other_methods(
+    problem: SelectionProblem, C: Any, prior: np.ndarray | None, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With preconditioners of both terms of the Hessian, or of one as long as conjugate gradients are few."""
+    monkeypatch.setattr(module, "MANY_STEPS", many)
+    program = program_of(problem, C, prior, NUCLEAR)
+    _, W, dual = run(program)
+    certified = certify(program, W, dual)
+    other = solve(problem, "nuclear", C=C, loss="squared_hinge", prior=prior, tol=1e-7)
+    assert certified.gap <= TOL
+    assert certified.value == pytest.approx(other.certified.value, rel=TOL + other.gap)
+
+
 def test_multipliers_are_twice_the_price_of_the_shortfalls() -> None:
     program = program_of(classes(), 3.0)
     _, W, dual = run(program)
@@ -90,92 +112,115 @@ def test_multipliers_are_twice_the_price_of_the_shortfalls() -> None:
     np.testing.assert_allclose(dual, 6.0 * short, atol=1e-6 * dual.max())
 
 
+def penalty_at(norm: Norm, V: np.ndarray) -> Penalty:
+    return Penalty(V) if norm is FROBENIUS else SmoothNuclear(V, 0.3)
+
+
 def points(
-    problem: SelectionProblem, share: float = 1.0
-) -> tuple[module._Words, np.ndarray, np.ndarray, module._Point]:
-    program = program_of(problem, np.linspace(0.5, 2.0, len(problem.queries)))
-    words = module._Words(program)
-    V = np.random.default_rng(3).normal(size=words.shape)
-    margins = words.margins(V)
-    return words, V, margins, words.at(V, margins, share)
+    problem: SelectionProblem, share: float = 1.0, norm: Norm = FROBENIUS
+) -> tuple[Words, Penalty, np.ndarray, Point]:
+    words = Words(program_of(problem, np.linspace(0.5, 2.0, len(problem.queries)), norm=norm))
+    penalty = penalty_at(norm, np.random.default_rng(3).normal(size=words.shape))
+    margins = words.margins(penalty.V)
+    return words, penalty, margins, words.at(penalty, margins, share)
 
 
-@pytest.mark.parametrize("problem", [classes(), unusual_words()], ids=["classes", "words"])
+BOTH_NORMS = pytest.mark.parametrize("norm", [FROBENIUS, NUCLEAR], ids=["frobenius", "nuclear"])
+BOTH_PROBLEMS = pytest.mark.parametrize("problem", [classes(), unusual_words()], ids=["classes", "words"])
+
+
+@BOTH_NORMS
+@BOTH_PROBLEMS
 @pytest.mark.parametrize("share", [1.0, 0.01])
-def test_value_bound_and_adjoint_are_those_of_the_terms(problem: SelectionProblem, share: float) -> None:
-    words, V, margins, point = points(problem, share)
+def test_value_bound_and_adjoint_are_those_of_the_terms(problem: SelectionProblem, share: float, norm: Norm) -> None:
+    words, penalty, margins, point = points(problem, share, norm)
     prices = share * np.linspace(0.5, 2.0, len(problem.queries))
-    terms = program_of(problem, prices).terms
+    terms = program_of(problem, prices, norm=norm).terms
     dual = terms.slope(terms.cost - margins)
     adjoint = problem.adjoint(dual)
-    assert point.value == pytest.approx(terms.size(words.lift(V)) + terms.loss(terms.cost - margins), rel=1e-12)
+    assert point.value == pytest.approx(terms.size(words.lift(penalty.V)) + terms.loss(terms.cost - margins), rel=1e-12)
     np.testing.assert_allclose(words.lift(point.adjoint), adjoint, atol=1e-12 * np.abs(dual).sum())
     assert (point.scale, point.bound) == pytest.approx(terms.bound(dual, adjoint), rel=1e-12)
     assert point.gap == pytest.approx(1.0 - point.bound / point.value, rel=1e-12)
 
 
-@pytest.mark.parametrize("problem", [classes(), unusual_words()], ids=["classes", "words"])
+@BOTH_NORMS
+@BOTH_PROBLEMS
 @pytest.mark.parametrize("few", [0.0, 1.0], ids=["dense", "sparse"])
+@pytest.mark.parametrize("control", [None, Control(TOL)], ids=["one term", "both terms"])
 def test_a_step_solves_newtons_equations(
-    problem: SelectionProblem, few: float, monkeypatch: pytest.MonkeyPatch
+    problem: SelectionProblem, few: float, norm: Norm, control: Control | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Newton's matrix is formed entry by entry; one unit matrix of V at a time gives a column of A."""
     monkeypatch.setattr(module, "RESIDUAL", 1e-9)
     monkeypatch.setattr(module, "FEW_SHORT", few)
-    words, V, margins, _ = points(problem)
-    point = words.at(V, margins, 0.5)
-    point = module._Point(point.value, -np.inf, point.scale, point.adjoint, point.active)  # no early end
-    units = np.eye(V.size).reshape(-1, *V.shape)
+    words, penalty, margins, _ = points(problem, norm=norm)
+    point = words.at(penalty, margins, 0.5)
+    point = Point(point.value, -np.inf, point.scale, point.adjoint, point.active)  # no early end
+    units = np.eye(penalty.V.size).reshape(-1, *penalty.V.shape)
     columns = np.array([np.where(problem.rejected, words.margins(unit), 0.0)[point.active] for unit in units])
     prices = np.broadcast_to(np.linspace(0.5, 2.0, len(problem.queries))[:, None], point.active.shape)[point.active]
-    newton = np.eye(V.size) + (columns * prices) @ columns.T
-    expected = np.linalg.solve(newton, (point.adjoint - V).ravel())
-    np.testing.assert_allclose(words.step(V, point, 0.5).ravel(), expected, atol=1e-7 * float(np.linalg.norm(expected)))
+    newton = np.array([penalty.product(unit).ravel() for unit in units]) + (columns * prices) @ columns.T
+    residual = point.adjoint - penalty.gradient
+    expected = np.linalg.solve(newton, residual.ravel())
+    step, count = newton_step(words, penalty, point, 0.5, control)
+    np.testing.assert_allclose(step.ravel(), expected, atol=1e-7 * float(np.linalg.norm(expected)))
+    assert 1 < count < module.CONJUGATE_STEPS
 
 
+@BOTH_NORMS
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
-def test_the_slope_vanishes_at_the_end_of_a_search(size: float) -> None:
-    words, V, margins, point = points(classes())
-    step = size * (point.adjoint - V)
+def test_the_slope_vanishes_at_the_end_of_a_search(size: float, norm: Norm) -> None:
+    words, penalty, margins, point = points(classes(), norm=norm)
+    step = size * (point.adjoint - penalty.gradient)
     change = words.margins(step)
-    length = words.length(V, point, step, margins, change, 1.0)
+    length = step_length(words, penalty, point, step, margins, change, 1.0)
 
     def slope(at: float) -> float:
-        there = words.at(V + at * step, margins + at * change, 1.0)
-        return float(np.vdot(V + at * step - there.adjoint, step))
+        there = penalty.at(penalty.V + at * step)
+        return float(np.vdot(there.gradient - words.at(there, margins + at * change, 1.0).adjoint, step))
 
     assert abs(slope(length)) <= 1.001 * module.FLAT * abs(slope(0.0))
 
 
 def test_c_grows_tenfold_to_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first share is small where norm and losses of the first multipliers differ most; the last is one."""
-    shares: list[float] = []
-    gaps: list[float] = []
-    at = module._Words.at
+    """The first share is small where norm and losses of the first multipliers differ most; the last is one.
 
-    def spy(words: module._Words, V: np.ndarray, margins: np.ndarray, share: float) -> module._Point:
-        point = at(words, V, margins, share)
-        shares.append(share)
-        gaps.append(point.gap)
+    C grows where the last step promised to take off less than a tenth of the objective.
+    """
+    evaluations: list[tuple[float, float]] = []
+    promised: list[tuple[int, float]] = []
+    at, take = Words.at, module.newton_step
+
+    def spy(words: Words, penalty: Penalty, margins: np.ndarray, share: float) -> Point:
+        point = at(words, penalty, margins, share)
+        evaluations.append((share, point.value))
         return point
 
-    monkeypatch.setattr(module._Words, "at", spy)
+    def step_of(words: Words, penalty: Penalty, point: Point, share: float, control: Any) -> tuple[np.ndarray, int]:
+        step, count = take(words, penalty, point, share, control)
+        promised.append((len(evaluations), 0.5 * float(np.vdot(point.adjoint - penalty.gradient, step))))
+        return step, count
+
+    monkeypatch.setattr(Words, "at", spy)
+    monkeypatch.setattr(module, "newton_step", step_of)
     run(program_of(classes(noise=0.3), 1e3))
-    first, *later = list(dict.fromkeys(shares[1:]))
-    zero = at(module._Words(program_of(classes(noise=0.3), 1e3)), np.zeros((6, 4)), np.zeros((40, 6)), 1.0)
+    first, *later = list(dict.fromkeys(share for share, _ in evaluations[1:]))
+    zero = at(Words(program_of(classes(noise=0.3), 1e3)), Penalty(np.zeros((6, 4))), np.zeros((40, 6)), 1.0)
     assert first == module.FIRST * zero.scale < 1e-2
     np.testing.assert_allclose(later, np.minimum(1.0, first * 10.0 ** np.arange(1, len(later) + 1)))
     assert later[-1] == 1.0
-    grows = np.diff(shares[1:]) > 0
-    np.testing.assert_array_equal(grows, (np.array(gaps[1:-1]) < module.STAGE_GAP) & (np.array(shares[1:-1]) < 1.0))
+    for (place, decrease), (following, _) in pairwise(promised):
+        share, value = evaluations[place]
+        assert (following == place + 2) is (share < 1.0 and decrease < module.STAGE * value)
 
 
 def test_nothing_to_minimise_leaves_no_gap() -> None:
     """A prior whose margins all exceed one has neither norm nor losses."""
     labels = np.arange(6) % 3
     problem = SelectionProblem.from_classes(np.eye(3)[labels], labels)
-    words = module._Words(program_of(problem, 1.0, 2.0 * np.eye(3)))
-    point = words.at(np.zeros((3, 3)), problem.apply(2.0 * np.eye(3)), 1.0)
+    words = Words(program_of(problem, 1.0, 2.0 * np.eye(3)))
+    point = words.at(Penalty(np.zeros((3, 3))), problem.apply(2.0 * np.eye(3)), 1.0)
     assert (point.value, point.bound, point.gap) == (0.0, 0.0, 0.0)
 
 

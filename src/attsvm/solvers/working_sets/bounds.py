@@ -21,8 +21,9 @@ from attsvm.solvers.working_sets.constraints import Anchor, BoundSum, Constraint
 from attsvm.solvers.working_sets.pricing import Answer
 from attsvm.solvers.working_sets.restriction import Restriction
 
-# Number of additions that a term of a loss passes through: pairwise within a block, then exactly rounded sums.
-ADDITIONS = PAIRWISE + 100
+# Number of roundings that a term of a loss passes through: pairwise sums within a block, and those of its price. Sums
+# over blocks and shards are rounded up.
+ADDITIONS = PAIRWISE + 16
 
 
 @dataclass(frozen=True)

@@ -145,15 +145,20 @@ def merge(parts: Sequence[Answer], room: int) -> Answer:
         smallest=min(part.smallest for part in parts),
         floor=min(part.floor for part in parts),
         shortfall=math.fsum(part.shortfall for part in parts),
-        shortfall_above=math.fsum(part.shortfall_above for part in parts),
+        shortfall_above=_sum_above([part.shortfall_above for part in parts]),
         square=math.fsum(part.square for part in parts),
-        square_above=math.fsum(part.square_above for part in parts),
+        square_above=_sum_above([part.square_above for part in parts]),
         rejected=sum(part.rejected for part in parts),
         empty=sum(part.empty for part in parts),
         candidate_count=sum(part.candidate_count for part in parts),
         fresh=ConstraintTable.concatenate([part.fresh for part in parts]).most_urgent(room),
         bound_sum=BoundSum.add(sums) if sums else None,
     )
+
+
+def _sum_above(values: Sequence[float]) -> float:
+    """Sum bounds and round up: the number of sums of sums grows with that of the shards."""
+    return math.fsum(values) * (1 + FUNCTION_ROUNDING)
 
 
 def fetch(source: Source, number: int, places: np.ndarray) -> ConstraintTable:
