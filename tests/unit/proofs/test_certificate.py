@@ -207,6 +207,25 @@ def test_a_direction_that_was_cut_off_is_noticed() -> None:
     assert whole.exact
 
 
+@pytest.mark.parametrize(("lengths", "queries"), [((1.0, 1e17), (1.0, 1.0)), ((1e-200, 1.0), (1e-200, 1.0))])
+def test_a_constraint_that_is_short_beside_another_is_no_contradiction(
+    lengths: tuple[float, float], queries: tuple[float, float]
+) -> None:
+    """Each constraint has a row of W to itself; reduced coordinates cut the row of the short one off, or underflow."""
+
+    def alone(short: float) -> FarkasCertificate:
+        tokens = np.zeros((2, 2, 2))
+        tokens[[0, 1], 0, [0, 1]] = short, lengths[1]
+        problem = SelectionProblem(tokens, np.array(queries)[:, None], [0, 0])
+        assert (solve(problem).status is Status.INFEASIBLE) == (short == 0.0)
+        return FarkasCertificate(problem, np.array([[0.0, 1.0], [0.0, 0.0]]))
+
+    assert not alone(lengths[0]).exact
+    assert not alone(lengths[0]).verify()
+    # A constraint that no W moves is one.
+    assert alone(0.0).exact
+
+
 def test_a_bound_on_the_smallest_singular_value_is_one() -> None:
     rng, count = np.random.default_rng(3), 0
     n, T, d = 6, 5, 2

@@ -586,6 +586,15 @@ def test_a_matrix_of_one_entry_is_refined_too() -> None:
     assert refined.W[0, 0] == pytest.approx(12 / 37, rel=4 * MARGIN_UNITS * UNIT)
 
 
+def test_a_margin_whose_multiplier_is_at_its_bound_is_left_short() -> None:
+    """The least of (v^2 + w^2)/2 + C max(0, 1 - v) + C max(0, 1 - 4w): v = C below one, and w = 1/4."""
+    C = 0.5
+    program = Program(single([[1.0, 0.0], [0.0, 4.0]]), FROBENIUS, Regularisation(C, "hinge", None))
+    W, dual = np.array([[C], [0.25 + 1e-6]]), np.array([[0.0, C, 1 / 16]])
+    refined = refine(program, W, dual, 1e-15)
+    np.testing.assert_allclose(refined.W[:, 0], [C, 0.25], rtol=4 * MARGIN_UNITS * UNIT)
+
+
 def test_refinement_for_a_wide_tolerance_leaves_no_margin_below_one() -> None:
     """A share of the tolerance is spent on margins: several units of the rounding of W, which takes one at most."""
     problem = FAMILIES["planted"].draw(200, 8, 3, seed=2)

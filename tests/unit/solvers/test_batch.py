@@ -10,8 +10,9 @@ import torch
 
 import problems as named
 from attsvm import ProblemBatch, SelectionProblem, Status, solve, solve_batch
+from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm
 from attsvm.solvers import batching
-from attsvm.solvers.batching import BatchSetup
+from attsvm.solvers.batching import BatchSetup, CompiledCall
 
 
 def stack(count: int, n: int, T: int, d: int, seed: int = 0) -> ProblemBatch:
@@ -72,6 +73,32 @@ def test_torch_in_torch_out() -> None:
     assert isinstance(solutions.W, torch.Tensor)
     assert solutions.W.shape == (3, 5, 5)
     assert isinstance(solutions[1].W, torch.Tensor)
+
+
+def test_a_list_of_torch_problems_is_answered_in_torch() -> None:
+    tokens, queries = np.random.default_rng(0).normal(size=(3, 4, 5)), np.ones((3, 5))
+    problems = [SelectionProblem(torch.tensor(tokens), torch.tensor(queries), [0, 0, 0]) for _ in range(2)]
+    assert isinstance(solve_batch(problems).W, torch.Tensor)
+
+
+@pytest.mark.parametrize("norm", [FROBENIUS, NUCLEAR])
+@pytest.mark.parametrize("tol", [1e-3, 1e-9])
+def test_a_compiled_call_aims_at_a_gap_below_the_tolerance(norm: Norm, tol: float) -> None:
+    call = CompiledCall.of(norm, tol, (4, 5, 6, 6))
+    assert call is not None
+    assert 0.0 < call.options[0] < tol
+
+
+def test_hidden_tokens_round_nothing() -> None:
+    """Rounding counts them as it counts copies of the selected token, which are at length zero."""
+    batch = stack(6, 4, 5, 6)
+    assert not batch.mask.all()
+    tokens = 2.0**-40 * np.where(batch.mask[..., None], batch.tokens, batch.tokens[:, :, :1])
+    copies = ProblemBatch(tokens, batch.queries, batch.selected)
+    hidden = ProblemBatch(tokens, batch.queries, batch.selected, batch.mask)
+    W, dual = np.ones((6, 6, 6)), np.ones((6, 4, 5))
+    one, other = (batching._rounding(part, FROBENIUS, W, dual, np.ones(6)) for part in (hidden, copies))
+    np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(

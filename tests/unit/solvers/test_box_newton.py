@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Any
 
 import numpy as np
 import pytest
 
+from attsvm.platform.kernels import call
 from attsvm.solvers import gram as by_products
 from attsvm.solvers.compiled.frobenius import PASSES, guess_by_gram
+from attsvm.solvers.frobenius import newton
 from attsvm.solvers.frobenius.active_set import by_gram, least_multipliers
 from attsvm.solvers.frobenius.newton import ascend
 from attsvm.solvers.schedule import finish
@@ -52,6 +55,40 @@ def test_bounds_hold_and_slopes_point_out_of_them(upper: float) -> None:
     assert slope[~free & (values == upper)].min() >= -1e-11
 
 
+def test_a_step_onto_a_bound_without_a_slope_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The maximum of e_1 + e_2 / 2 - |e|^2 / 2 is (1, 1/2); a second factorisation would find no ascent."""
+    monkeypatch.setattr(newton, "_solve", lambda gram, slope: slope)  # which is exact
+    slope = np.array([1.0, 0.5])
+    run = ascend(np.eye(2), slope, np.zeros(2), np.zeros(2, dtype=bool), 1.0, 1e-12)
+    assert len(list(run)) == 1
+    run = ascend(np.eye(2), slope, np.zeros(2), np.zeros(2, dtype=bool), 1.0, 1e-12)
+    np.testing.assert_array_equal(finish(run), slope)
+
+
+class Counted:
+    """A matrix that counts its products."""
+
+    def __init__(self, matrix: np.ndarray) -> None:
+        self.matrix, self.products = matrix, 0
+
+    def __matmul__(self, change: np.ndarray) -> np.ndarray:
+        self.products += 1
+        return self.matrix @ change
+
+
+@pytest.mark.parametrize(("upper", "products"), [(np.inf, 1), (2.0, 2)])
+def test_shorter_steps_are_tried_where_a_bound_cuts_the_whole_one(upper: float, products: int) -> None:
+    """The whole step reaches (3, 1) from (1, 1/2); where two is the bound, half of it reaches (2, 3/4), less far up."""
+    gram: Any = Counted(np.diag([0.5, 1.0]))
+    value, target = np.array([1.0, 0.5]), np.array([3.0, 1.0])
+    slope = gram.matrix @ (target - value)
+    best, image = newton._longest_ascent(gram, slope, value, target, np.zeros(2, dtype=bool), upper)
+    assert best is not None
+    assert gram.products == products
+    np.testing.assert_array_equal(best, np.minimum(target, upper))
+    np.testing.assert_array_equal(image, gram.matrix @ (best - value))
+
+
 def at_once(answer: np.ndarray) -> Generator[float, None, np.ndarray]:
     """A method without steps."""
     yield from ()
@@ -77,6 +114,17 @@ def test_inner_products_alone_give_multipliers_that_are_stationary(
     # The matrix has a condition number of 1e3, and is solved with to rounding.
     np.testing.assert_allclose(slope[values > 0], 0.0, atol=1e-11)
     assert slope.max() <= 1e-11
+
+
+def test_inner_products_that_newton_solves_need_no_active_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Any] = []
+    monkeypatch.setattr(by_products, "call", lambda function, *_: called.append(function) or call(function, *_))
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((30, 40)) + 0.5 * rng.standard_normal(40)
+    values = by_products.multipliers_of(rows @ rows.T, np.zeros(30), None)
+    assert values is not None
+    assert 0 < np.count_nonzero(values) < 30
+    assert called == [guess_by_gram]
 
 
 def test_contradictory_inner_products_have_no_multipliers() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, ShardedProblem, Status, solve
-from attsvm.platform.kernels import interpreted
+from attsvm.platform.kernels import call, interpreted
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.setting import Setting
 from attsvm.solvers.frobenius import exchanges, portfolio
@@ -137,6 +137,75 @@ def test_a_weight_far_below_the_squared_norm_grows_to_it() -> None:
     assert finish(exchanges.solve_by_exchanges(setting, control, np.zeros(setting.reduced.rejected.shape))) is None
     assert control.solved
     assert control.state.objective / setting.reduced.scale == pytest.approx(np.hypot(1.0, 2.0 / h), rel=2e-9)
+
+
+@pytest.mark.parametrize("size", [(12, 6, 6), (3, 3, 6)])
+def test_a_passive_set_has_room_for_no_more_constraints_than_can_be_held(
+    size: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them, or one more than W has entries: a constraint and its c are so many numbers."""
+    rooms: list[int] = []
+    first_set = exchanges._first_set
+
+    def recorded(reduced: Any, constraints: Any, guess: Any, weight: float, capacity: int, most: int) -> Any:
+        rooms.append(capacity)
+        return first_set(reduced, constraints, guess, weight, capacity, most)
+
+    monkeypatch.setattr(exchanges, "_first_set", recorded)
+    setting, control = setting_of(FAMILIES["planted"].draw(*size)), Control(1e-9)
+    finish(exchanges.solve_by_exchanges(setting, control, np.zeros(setting.reduced.rejected.shape)))
+    assert control.solved
+    rejected, entries = int(setting.reduced.rejected.sum()), int(np.prod(setting.reduced.shape))
+    assert rooms == [min(rejected, entries + 1)]
+
+
+@pytest.mark.parametrize(("small", "is_factored"), [(4, True), (5, False)])
+def test_the_first_passive_set_takes_the_multipliers_of_the_longest_parts(
+    small: int, is_factored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A multiplier times the length of its constraint is the length of its part of W; LAPACK factors the larger set."""
+    factored: list[np.ndarray] = []
+    factor = exchanges._factor
+
+    def recorded(reduced: Any, constraints: Any, passive: Any, members: Any, weight: float) -> bool:
+        factored.append(members)
+        return factor(reduced, constraints, passive, members, weight)
+
+    monkeypatch.setattr(exchanges, "_factor", recorded)
+    monkeypatch.setattr(exchanges, "SMALL_SET", small)
+    reduced = setting_of(FAMILIES["planted"].draw(12, 6, 6)).reduced
+    guess = np.where(reduced.rejected, np.random.default_rng(0).random(reduced.rejected.shape), 0.0).ravel()
+    passive, size = exchanges._first_set(reduced, Constraints.of_reduced(reduced), guess, 2.0, 37, 5)
+    longest = np.argsort(guess * reduced.lengths.ravel())[-5:]
+    members = passive.members[:size]
+    assert sorted(members) == sorted(longest)
+    assert bool(factored) == is_factored
+    np.testing.assert_allclose(passive.values[:size], guess[members] / 2.0, rtol=1e-15)
+    # The factor is that of w a_j.a_k + c_j c_k, where c is one.
+    rows = reduced.constraint_rows(*np.divmod(members, reduced.delta.shape[1]))
+    lower = np.tril(passive.factor[:size, :size])
+    np.testing.assert_allclose(lower @ lower.T, 2.0 * rows @ rows.T + 1.0, rtol=1e-13, atol=1e-15)
+
+
+def test_the_active_set_goes_on_after_a_pause_and_counts_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+
+    def recorded(function: Any, *arguments: Any) -> Any:
+        answer = call(function, *arguments)
+        if function is exchange:
+            steps.append(answer[3])
+        return answer
+
+    monkeypatch.setattr(exchanges, "call", recorded)
+    monkeypatch.setattr(exchanges, "compiles", lambda *_: False)
+    monkeypatch.setattr(exchanges, "ATTEMPTS", 1)
+    monkeypatch.setattr(exchanges, "newton", lambda *_, **options: iter(()))
+    setting, control = setting_of(FAMILIES["planted"].draw(30, 8, 6)), Control(1e-9)
+    finish(exchanges.solve_by_exchanges(setting, control, np.zeros(setting.reduced.rejected.shape)))
+    assert control.solved
+    assert len(steps) > 1
+    assert max(steps) <= exchanges.LEAST_STEPS
+    assert control.iterations == sum(steps)
 
 
 def test_multipliers_of_the_active_set_have_a_matrix_of_margin_one(monkeypatch: pytest.MonkeyPatch) -> None:

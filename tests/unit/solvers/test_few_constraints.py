@@ -31,6 +31,23 @@ def test_steps_over_constraints_are_those_over_entries() -> None:
         np.testing.assert_allclose(one, other, atol=1e-8 * float(np.abs(other).max()))
 
 
+def test_a_step_over_entries_takes_both_right_hand_sides() -> None:
+    """Before refinement, against a dense solution of diag(h) + A' Theta A bordered by the ties."""
+    reduced = reduce(FAMILIES["several"].draw(*SIZE))
+    rng = np.random.default_rng(2)
+    on, N = reduced.rejected, int(np.prod(reduced.shape))
+    h, theta = rng.uniform(0.5, 1.0, reduced.shape), np.where(on, rng.uniform(0.5, 1.0, on.shape), 0.0)
+    r, g = rng.standard_normal(reduced.shape), np.where(on, rng.standard_normal(on.shape), 0.0)
+    system = DiagonalNormal(reduced, fewer=np.inf)
+    x, _, dual = system._factor_entries(h, theta)(r, g)
+    A, B = reduced.constraint_rows(*np.nonzero(on)), system.basis
+    matrix = np.diag(h.ravel()) + A.T @ (theta[on][:, None] * A)
+    whole = np.block([[matrix, -B.T], [B, np.zeros((len(B),) * 2)]])
+    both = np.linalg.solve(whole, np.append(r.ravel() + A.T @ (theta * g)[on], np.zeros(len(B))))
+    np.testing.assert_allclose(x.ravel(), both[:N], atol=1e-10 * np.abs(both).max())
+    np.testing.assert_allclose(dual, theta * (g - reduced.apply(x)), atol=1e-10 * np.abs(dual).max())
+
+
 @pytest.mark.parametrize("norm", [1, "max", 1.1, 1.5, 3.0, 10.0])
 @pytest.mark.parametrize("family", ["planted", "several", "badly_scaled", "clustered", "low_rank"])
 def test_wide_problems_end_without_the_smoothing_path(family: str, norm: float | str) -> None:
@@ -107,6 +124,12 @@ def test_a_singular_augmented_system_is_solved_where_it_is_consistent() -> None:
     x, y = augmented(np.ones((2, 2)), np.zeros((0, 2)), np.zeros(0))(np.ones(2))
     assert x.sum() == pytest.approx(1.0, abs=16 * EPS)
     assert y.shape == (0,)
+
+
+def test_an_unknown_without_an_equation_stays_zero() -> None:
+    x, y = augmented(np.diag([4.0, 0.0]), np.array([[1.0, 0.0]]), np.array([4.0]))(np.array([8.0, 0.0]))
+    np.testing.assert_allclose(x, [1.0, 0.0], atol=16 * EPS)
+    np.testing.assert_allclose(y, [4.0], atol=64 * EPS)
 
 
 def test_an_augmented_system_outside_the_range_of_floats_is_refused() -> None:

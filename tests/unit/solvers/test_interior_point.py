@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attsvm import solve
+from attsvm import SelectionProblem, solve
 from attsvm.core.error_free import EPS
 from attsvm.core.norms import FROBENIUS, MAX, NUCLEAR, SPECTRAL, Entrywise, Norm
-from attsvm.proofs.objective import Regularisation
+from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.common.setting import SMALLEST_MARGIN
 from attsvm.solvers.compiled.frobenius import interior_work
-from attsvm.solvers.interior_point import semidefinite
-from attsvm.solvers.interior_point.alignment import Active, aligned_multipliers
-from attsvm.solvers.interior_point.engine import CENTRE, STALLED_STEPS, InteriorPoint, InteriorPointRun, Term
+from attsvm.solvers.interior_point import semidefinite, terms
+from attsvm.solvers.interior_point.alignment import Active, aligned_multipliers, vertex
+from attsvm.solvers.interior_point.engine import CENTRE, STALLED_STEPS, InteriorPoint, InteriorPointRun, Slacks, Term
 from attsvm.solvers.interior_point.euclidean import EuclideanTerm, FrobeniusInteriorPoint, work_at
-from attsvm.solvers.interior_point.general import START_DEPTH, _inside, _unit
+from attsvm.solvers.interior_point.general import START_DEPTH, _inside, _unit, _without_loss, solve_general
 from attsvm.solvers.interior_point.power import CURVATURE_FLOOR, EXPONENT_GROWTH, PowerTerm, exponents
 from attsvm.solvers.interior_point.semidefinite import NuclearTerm, SpectralTerm
-from attsvm.solvers.interior_point.terms import LinearTerm
-from attsvm.solvers.schedule import BLAS_RATE, INTERIOR_TARGETS
+from attsvm.solvers.interior_point.terms import LinearTerm, TermMove
+from attsvm.solvers.schedule import BLAS_RATE, INTERIOR_TARGETS, OVERHEAD, finish
 from problems import FAMILIES
 from settings import setting_of
 
@@ -80,6 +80,9 @@ def test_the_work_of_a_step_grows_as_its_matrices() -> None:
     # A tie is solved for and subtracted: two products with a matrix of 900 columns.
     more = work_at((100, 20, 30, 30), 1000, 7) - work_at((100, 20, 30, 30), 1000, 0)
     assert more == pytest.approx(7 * 2 * 900**2 / BLAS_RATE, rel=1e-9)
+    # Passes over the tokens take the time of their number.
+    passes = [work_at((n, T, 30, 30), 0, 0) - OVERHEAD for n, T in ((100, 20), (200, 20), (100, 40))]
+    np.testing.assert_allclose(passes, np.array([1.0, 2.0, 2.0]) * passes[0], rtol=1e-9)
 
 
 def test_dimensions_beyond_those_of_tokens_and_queries_cost_no_work() -> None:
@@ -211,8 +214,10 @@ def test_products_after_a_step_are_known_before_it(name: str) -> None:
     assert method.step()
     _, move = method._prepare()(0.0, None)
     primal, dual = (0.3, 0.3) if method.term.joint else (0.3, 0.2)
-    expected = method.term.after(move, primal, dual)
+    expected, tie = method.term.after(move, primal, dual), method.term.tie.copy()
     method.term.advance(move, primal, dual)
+    assert len(tie)
+    np.testing.assert_array_equal(method.term.tie, tie + dual * move.tie)
     assert method.term.complementarity() == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert (expected == 0.0) == (norm is FROBENIUS)
 
@@ -297,8 +302,10 @@ def test_a_whole_step_of_the_spectral_norm_is_stationary(
         assert np.linalg.eigvalsh(term.Z).min() > 0
         slacks, move = method._prepare()(0.1, None)
         adjoint = setting.reduced.adjoint(point.dual + slacks.dual) + setting.ties.adjoint(term.tie + move.tie)
-        goal = term._target(0.1, None)
-        np.testing.assert_allclose(move.scaled_x + move.scaled_z, goal, rtol=0, atol=1e-10 * np.abs(goal).max())
+        # Both are one diagonal matrix in scaled coordinates; its product with their changes is symmetrised.
+        now, change = np.diag(term._scaled), move.scaled_x + move.scaled_z
+        product = now @ now + 0.5 * (now @ change + change @ now)
+        np.testing.assert_allclose(product, 0.1 * np.eye(len(now)), rtol=0, atol=1e-10 * (1.0 + np.abs(change).max()))
         term.advance(move, 1.0, 1.0)
         # Far from the end the systems have condition numbers below 1e6.
         np.testing.assert_allclose(2.0 * term.Z[:p, p:], -adjoint, rtol=0, atol=1e-10)
@@ -356,6 +363,106 @@ def test_newton_on_the_face_is_tried_below_the_first_target_and_at_the_end(
     run: Any = SimpleNamespace(gap=gap * INTERIOR_TARGETS[0], control=control, setting=setting, pair=(V, 0.0))
     assert NuclearTerm(setting).finish(run, last) == bool(tries)
     assert len(tried) == tries
+
+
+@pytest.mark.parametrize("size", [0.0, 4.0])
+def test_newton_on_the_face_begins_at_margins_of_one_if_there_are_any(
+    size: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+    monkeypatch.setattr(semidefinite, "refine", lambda setting, V, *_: tried.append(V) or True)
+    problem = FAMILIES["planted"].draw(6, 5, 4)
+    setting, control = setting_of(problem, NUCLEAR), Control(1e-9)
+    V = size * setting.reduced.lower(solve(problem).W)
+    run: Any = SimpleNamespace(gap=1.0, control=control, setting=setting, pair=(V, 0.0))
+    assert NuclearTerm(setting).finish(run, True)
+    margins = setting.reduced.apply(tried[0])[setting.terms.rejected]
+    assert margins.min() == pytest.approx(1.0 if size else 0.0, abs=1e-14)
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_a_second_run_of_a_linear_program_is_over_constraints_up_to_a_number_of_them(
+    few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = setting_of(FAMILIES["planted"].draw(12, 6, 4), MAX, rotate=False)
+    assert not LinearTerm(setting)._system.few  # constraints are more than entries
+    monkeypatch.setattr(terms, "FEW_CONSTRAINTS", int(setting.reduced.rejected.sum()) - (not few))
+    assert LinearTerm(setting, is_second=True)._system.few == few
+
+
+def test_steps_without_a_loss_count_and_solve_a_problem_with_large_prices() -> None:
+    problem = FAMILIES["planted"].draw(6, 5, 4)
+    alone, control = Control(1e-9), Control(1e-9)
+    assert finish(solve_general(setting_of(problem, SPECTRAL), alone, None)) is None
+    list(_without_loss(setting_of(problem, SPECTRAL, Regularisation(1e4, "hinge", None)), control))
+    assert control.solved
+    assert control.state.objective == pytest.approx(alone.state.objective, rel=2e-9)
+    assert control.iterations == alone.iterations + 1  # the pair is evaluated once more, with the loss
+
+
+@pytest.mark.parametrize("options", [HARD_MARGIN, Regularisation(2.0, "hinge", None), SQUARED_HINGE])
+def test_a_predictor_without_progress_is_followed_by_a_step_to_the_mean_product(options: Regularisation) -> None:
+    setting = setting_of(FAMILIES["planted"].draw(6, 5, 4), regularisation=options)
+    shape, counts = setting.reduced.shape, setting.terms.cost.shape
+    method: Any = InteriorPoint(setting, EuclideanTerm(setting), np.ones(shape), centre=0.01)
+    # Products that differ; those of losses too.
+    random = np.random.default_rng(0)
+    for values in (method.point.slack, method.point.other):
+        values *= random.uniform(0.5, 1.5, counts)
+    x, inner = method.point, setting.terms.rejected
+    products = (x.slack * x.dual)[inner]
+    if options.loss == "hinge" and not setting.terms.hard:
+        products = np.append(products, (x.loss * x.other)[inner])
+    centres = []
+
+    def stay(centre: float, before: Any) -> tuple[Slacks, TermMove]:
+        centres.append(centre)
+        return Slacks(*(np.zeros(counts) for _ in range(4))), TermMove(np.zeros(shape), np.zeros(0), np.zeros(counts))
+
+    method._prepare = lambda: stay
+    assert method.step()
+    assert 0.0 < products.mean() < 1.0
+    assert centres == [0.0, pytest.approx(products.mean(), rel=1e-12)]
+
+
+def test_multipliers_of_ties_change_in_units_of_the_largest_one() -> None:
+    """Or of one, if all are zero: those of inequalities change in units of their own."""
+    ties: Any = None  # only read when multipliers are scattered
+    dual, slack, tie = np.array([[0.0, 3.0], [0.5, 0.0]]), np.array([[1.0, 0.0], [0.1, 2.0]]), np.array([-0.2, 0.0])
+    np.testing.assert_array_equal(Active(ties, dual, slack, tie).size, [3.0, 0.5, 3.0, 3.0])
+    np.testing.assert_array_equal(Active(ties, 0.0 * dual, slack, tie).size, [1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("deltas", "W", "multipliers"),
+    [
+        ([[1.0, 0.9]], [1.0, 0.0], [1.0]),  # w_1 + 0.9 w_2 >= 1 costs least on w_1
+        ([[1.0, 0.9], [0.0, 4.0]], [0.775, 0.25], [1.0, 0.025]),  # and w_2 >= 1/4
+    ],
+    ids=["an entry is zero", "a constraint is active"],
+)
+def test_a_vertex_is_at_the_end_of_a_face_along_which_the_objective_falls(
+    deltas: list[list[float]], W: list[float], multipliers: list[float]
+) -> None:
+    tokens = np.array([[[0.0, 0.0], *(-np.array(deltas))]])
+    setting = setting_of(SelectionProblem(tokens, np.ones((1, 1)), [0]), Entrywise(1), rotate=False)
+    reduced = setting.reduced
+    V = reduced.lower(np.array([[0.55], [0.5]]))  # on the first constraint, beyond the second
+    slack = np.where(setting.terms.rejected, reduced.apply(V) - 1.0, 1.0)
+    active = setting.terms.rejected & (np.abs(slack) < 1e-12)
+    assert active.sum() == 1
+    ones, one = np.ones(reduced.shape), np.ones(slack.shape)
+    point = Slacks(np.where(active, 0.0, slack), np.where(active, 1.0, 0.0), 0.0 * one, one)
+    # Both entries are free: their bounds are slack.
+    term = SimpleNamespace(V=V, above=ones, below=ones, upper=0.5 * ones, lower=0.5 * ones, tie=np.zeros(0))
+    method: Any = SimpleNamespace(term=term, point=point)
+    found, dual = vertex(setting, method, shared=False)
+    np.testing.assert_allclose(reduced.lift(found).ravel(), W, rtol=0, atol=1e-14)
+    # The multipliers are those of the problem's own coordinates, over their scale.
+    adjoint = np.array(multipliers) @ np.array(deltas)
+    assert adjoint.max() <= 1.0
+    np.testing.assert_allclose(reduced.adjoint(dual).ravel(), adjoint, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(dual[setting.terms.rejected] > 0.0, True)
 
 
 def test_a_run_ends_after_twenty_steps_without_progress() -> None:

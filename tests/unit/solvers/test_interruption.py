@@ -18,7 +18,7 @@ from scipy.linalg import LinAlgError, cho_factor
 from attsvm import SelectionProblem, Status, solve
 from attsvm.core import cholesky
 from attsvm.core.reduction import reduce
-from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.control import POLL, Control
 from attsvm.solvers.frobenius import coordinate_descent
 from attsvm.solvers.frobenius.coordinate_descent import DualCoordinateDescent, operations
 from attsvm.solvers.schedule import LOOP_RATE
@@ -125,6 +125,17 @@ def test_a_step_must_fit_into_the_time_that_is_left(monkeypatch: pytest.MonkeyPa
     unlimited = Control(1e-9)
     assert unlimited.affords(1e9, 0.0)
     assert unlimited.has_time_for(1e9)
+
+
+def test_a_callback_is_asked_after_every_tenth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(Control, "seconds", property(lambda control: clock[-1]))
+    asked: list[float] = []
+    control = Control(1e-9, callback=lambda state: asked.append(clock[-1]))
+    for periods in (0.5, 1.5, 2.0, 2.4, 2.6):
+        clock.append(periods * POLL)
+        assert not control.is_over()
+    assert asked == [1.5 * POLL, 2.6 * POLL]
 
 
 def test_the_final_answer_may_be_evaluated_a_little_longer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,14 @@ def test_a_line_search_ends_where_the_derivative_vanishes(seed: int) -> None:
     assert _line_search(lacking, image, free, weight, slope, curvature) == pytest.approx(expected, rel=1e-9)
 
 
+def test_a_line_search_doubles_a_length_at_which_the_derivative_overflows() -> None:
+    """One constraint falls short up to 1.5: the derivative is beyond floats before, and positive after."""
+    lacking, image = np.array([1.5e200]), np.array([1e200])
+    with np.errstate(over="ignore", invalid="ignore"):
+        length = _line_search(lacking, image, np.array([False]), 1.0, 0.0, 1.0)
+    assert length == pytest.approx(1.5, rel=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_line_search_ends_to_rounding(seed: int) -> None:
     """Its last step is Newton's where the derivative is linear; halving a bracket would leave ten digits."""

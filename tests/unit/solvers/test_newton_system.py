@@ -8,7 +8,9 @@ import pytest
 from attsvm import SelectionProblem, solve
 from attsvm.core import cholesky
 from attsvm.core.block_gram import BlockGram
+from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.common.regularisation import LOSSES
 from attsvm.solvers.frobenius import newton
 from attsvm.solvers.frobenius.coordinate_descent import DualCoordinateDescent
 from attsvm.solvers.schedule import WORKING_SET, finish
@@ -102,6 +104,31 @@ def test_newton_ends_at_the_solution_unless_the_working_set_is_too_large(
     assert finish(newton.newton(setting, descent.dual, control, rounds=20)) is None
     assert control.solved == is_solved
     assert (descent.dual == before).all() != is_solved
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_newton_ends_at_the_solution_of_a_soft_margin(loss: str) -> None:
+    setting = setting_of(FAMILIES["published"].draw(12, 6, 6), regularisation=Regularisation(1.0, loss, None))
+    descent, control = DualCoordinateDescent(setting, np.zeros(setting.terms.cost.shape)), Control(1e-11)
+    descent.run(10)
+    assert not setting.report(descent.V, descent.dual, control)
+    assert finish(newton.newton(setting, descent.dual, control, rounds=20)) is None
+    assert control.solved
+
+
+@pytest.mark.parametrize(("tol", "refinements"), [(-1.0, 1), (np.inf, 0)])
+def test_newton_ends_once_moving_onto_the_margins_closes_the_gap(
+    tol: float, refinements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No gap is below -1; a gap that is closed at the start needs no step."""
+    refined: list[np.ndarray] = []
+    monkeypatch.setattr(newton, "refine", lambda setting, V, *_: refined.append(V) or True)
+    setting, control = setting_of(FAMILIES["planted"].draw(12, 6, 6)), Control(tol)
+    descent = DualCoordinateDescent(setting, np.zeros(setting.terms.cost.shape))
+    descent.run(10)
+    assert finish(newton.newton(setting, descent.dual, control, rounds=20)) is None
+    assert len(refined) == refinements
+    assert control.iterations == 1 + refinements
 
 
 def test_the_steepest_multipliers_at_a_bound_join_those_between_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

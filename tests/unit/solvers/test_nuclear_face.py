@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from attsvm import SelectionProblem
 from attsvm.core.norms import NUCLEAR
-from attsvm.platform.kernels import interpreted
+from attsvm.platform.kernels import call, interpreted
+from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.nuclear import face
+from attsvm.solvers.nuclear import face, face_newton
 from attsvm.solvers.nuclear.face import MEASURE_FLOOR, SYSTEM_BYTES, _by_lapack, _leave
 from attsvm.solvers.nuclear.face_newton import Demand, _activate, _on_face, refine
+from attsvm.solvers.nuclear.portfolio import solve_nuclear
 from attsvm.solvers.nuclear.steps import StepConstraints
+from attsvm.solvers.schedule import FACE_GAP, finish
 from problems import FAMILIES
 from settings import setting_of
 
@@ -44,6 +49,35 @@ def test_newton_takes_no_step_beyond_the_memory() -> None:
         assert (control.iterations > 1) == is_enough
 
 
+@pytest.mark.parametrize(("share", "is_compiled"), [(0.5, False), (2.0, True)])
+def test_newton_near_the_solution_solves_by_lapack(
+    share: float, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elimination in a compiled call would end at a singular system."""
+    calls = []
+    monkeypatch.setattr(face_newton, "call", lambda step, *rest: calls.append(step) or call(step, *rest))
+    problem, W = matrix_with_zeros()
+    setting, control = setting_of(problem, NUCLEAR, rotate=False), Control(1e-12)
+    dual = np.where(setting.reduced.rejected, [[1.0], [1.1]], 0.0)
+    V = 1.01 * setting.reduced.lower(W)
+    control.offer(V, NUCLEAR.value(V), dual, NUCLEAR.value(V) / (1.0 + share * FACE_GAP))
+    refine(setting, V, dual, control)
+    assert bool(calls) == is_compiled
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_a_solution_with_losses_is_seen_at_its_own_multipliers(loss: Any) -> None:
+    """Those of a hard margin may have any scale, those of losses have not."""
+    setting = setting_of(FAMILIES["planted"].draw(6, 5, 4), NUCLEAR, Regularisation(0.5, loss, None))
+    control, after = Control(1e-11), Control(1e-9)
+    assert finish(solve_nuclear(setting, control, None)) is None
+    assert control.solved
+    assert control.W is not None
+    assert control.dual is not None
+    assert refine(setting, control.W, control.dual, after)
+    assert after.iterations == 1
+
+
 @pytest.mark.parametrize(("upper", "shift"), [(np.inf, 0.0), (1.5, 0.0), (np.inf, 0.7)])
 def test_arrays_and_loops_identify_one_face(upper: float, shift: float) -> None:
     setting = setting_of(FAMILIES["several"].draw(6, 6, 5), NUCLEAR)
@@ -52,7 +86,11 @@ def test_arrays_and_loops_identify_one_face(upper: float, shift: float) -> None:
     count, random = len(constraints.of), np.random.default_rng(0)
     demand = Demand(np.where(constraints.free, 0.0, 1.0), upper, shift)
     margins, start = random.normal(1.0, 0.5, count), np.minimum(random.exponential(1.0, count), upper)
-    marks = random.random(count) < 0.2
+    marks = random.random(count) < 0.3
+    # Newton lets a constraint leave by a multiplier of exactly zero.
+    leaving = marks & ~constraints.free & (np.arange(count) % 2 == 0)
+    assert leaving.any()
+    start[leaving] = 0.0
     results = []
     for function in (_activate.py_func, interpreted(_activate)):
         dual, active = start.copy(), marks.copy()
@@ -60,6 +98,7 @@ def test_arrays_and_loops_identify_one_face(upper: float, shift: float) -> None:
     for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(one, other)
     index = results[0][0]
+    assert not leaving[index].any()
     delta, of, queries = interpreted(_on_face)(constraints, index)
     np.testing.assert_array_equal(delta, constraints.delta[index])
     np.testing.assert_array_equal(queries[of], constraints.queries[constraints.of[index]])
@@ -77,16 +116,18 @@ def dependent(size: int) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
     return system, rhs, random
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e6])
 @pytest.mark.parametrize("size", [6, 10, 14])
-def test_dependent_constraints_change_their_multipliers_by_the_smallest_share(size: int) -> None:
+def test_dependent_constraints_change_their_multipliers_by_the_smallest_share(size: int, unit: float) -> None:
     system, rhs, random = dependent(size)
+    rhs *= unit
     lam = np.append(10.0 ** random.uniform(-2.0, 2.0, size // 2), 0.0)
     units = np.ones(size + 1)
     units[: len(lam)] = np.maximum(lam / lam.max(), MEASURE_FLOOR)
     change = rhs.copy()
     assert _by_lapack(system, change, lam, 1e-12)
     # The equations hold, although one unknown is zero: rounding makes no constraint leave.
-    np.testing.assert_allclose(system @ change, rhs, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(system @ change, rhs, rtol=0, atol=1e-8 * unit)
     # In these units the smallest change is orthogonal to every other solution's difference from it.
     null = np.linalg.svd(system[:size, :size])[0][:, size // 2 :]
     np.testing.assert_allclose(null.T @ (change / units**2)[:size], 0.0, atol=1e-6 * np.abs(change / units**2).max())
@@ -107,6 +148,17 @@ def test_a_regular_system_is_solved_whatever_its_size(monkeypatch: pytest.Monkey
     solution = system @ expected
     assert _by_lapack(system, solution, np.ones(2), 1e-12)
     np.testing.assert_allclose(solution, expected, rtol=1e-14)
+
+
+def test_a_system_whose_elimination_loses_digits_is_solved_with_all_of_them() -> None:
+    """In Wilkinson's matrix the last column of the factor grows by two in every row, to 2^24."""
+    size = 25
+    system = np.eye(size) - np.tril(np.ones((size, size)), -1)
+    system[:, -1] = 1.0
+    rhs = np.random.default_rng(0).normal(size=size)
+    solution = rhs.copy()
+    assert _by_lapack(system, solution, np.ones(size), 1e-12)
+    np.testing.assert_allclose(system @ solution, rhs, rtol=0, atol=1e-14)
 
 
 def test_equations_that_contradict_each_other_lose_the_first_constraint_at_zero() -> None:

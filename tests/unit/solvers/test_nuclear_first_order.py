@@ -94,6 +94,24 @@ def test_half_a_pair_does_not_open_a_hard_margin(has_W: bool, has_dual: bool, mo
     assert control.stopped is Status.TIME_LIMIT
 
 
+def test_a_hard_margin_opens_with_smallest_margin_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = setting_of(FAMILIES["planted"].draw(6, 5, 4), NUCLEAR)
+    reduced = setting.reduced
+    first = Control(1e-9)
+    finish(solve_setting(replace(setting, terms=replace(setting.terms, norm=FROBENIUS)), first, None))
+    assert first.W is not None
+    longer = 8.0 * first.W
+
+    def scaled(_: Setting, control: Control, warm: None) -> Generator[float, None, None]:
+        control.W, control.dual = longer, first.dual
+        yield 0.0
+
+    monkeypatch.setattr(phase_one, "solve_setting", scaled)
+    opening = finish(open_with_frobenius(setting, Control(-1.0)))  # a goal that no gap meets
+    assert opening.V is not None
+    assert reduced.min_margin(reduced.apply(opening.V)) == pytest.approx(1.0, rel=1e-12)
+
+
 def test_losses_open_at_zero_if_phase_one_has_found_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phase_one, "solve_setting", lambda *_: iter([]))
     setting = setting_of(FAMILIES["planted"].draw(6, 5, 4), NUCLEAR, Regularisation(1.0, "hinge", None))
@@ -115,6 +133,14 @@ def opened(
     return setting, opening.V, opening.dual, FirstOrder(setting.reduced, working, opening.V, opening.dual), working
 
 
+def test_the_expected_number_of_steps_does_not_depend_on_the_units_of_queries() -> None:
+    setting, V, dual, one, working = opened(FAMILIES["planted"].draw(12, 6, 6, seed=3))
+    longer = replace(setting.reduced, queries=8.0 * setting.reduced.queries)
+    other = FirstOrder(longer, working, V / 8.0, dual / 64.0)
+    assert other.norm == pytest.approx(8.0 * one.norm, rel=1e-12)
+    assert other.expected_steps == pytest.approx(one.expected_steps, rel=1e-12)
+
+
 def test_steps_begin_alike_from_multipliers_on_any_scale() -> None:
     setting, V, dual, one, working = opened(FAMILIES["planted"].draw(12, 6, 6, seed=3))
     other = FirstOrder(setting.reduced, working, V, 8.0 * dual)
@@ -130,13 +156,16 @@ def test_violated_constraints_join_and_newton_is_tried_at_all_targets_but_the_fi
     family: str, most: int, tries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not at the second where supports are many."""
-    tried = []
-    monkeypatch.setattr(portfolio, "refine", lambda setting, W, *_: bool(tried.append(W)))
+    tried, targets, asked, advance = [], [], [], FirstOrder.advance
+    monkeypatch.setattr(
+        FirstOrder, "advance", lambda self, target, limit: asked.append(target) or advance(self, target, limit)
+    )
+    monkeypatch.setattr(portfolio, "refine", lambda setting, W, *_: bool(tried.append(W) or targets.append(asked[-1])))
     monkeypatch.setattr(portfolio, "LARGE_SUPPORT", most)
     setting, _, _, method, working = opened(FAMILIES[family].draw(12, 6, 6, seed=3), 0.25)
     reduced, control = setting.reduced, Control(-1.0)
     assert finish(portfolio._first_order(setting, method, control)) is None
-    assert len(tried) == tries
+    assert targets == list(TARGETS[-tries:])
     assert (method.working & ~working).any()
     # Newton begins where the working set's smallest margin is one.
     assert reduced.apply(tried[-1])[reduced.rejected & method.working].min() == pytest.approx(1.0, rel=1e-12)
@@ -213,6 +242,7 @@ def test_steps_approach_the_optimum_with_the_gap_they_say(family: str, size: tup
 def test_steps_in_the_interpreter_go_on_from_portion_to_portion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_order, "compiles", lambda *_: False)
     _, method = begin(FAMILIES["planted"].draw(12, 6, 6, seed=3))
+    assert method.advance(1e-4, 1) == 1
     assert method.advance(1e-4, 2 * PORTION + 1) == 2 * PORTION + 1
     assert method.gap > 1e-4
     assert PORTION < method.advance(1e-4, 20_000) < 20_000
@@ -298,6 +328,15 @@ def test_limits_end_first_order_steps(limit: int) -> None:
     assert solution.status is Status.MAX_ITERATIONS
     # The opening is not interrupted; whatever W it found is certified for the nuclear norm too.
     assert np.isfinite(solution.gap)
+
+
+@pytest.mark.parametrize("limit", [1, 7])
+def test_no_first_order_step_is_beyond_the_limit(limit: int) -> None:
+    setting, _, _, method, _ = opened(FAMILIES["planted"].draw(12, 6, 6, seed=3))
+    control = Control(-1.0, max_iter=limit)
+    assert finish(portfolio._first_order(setting, method, control)) is None
+    assert control.stopped is Status.MAX_ITERATIONS
+    assert control.iterations == limit
 
 
 @pytest.mark.parametrize("seed", [0, 9])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,8 +14,9 @@ from attsvm.platform import kernels
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers.common.regularisation import LOSSES
 from attsvm.solvers.common.setting import Setting
-from attsvm.solvers.compiled.soft_margin import PATH_END, solve_on_path, suits_path
+from attsvm.solvers.compiled.soft_margin import PATH_END, central_path, solve_on_path, step_operations, suits_path
 from attsvm.solvers.frobenius.constraints import Constraints
+from attsvm.solvers.schedule import INTERIOR_STEPS
 from problems import FAMILIES, published, several
 from settings import setting_of
 
@@ -52,7 +56,10 @@ def test_machine_code_and_interpreter_agree(loss: str, monkeypatch: pytest.Monke
     with kernels.compiled_first():
         compiled = solve_on_path(setting)
     monkeypatch.setattr(kernels, "at_hand", lambda function: False)
+    monkeypatch.setitem(kernels._WITHOUT, central_path, 0.0)
     plain = solve_on_path(setting)
+    lost = INTERIOR_STEPS * step_operations(setting) / kernels.RATE
+    assert kernels._WITHOUT[central_path] == pytest.approx(lost, rel=1e-12)
     assert compiled[2] == plain[2]
     for one, other in zip(compiled[:2], plain[:2], strict=True):
         # Strong convexity: V is within the root of twice the products left.
@@ -67,6 +74,24 @@ def test_small_soft_margins_without_ties_take_it() -> None:
         assert not suits_path(soft(several(np.random.default_rng(0), 20, 5, 4), 1.0, "hinge"))
         assert not suits_path(setting_of(problem))
         assert not suits_path(soft(published(np.random.default_rng(0), 40, 10, 24), 1.0, "hinge"))
+
+
+def test_the_interpreter_does_not_take_it_until_that_has_cost_what_compiling_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    setting = soft(published(np.random.default_rng(0), 20, 5, 4), 1.0, "hinge")
+    monkeypatch.setattr(kernels, "at_hand", lambda function: False)
+    for lost, suits in ((0.0, False), (kernels.KERNELS[central_path].seconds, True)):
+        monkeypatch.setitem(kernels._WITHOUT, central_path, lost)
+        assert suits_path(setting) == suits
+
+
+@pytest.mark.parametrize(("n", "count"), [(1, 10_000**3 / 6), (10**6, 10**6 * (100 * 101 / 2) ** 2)])
+def test_the_work_of_a_step_is_that_of_its_matrix(n: int, count: float) -> None:
+    """Of its Cholesky factor where queries are few, and of one triangle's sums over queries where they are many."""
+    terms, reduced = SimpleNamespace(cost=np.broadcast_to(0.0, (n, 1))), SimpleNamespace(shape=(100, 100))
+    setting: Any = SimpleNamespace(terms=terms, reduced=reduced)
+    assert step_operations(setting) == pytest.approx(count, rel=0.05)
 
 
 def ragged(T: int) -> SelectionProblem:

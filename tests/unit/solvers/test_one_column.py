@@ -7,9 +7,10 @@ import pytest
 from sklearn.datasets import load_digits
 
 from attsvm import SelectionProblem, Status, norms, solve
-from attsvm.core.norms import get_norm
+from attsvm.core.norms import NUCLEAR, SPECTRAL, get_norm
 from attsvm.solvers.common.regularisation import LOSSES
 from clocks import least_seconds
+from settings import setting_of
 
 # Seconds of the processor for one soft margin; the semidefinite cone of the nuclear norm takes several.
 SECONDS = 1.0
@@ -31,6 +32,14 @@ def test_random_selections_under_one_query_take_less_than_a_second(loss: str) ->
     assert seconds <= SECONDS
     assert solution.status is Status.OPTIMAL
     assert solution.norm is get_norm("nuclear")
+
+
+def test_a_single_singular_value_is_that_of_the_spectral_norm() -> None:
+    """Of a row or a column; a factor of the norm would be lost."""
+    tokens = np.random.default_rng(0).standard_normal((4, 3, 5))
+    for queries, is_single in ((np.ones((4, 1)), True), (np.eye(4), False)):
+        setting = setting_of(SelectionProblem(tokens, queries, [0, 0, 0, 0]), NUCLEAR)
+        assert setting.terms.norm is (SPECTRAL if is_single else NUCLEAR)
 
 
 @pytest.mark.parametrize("norm", NORMS, ids=str)

@@ -18,13 +18,17 @@ from attsvm.platform import kernels
 from attsvm.proofs.objective import Regularisation
 from attsvm.solvers import in_memory
 from attsvm.solvers.common import farkas
-from attsvm.solvers.common.contradictions import _hashes, opposite_demands
+from attsvm.solvers.common.contradictions import _hashes, _parallel_queries, opposite_demands
 from attsvm.solvers.common.control import Control, IterationState
 from attsvm.solvers.common.diagonal_normal import DiagonalNormal
 from attsvm.solvers.compiled import frobenius
 from attsvm.solvers.frobenius import portfolio
+from attsvm.solvers.frobenius.coordinate_descent import DualCoordinateDescent
 from attsvm.solvers.frobenius.portfolio import FROBENIUS_METHODS
+from attsvm.solvers.interior_point.engine import CENTRE
+from attsvm.solvers.interior_point.euclidean import work_of_a_step
 from attsvm.solvers.schedule import (
+    ACTIVE_SET_TURN,
     BLAS_RATE,
     BUDGET_GROWTH,
     CROWD_RATIO,
@@ -35,8 +39,10 @@ from attsvm.solvers.schedule import (
     INTERIOR_TURN,
     LATE_ROUNDS,
     LINEAR_ROUNDS,
+    NEWTON_GAP,
     SECOND_TURN,
     SMOOTH_ROUNDS,
+    UNCOMPILED_SHARE,
     Steps,
     Turn,
     beside_rounds,
@@ -114,6 +120,20 @@ def test_small_problems_avoid_a_kernel_until_that_costs_what_compiling_does(monk
             monkeypatch.setattr(module, "at_hand", lambda function, at_hand=at_hand: at_hand)
         monkeypatch.setitem(kernels._WITHOUT, frobenius.solve_each, lost)
         assert frobenius.avoids_compiling(problem) == avoids
+
+
+def test_the_interpreter_solves_a_small_problem_as_machine_code_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W e_1 = (1, 3) and the multipliers 7 and 3 are worked out beside the problem."""
+    monkeypatch.setattr(kernels, "at_hand", lambda function: False)
+    monkeypatch.setitem(kernels._WITHOUT, frobenius.solve_each, 0.0)
+    expected = problems.counterexample()
+    assert expected.W is not None
+    solved, W, adjoint, dual, margins = frobenius.solve_compiled(expected.problem, 1e-9)
+    assert solved
+    np.testing.assert_allclose(W, expected.W, atol=1e-14)
+    np.testing.assert_allclose(adjoint, expected.W, atol=1e-14)
+    np.testing.assert_allclose(dual, [[0.0, 7.0], [0.0, 3.0]], atol=1e-14)
+    np.testing.assert_allclose(margins, [[0.0, 1.0], [0.0, 1.0]], atol=1e-14)
 
 
 @pytest.mark.parametrize("C", [1e-2, 1.0, 1e2, 1e5])
@@ -222,6 +242,14 @@ def test_the_work_of_a_large_step_is_that_of_its_factor() -> None:
         assert 1.0 < work / (count**3 / 3.0 / BLAS_RATE) < 3.0
 
 
+@pytest.mark.parametrize("work", [nuclear_first_order_work, nuclear_interior_work])
+@pytest.mark.parametrize(("p", "r", "m"), [(10, 10, 10), (10, 100, 1), (10, 1, 100_000), (100, 100, 1)])
+def test_a_larger_step_is_more_work(work: Callable[..., float], p: int, r: int, m: int) -> None:
+    steps = [work((p, r), m), work((2 * p, r), m), work((2 * p, 2 * r), m), work((2 * p, 2 * r), 2 * m)]
+    assert steps[0] > 0.0
+    assert (np.diff(steps) > 0.0).all()
+
+
 def test_a_gap_that_the_whole_problem_leaves_open_is_closed_on_working_sets() -> None:
     """The spectral norm's interior point on all tokens and its path end undecided, after 25 seconds."""
     problem = problems.low_rank(np.random.default_rng(7), 5000, 16, 14)
@@ -309,6 +337,23 @@ def test_reports_count_the_steps_of_working_sets_since_the_last_one() -> None:
     assert counts == [4, 4, 9]
 
 
+@pytest.mark.parametrize("unit", [0.25, 1.0])
+def test_multipliers_of_working_sets_are_brought_to_the_coordinates_of_the_whole(unit: float) -> None:
+    """A multiplier below the price of a hinge stays below it, and is not cut off there."""
+    setting = setting_of(
+        problems.planted(np.random.default_rng(0), 4, 3, 3), regularisation=Regularisation(1.0, "hinge", None)
+    )
+    reduced, terms, control = setting.reduced, setting.terms, Control(1e-9)
+    multipliers = np.where(reduced.rejected, np.random.default_rng(1).uniform(0.1, 0.9, (4, 2)) * terms.upper, 0.0)
+    outcome = (None, np.zeros((3, 3)), reduced.lift_dual(multipliers / unit))
+    loop: Any = SimpleNamespace(run=lambda: iter(()), outcome=outcome)
+    finish(in_memory._OuterLoop(setting, unit, control, loop, Control(1e-9)).run())
+    scale, bound = terms.bound(multipliers, reduced.adjoint(multipliers))
+    assert control.state.lower_bound == pytest.approx(bound, rel=1e-12)
+    assert control.dual is not None
+    np.testing.assert_allclose(control.dual, scale * multipliers, rtol=1e-12)
+
+
 @pytest.mark.parametrize("copies", [1, 3])
 def test_copies_of_the_selected_token_share_a_multiplier_of_one(copies: int) -> None:
     tokens = np.vstack([np.zeros((1 + copies, 2)), [[-1.0, 0.0]]])
@@ -350,6 +395,144 @@ def test_the_interior_point_looks_for_a_certificate_where_the_bound_is_large(
         assert not bounds
     else:
         assert min(bounds) > portfolio.SUSPICIOUS_NORM**2
+
+
+@pytest.mark.parametrize(
+    ("is_uncompiled", "few", "first", "expected"),
+    [
+        (False, 1000, ACTIVE_SET_TURN, ["coordinate descent + Newton", "interior point", "active set"]),
+        (False, 0, FIRST_TURN, ["active set", "interior point", "coordinate descent + Newton"]),
+        (True, 0, (UNCOMPILED_SHARE, 0), ["coordinate descent + Newton", "active set", "interior point"]),
+    ],
+)
+def test_the_order_of_the_methods_follows_the_number_of_supports_and_the_machine_code(
+    is_uncompiled: bool,
+    few: int,
+    first: tuple[float, int],
+    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first of them comes last in later rounds, since it is the only one that does not wait."""
+    given: list[Turn] = []
+    monkeypatch.setattr(portfolio, "take_turns", lambda turns, *_: given.extend(turns) or iter(()))
+    monkeypatch.setattr(portfolio, "spares", lambda *_: is_uncompiled)
+    monkeypatch.setattr(portfolio, "FEW_SUPPORTS", few)
+    monkeypatch.setattr(portfolio, "FEW_W_ENTRIES", few)
+    setting = setting_of(problems.planted(np.random.default_rng(0), 12, 6, 6))
+    assert finish(portfolio.solve_setting(setting, Control(1e-9), None)) is None
+    assert [turn.name for turn in given] == expected
+    *others, last = given
+    shares = [INTERIOR_TURN if turn.name == "interior point" else SECOND_TURN for turn in others]
+    work = INTERIOR_STEPS * work_of_a_step(setting.reduced)
+    assert [(turn.budget, turn.delay) for turn in given] == [(share * work, wait) for share, wait in [*shares, first]]
+    assert last.delay == 0
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_twice_as_many_supports_are_few_where_the_bound_is_large(
+    is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portfolio, "FEW_SUPPORTS", 4)
+    monkeypatch.setattr(portfolio, "FEW_W_ENTRIES", 0)
+    setting = setting_of(problems.planted(np.random.default_rng(0), 12, 6, 6))
+    for count, suits in ((4, True), (5, is_large), (8, is_large), (9, False)):
+        dual = np.zeros(setting.terms.cost.shape)
+        dual[tuple(part[:count] for part in np.nonzero(setting.terms.rejected))] = 1.0
+        bound = setting.terms.bound(dual, setting.reduced.adjoint(dual))[1]
+        monkeypatch.setattr(portfolio, "SUSPICIOUS_NORM", bound / 2 if is_large else 2 * bound)
+        assert portfolio._suits_exchanges(setting, dual) == suits
+
+
+@pytest.mark.parametrize("method", ["active_set", "coordinate_newton"])
+@pytest.mark.parametrize("is_given", [False, True])
+def test_passes_make_a_guess_only_where_none_is_given(
+    method: str, is_given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[int] = []
+    run = DualCoordinateDescent.run
+
+    def recorded(descent: DualCoordinateDescent, count: int, *rest: Any) -> float:
+        passes.append(count)
+        return run(descent, count, *rest)
+
+    monkeypatch.setattr(DualCoordinateDescent, "run", recorded)
+    problem = problems.planted(np.random.default_rng(0), 12, 6, 6)
+    setting, control = setting_of(problem), Control(1e-6)
+    start = is_given * setting.reduced.gather(solve(problem).dual) * setting.unit
+    assert not (setting.terms.rejected & (start > 0)).all()
+    assert finish(FROBENIUS_METHODS[method][1](setting, control, start)) is None
+    assert control.solved
+    assert bool(passes) != is_given
+
+
+def test_passes_leave_tokens_that_are_not_there_without_a_multiplier() -> None:
+    rng = np.random.default_rng(0)
+    mask = np.arange(5) < np.array([5, 3, 2, 4])[:, None]
+    problem = SelectionProblem(rng.standard_normal((4, 5, 6)), rng.standard_normal((4, 6)), np.zeros(4, int), mask=mask)
+    setting = setting_of(problem)
+    dual = np.zeros(setting.terms.cost.shape)
+    DualCoordinateDescent(setting, dual).run(10)
+    assert not setting.terms.rejected.all()
+    assert np.isfinite(dual).all()
+    assert (dual[setting.terms.rejected] > 0).any()
+    assert not dual[~setting.terms.rejected].any()
+
+
+@pytest.mark.parametrize(("most", "is_early"), [(700, True), (0, False)])
+def test_newton_waits_for_a_smaller_gap_where_supports_are_many(
+    most: int, is_early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gaps: list[float] = []
+    setting, control = setting_of(problems.planted(np.random.default_rng(0), 12, 6, 6)), Control(1e-9)
+    monkeypatch.setattr(portfolio, "newton", lambda *_, **options: gaps.append(control.state.gap) or iter(()))
+    monkeypatch.setattr(portfolio, "SMALL_FACTOR", most)
+    monkeypatch.setattr(portfolio, "FREE_RATIO", 10)
+    monkeypatch.setattr(portfolio, "SLOW", np.inf)
+    finish(portfolio.coordinate_newton(setting, control, np.zeros(setting.terms.cost.shape)))
+    assert gaps
+    assert (max(gaps) > NEWTON_GAP) == is_early
+
+
+@pytest.mark.parametrize("method", ["coordinate_newton", "interior_point"])
+def test_a_search_for_a_certificate_that_fails_is_not_the_last(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting, asked = setting_of(problems.published(np.random.default_rng(0), 20, 8, 4)), []
+    nothing = np.zeros(setting.terms.cost.shape)
+    proof = np.ones(nothing.shape)
+    monkeypatch.setattr(farkas, "certificate", lambda *_: asked.append(None) or (proof if len(asked) == 2 else None))
+    assert finish(FROBENIUS_METHODS[method][1](setting, Control(1e-9), nothing)) is proof
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+def test_the_interior_point_starts_near_the_bounds_from_a_solution_only(
+    is_given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class StartedError(Exception):
+        pass
+
+    starts: list[tuple[bool, float]] = []
+
+    def started(setting: Any, V: np.ndarray | None, centre: float) -> None:
+        starts.append((V is not None, centre))
+        raise StartedError
+
+    monkeypatch.setattr(portfolio, "FrobeniusInteriorPoint", started)
+    problem = problems.published(np.random.default_rng(0), 20, 8, 4)
+    setting, control = setting_of(problem, regularisation=Regularisation(1.0, "hinge", None)), Control(1e-9)
+    dual = setting.reduced.gather(solve(problem, C=1.0).dual) * setting.unit
+    if is_given:
+        setting.report(setting.reduced.adjoint(dual), dual, control)
+    with pytest.raises(StartedError):
+        finish(portfolio.interior_point(setting, control, dual))
+    assert starts == [(is_given, portfolio.NEAR_CENTRE if is_given else CENTRE)]
+
+
+def test_the_interior_point_goes_on_while_it_comes_nearer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portfolio, "STALLED_STEPS", 1)
+    monkeypatch.setattr(portfolio, "newton", lambda *_, **options: iter(()))
+    setting, control = setting_of(problems.planted(np.random.default_rng(0), 20, 8, 4)), Control(1e-9)
+    finish(portfolio.interior_point(setting, control, np.zeros(setting.terms.cost.shape)))
+    assert control.solved
 
 
 # --- the schedule itself ---
@@ -515,6 +698,25 @@ def test_two_queries_alone_may_contradict_each_other() -> None:
     assert dual is not None
     assert np.count_nonzero(dual) == 2
     np.testing.assert_allclose(problem.adjoint(dual), 0.0, atol=1e-15)
+
+
+def test_many_queries_of_two_tokens_may_contradict_each_other() -> None:
+    """The queries y, 2y, 3y and 4y of one text: the first two select the one token, the others the other."""
+    tokens, query = np.random.default_rng(0).standard_normal((1, 2, 5)), np.ones(3)
+    queries = np.outer([1.0, 2.0, 3.0, 4.0], query)
+    problem = SelectionProblem(tokens, queries, [0, 0, 1, 1], sequence=[0, 0, 0, 0])
+    dual = opposite_demands(problem)
+    assert dual is not None
+    np.testing.assert_allclose(problem.adjoint(dual), 0.0, atol=1e-15)
+    assert dual[problem.rejected].sum() == pytest.approx(1.0, rel=1e-15)
+
+
+def test_a_query_alone_is_no_group() -> None:
+    """Two multiples of a direction are, and a third query and one of zeros are not."""
+    queries = np.array([[1.0, 2.0], [0.0, 0.0], [1.0, -1.0], [-3.0, -6.0]])
+    ((rows, factors),) = _parallel_queries(queries)
+    np.testing.assert_array_equal(rows, [0, 3])
+    np.testing.assert_array_equal(factors, [2.0, -6.0])
 
 
 def test_rows_that_differ_in_one_entry_have_different_hashes() -> None:

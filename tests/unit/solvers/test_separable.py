@@ -11,12 +11,13 @@ import pytest
 
 from attsvm import SelectionProblem, Solution, Status, norms, solve
 from attsvm.core.columns import Columns
-from attsvm.core.norms import FROBENIUS
+from attsvm.core.norms import FROBENIUS, NUCLEAR
 from attsvm.proofs.objective import HARD_MARGIN, Regularisation
-from attsvm.solvers.separable import projection
+from attsvm.solvers.common.control import Control
+from attsvm.solvers.separable import projection, splitting
 from attsvm.solvers.separable.closed_form import least_change
 from attsvm.solvers.separable.proximal import shrink_power
-from attsvm.solvers.separable.splitting import _balance
+from attsvm.solvers.separable.splitting import EXTRAPOLATED, Extrapolation, _balance, report
 from oracle import dense
 
 NORMS: dict[str, Any] = {
@@ -169,6 +170,15 @@ def test_soft_margins_agree_with_cvxpy(instance: str, name: Any, loss: Any, C: f
     assert value(found) == pytest.approx(by_cvxpy(problem, name, C, loss, prior), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("norm", "C"), [(1.0, 0.3), ("max", 0.3), (norms.Mixed(2, 1, axis="rows"), None)], ids=["l_1", "max", "rows"]
+)
+def test_norms_of_entries_with_losses_and_those_of_rows_have_no_columns(norm: Any, C: float | None) -> None:
+    found = solve(contexts(5), norm, C=C)
+    assert "columns" not in found.method
+    assert found.status is Status.OPTIMAL
+
+
 def test_losses_of_several_preferred_tokens_have_no_columns() -> None:
     problem = relevance(5)
     found = solve(problem, C=0.2)
@@ -287,17 +297,18 @@ def test_a_threshold_at_a_score_is_found_in_a_few_steps(monkeypatch: pytest.Monk
     np.testing.assert_allclose(project(np.array([[1.5], [4.5]])), [[2.0], [-2.0]], rtol=1e-15)
 
 
-@pytest.mark.parametrize("size", [1.0, 1e-2])
+@pytest.mark.parametrize("size", [1.0, 1e-2, 1e-12])
 def test_a_threshold_between_two_that_newton_takes_in_turn_is_found(size: float) -> None:
     """One score rises; ten from 1 and one from 4 fall by 0.3 at most, and the steps from 0.3 and 3.3 lead back."""
-    problem = SelectionProblem(np.eye(12)[None], np.full((1, 1), 1.0 / size), [0])
+    problem = SelectionProblem(np.eye(12)[None], np.eye(2) / size, [0, 0], sequence=[0, 0])
     columns = Columns.of(problem)
     assert columns is not None
     # The bound of a fall is C times the length of the query.
     terms = Regularisation(0.3 * size**2, "hinge", None).terms(problem, FROBENIUS)
-    scores = size * np.array([[1.0], *[[1.0]] * 10, [4.0]])  # the first one minus its demand is zero
+    # The first one minus its demand is zero. The other column suffices, and its threshold does not change.
+    scores = size * np.array([[1.0, 1.0], *[[1.0, 0.0]] * 10, [4.0, 0.0]])
     threshold = 10.3 / 11  # t = 0.3 + 10 (1 - t)
-    expected = size * np.array([[threshold], *[[threshold - 1.0]] * 10, [-0.3]])
+    expected = size * np.array([[threshold, 0.0], *[[threshold - 1.0, 0.0]] * 10, [-0.3, 0.0]])
     np.testing.assert_allclose(projection.Projection(columns, terms)(scores), expected, rtol=1e-13)
 
 
@@ -323,6 +334,46 @@ def test_the_weight_stays_where_residuals_are_balanced(ratio: float, factor: flo
     """It changes by the root of their ratio, at most by four."""
     one = np.ones((1, 1))
     assert _balance(one + ratio, one, 0.0 * one, one) == pytest.approx(factor, rel=1e-14)
+    # Scores that did not move say nothing of the weight.
+    assert _balance(one + ratio, one, one, one) == 1.0
+
+
+def test_every_other_step_extrapolates_once_there_are_differences() -> None:
+    """The others are plain; residuals of a linear map fall, so that no extrapolation is taken back."""
+    random = np.random.default_rng(0)
+    shares, V = np.linspace(0.1, 0.9, 20).reshape(4, 5), random.standard_normal((4, 5))
+    extrapolation, extrapolated = Extrapolation(), []
+    for _ in range(13):
+        plain = V - shares * V
+        V = extrapolation.advance(V, -shares * V)
+        extrapolated.append(not np.array_equal(V, plain))
+    assert extrapolated == [step > EXTRAPOLATED and step % 2 == 0 for step in range(1, 14)]
+
+
+def test_steps_of_splitting_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    class Counted(projection.Projection):
+        def __call__(self, V: np.ndarray, weight: float = 1.0) -> np.ndarray:
+            calls.append(weight)
+            return super().__call__(V, weight)
+
+    monkeypatch.setattr(splitting, "Projection", Counted)
+    columns = Columns.of(contexts())
+    assert columns is not None
+    control = Control(-1.0, max_iter=20)  # a goal that no gap meets
+    splitting.split(columns, HARD_MARGIN.terms(columns.problem, NUCLEAR), np.zeros(columns.shape), control)
+    assert control.stopped is Status.MAX_ITERATIONS
+    assert len(calls) == 1 + control.iterations  # the first one finds the start
+
+
+def test_a_hard_margin_has_no_loss() -> None:
+    columns = Columns.of(single())
+    assert columns is not None
+    terms, control = HARD_MARGIN.terms(columns.problem, FROBENIUS), Control(1e-12)
+    change = projection.Projection(columns, terms)(np.zeros(columns.shape))
+    assert report(columns, terms, change, change, control)
+    assert control.state.objective == pytest.approx(np.linalg.norm(change), rel=1e-14)
 
 
 @pytest.mark.parametrize("size", [1e-78, 1e78])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -10,17 +12,21 @@ import numpy as np
 import pytest
 
 from attsvm import SelectionProblem, ShardedProblem, Status, solve
+from attsvm.core.error_free import UNIT
 from attsvm.core.norms import get_norm
 from attsvm.data.shard_pieces import ShardArrays
 from attsvm.platform import paging
+from attsvm.platform.kernels import KERNELS
 from attsvm.proofs.objective import HARD_MARGIN, Regularisation
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.schedule import CHEAP_STEP, CLOSE_GAP, SURPLUS
+from attsvm.solvers.schedule import CHEAP_STEP, CLOSE_GAP, FIRST_PENALTY, SURPLUS
+from attsvm.solvers.working_sets import margins as margins_module
+from attsvm.solvers.working_sets import pool as pool_module
 from attsvm.solvers.working_sets import rounds
 from attsvm.solvers.working_sets.constraints import Anchor, ConstraintTable
 from attsvm.solvers.working_sets.margins import blocks
-from attsvm.solvers.working_sets.pool import Pool
-from attsvm.solvers.working_sets.pricing import Request, fetch, price
+from attsvm.solvers.working_sets.pool import Pool, pool_of
+from attsvm.solvers.working_sets.pricing import Request, fetch, merge, price
 from attsvm.solvers.working_sets.restriction import Restriction
 from attsvm.solvers.working_sets.state import check_outside
 from problems import FAMILIES
@@ -75,6 +81,45 @@ def test_a_shard_read_in_blocks_has_the_margins_and_sums_of_the_problem(monkeypa
     np.testing.assert_array_equal(returned[np.lexsort(returned.T[::-1])], np.argwhere(outside))
 
 
+def test_a_block_of_wide_tokens_has_no_more_bytes_than_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = noisy(10, 4, 32)
+    monkeypatch.setattr(paging, "CHUNK_BYTES", 4 * problem.tokens[0].nbytes)
+    parts = list(blocks(whole(problem).open(), np.zeros((1, 32, 32))))
+    assert [len(part.queries) for part in parts] == [4, 4, 2]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_margins_in_the_interpreter_are_those_of_machine_code(
+    dtype: type[np.floating], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = noisy(12, 5, 4)
+    shard = ShardArrays(problem.tokens.astype(dtype), problem.queries, problem.selected).open()
+    matrices = np.random.default_rng(0).standard_normal((2, 4, 4))
+    (compiled,) = blocks(shard, matrices)
+
+    def interpret(function: Any, _: float, *arguments: Any) -> None:
+        plain = KERNELS[function].plain
+        assert plain is not None
+        plain(*arguments)
+
+    monkeypatch.setattr(margins_module, "call", interpret)
+    (plain,) = blocks(shard, matrices)
+    np.testing.assert_allclose(plain.margins, compiled.margins, atol=1e-13)
+    np.testing.assert_allclose(plain.lengths, compiled.lengths, rtol=1e-14)
+
+
+@pytest.mark.parametrize(("n", "T", "each"), [(40, 40, 1), (40, 40, 4), (40, 40, 39), (40, 40, 50), (300, 600, 200)])
+def test_each_query_returns_its_most_urgent_constraints(n: int, T: int, each: int) -> None:
+    problem, W = noisy(n, T, 2), np.random.default_rng(0).standard_normal((2, 2))
+    lengths = np.where(problem.rejected, problem.lengths, 1.0)
+    urgency = np.where(problem.rejected, (problem.apply(W) - 1.0) / lengths, np.inf)
+    request = Request(W, hinge=False, hard=True, room=n * T, below=np.inf, each=each)
+    returned = price(whole(problem), 0, NONE, request).fresh.place[:, 1:]
+    first = np.sort(np.argsort(urgency, axis=1)[:, : min(each, T - 1)], axis=1)
+    expected = np.column_stack([np.repeat(np.arange(n), first.shape[1]), first.ravel()])
+    np.testing.assert_array_equal(returned[np.lexsort(returned.T[::-1])], expected)
+
+
 @pytest.mark.parametrize("left", [0, 1, 2, 40])
 def test_constraints_that_return_are_those_of_smallest_slack_over_length(left: int) -> None:
     problem = noisy(40, 6, 4)
@@ -103,6 +148,23 @@ def test_constraints_of_a_hinge_return_by_their_distance_from_margin_one() -> No
     returned = price(whole(problem), 0, NONE, request).fresh.place[:, 1:]
     first = np.unravel_index(np.argsort(distance, axis=None)[:room], distance.shape)
     assert set(map(tuple, returned)) == set(zip(*first, strict=True))
+
+
+def test_a_sample_is_drawn_from_the_band_and_its_ends() -> None:
+    """Margins of whole numbers lie on both ends."""
+    rng = np.random.default_rng(0)
+    tokens, queries = rng.integers(-2, 3, (40, 6, 4)).astype(float), rng.integers(1, 3, (40, 4)).astype(float)
+    problem = SelectionProblem(tokens, queries, np.zeros(40, dtype=int))
+    W = rng.integers(-1, 2, (4, 4)).astype(float)
+    margins, differ = problem.apply(W), (tokens != tokens[:, :1]).any(axis=2)
+    band = differ & problem.rejected & (np.abs(margins - 1.0) <= 2.0)
+    assert {-1.0, 3.0} <= set(margins[band])
+    anchor = Anchor(W, 2.0)
+    request = Request(W, hinge=True, hard=False, room=1000, anchor=anchor, sample=0)
+    answer = price(whole(problem), 0, NONE, request)
+    returned = answer.fresh.place[:, 1:]
+    np.testing.assert_array_equal(returned[np.lexsort(returned.T[::-1])], np.argwhere(band))
+    assert answer.candidate_count == band.sum()
 
 
 def test_a_sharp_sum_of_constraints_at_their_bound_is_the_exact_one() -> None:
@@ -138,6 +200,18 @@ def test_pages_of_a_mapped_shard_are_let_go_as_it_is_read(tmp_path: Path, monkey
         list(blocks(shard, np.zeros((1, 2, 2))))
 
 
+@pytest.mark.parametrize("name", ["shortfall_above", "square_above"])
+def test_losses_of_any_number_of_shards_are_bounded_from_above(name: str) -> None:
+    """Each of the added losses is lost in a rounded sum."""
+    request = Request(np.zeros((4, 4)), hinge=True, hard=False)
+    part = replace(price(whole(noisy(4, 4, 4)), 0, NONE, request), **{name: 0.99 * UNIT})
+    total = replace(part, **{name: 1.0})
+    for _ in range(1000):
+        total = merge([total, part], 1)
+    exact = 1 + 1000 * Fraction(getattr(part, name))
+    assert exact <= Fraction(getattr(total, name)) < exact + Fraction(1, 10**12)
+
+
 # --- the pool ---
 
 
@@ -155,7 +229,63 @@ def test_a_part_of_the_shards_may_be_read_first(tmp_path: Path) -> None:
     assert pool.sent == pool.received == 0
 
 
+@pytest.mark.parametrize("name", ["scheduler", "workers"])
+def test_a_scheduler_and_workers_exclude_each_other(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    for kind in ("remote_client", "local_client"):
+        monkeypatch.setattr(pool_module, kind, lambda place: opened.append(place) or nullcontext(None))
+    monkeypatch.setattr(pool_module, "OnCluster", lambda *_: None)
+    problem = pieces_of(noisy(4, 4, 2))
+    with (
+        pytest.raises(ValueError, match=r"^workers is 2 and scheduler 'tcp://a:1'; one of the two was expected\.$"),
+        pool_of(problem, "tcp://a:1", 2),
+    ):
+        pass
+    assert not opened
+    with pool_of(problem, "tcp://a:1" if name == "scheduler" else None, 2 if name == "workers" else None):
+        assert opened == ["tcp://a:1" if name == "scheduler" else 2]
+
+
 # --- rounds ---
+
+
+@pytest.mark.parametrize(("kind", "room"), [(HARD_MARGIN, 5), (HINGE, 100)])
+def test_bytes_bound_what_joins_in_a_round_of_a_hard_margin(
+    kind: Regularisation, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "LEAST_SAMPLE", 100)
+    monkeypatch.setattr(rounds, "SET_RATIO", 3)
+    runs = rounds_of(noisy(40, 6, 4), kind)
+    monkeypatch.setattr(rounds, "ROUND_BYTES", 5 * runs.constraint_bytes)
+    assert runs.begin().room == room
+
+
+@pytest.mark.parametrize(("entries", "weight"), [(12, FIRST_PENALTY), (13, 0.0)])
+def test_a_large_w_begins_by_the_method_of_multipliers(
+    entries: int, weight: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "PROXIMAL_ENTRIES", entries)
+    rng = np.random.default_rng(0)
+    problem = SelectionProblem(rng.standard_normal((20, 4, 6)), rng.standard_normal((20, 2)), np.zeros(20, dtype=int))
+    assert rounds_of(problem, HARD_MARGIN).begin().penalty == weight
+
+
+def test_a_sum_changes_only_where_its_constraints_join() -> None:
+    problem, rng = noisy(200, 6, 4), np.random.default_rng(0)
+    runs = rounds_of(problem, HINGE)
+    state = runs.begin()
+    runs._anchor(state, Anchor(rng.standard_normal((4, 4)), 0.5))
+    before, anchor = state.bound_sum, state.anchor
+    assert before is not None
+    assert anchor is not None
+    for W, is_changed in ((anchor.W, False), (-anchor.W, True)):
+        answer = runs.ask(W, state.table, room=50, anchor=anchor)
+        assert answer.fresh.at_bound.any() == is_changed
+        runs._join(state, Restriction.of(state.table, runs.norm, HINGE), answer)
+        assert state.bound_sum is not None
+        assert state.bound_sum.count == before.count - answer.fresh.at_bound.sum()
+        # A difference has roundings of its own.
+        assert (state.bound_sum.error > before.error) == is_changed
 
 
 def test_each_constraint_of_a_sample_stands_for_as_many_as_it_was_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +407,9 @@ def test_a_checkpoint_lies_beside_a_directory_of_arrays_but_not_among_shards(tmp
     (tmp_path / "single").mkdir()
     np.savez(tmp_path / "single" / "a.npz", tokens=np.ones((2, 3, 2)), queries=np.ones((2, 2)), selected=[0, 1])
     file = ShardedProblem.from_folder(tmp_path / "single")
-    for problem, target in ((several, beside), (file, tmp_path / "single" / "run.npz")):
+    one = ShardedProblem.from_folder(tmp_path / "shards" / "one")
+    inside = tmp_path / "shards" / "one" / "run.npz"
+    for problem, target in ((several, beside), (file, tmp_path / "single" / "run.npz"), (one, inside)):
         with pytest.raises(ValueError, match=r"lies in a folder that is read; another folder was expected\.$"):
             check_outside(target, "checkpoint", problem)
 

@@ -230,9 +230,29 @@ def test_other_claims_that_are_not_so_are_refuted() -> None:
     infeasible = solve(cut(FAMILIES["contradicted"].draw(6, 5, 4, seed=3), 2))
     assert infeasible.status is Status.INFEASIBLE
     assert infeasible.verify()
+    # There is no W whose ties or losses could be told.
+    assert infeasible.tie_residual == 0.0
+    assert infeasible.supports.settled == 0
     places = np.roll(infeasible.supports.token, 1)
     other_places = replace(infeasible, supports=replace(infeasible.supports, token=places))
     assert not other_places.verify()
+
+
+def test_a_gap_that_no_optimum_has_is_named() -> None:
+    solution = solve(cut(FAMILIES["planted"].draw(20, 6, 4, seed=3), 7))
+    loose = replace(solution, lower_bound=0.5 * solution.lower_bound)
+    proof = loose.verify()
+    assert not proof
+    assert proof.statement == f"Not proven: the gap is {loose.gap:.3g} where an optimum promises 1e-09."
+    # A run that was ended promises no gap.
+    assert replace(loose, status=Status.CANCELLED).verify()
+
+
+def test_a_w_of_negative_margins_is_refuted_by_them() -> None:
+    solution = solve(cut(FAMILIES["planted"].draw(20, 6, 4, seed=3), 7))
+    proof = replace(solution, W=-solution.W).verify()
+    assert not proof
+    assert proof.statement == "Not proven: the smallest margin of W is not positive beyond rounding."
 
 
 @pytest.mark.parametrize("exchanges", [False, True])
@@ -485,6 +505,18 @@ def test_tokens_are_sent_to_a_cluster_once(client: Client) -> None:
         assert all(isinstance(tokens, Future) for tokens in pool._tokens)
         sent: Any = client.gather(pool._tokens)
         np.testing.assert_array_equal(np.concatenate(sent), problem.tokens)
+
+
+def test_files_are_read_on_a_cluster(client: Client, tmp_path: Path) -> None:
+    problem = FAMILIES["planted"].draw(20, 6, 4, seed=3)
+    for k, rows in enumerate((slice(0, 8), slice(8, 20))):
+        arrays = {"tokens": problem.tokens[rows], "queries": problem.queries[rows], "selected": problem.reference[rows]}
+        write(tmp_path / "shards", f"part-{k}", "npz", arrays)
+    pieces = ShardedProblem.from_folder(tmp_path / "shards")
+    request = Request(np.eye(4), hinge=False, hard=True, room=10)
+    answer = OnCluster(client, pieces.shards).collect(price, merged_all, (request,), _places(pieces))
+    assert answer.rejected == 20 * 5
+    assert answer.smallest == pytest.approx(problem.apply(np.eye(4))[problem.rejected].min(), rel=1e-12)
 
 
 @pytest.mark.parametrize("shards", [1, 2, 8, 9])

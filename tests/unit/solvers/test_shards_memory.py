@@ -77,9 +77,12 @@ def test_places_first_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert bare.rounds[0].working == whole.rounds[0].working
 
 
-def test_a_pass_without_a_violation_returns_a_table_that_joins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_without_a_violation_returns_a_table_that_joins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collection, "MOST_BYTES", 0)
-    problem = ShardedProblem.from_folder(folder_of(tmp_path / "shards", 60, 6, 5, 3))
+    rng = np.random.default_rng(0)
+    tokens, queries = rng.standard_normal((60, 6, 5)), rng.standard_normal((60, 3))
+    selected = np.matmul(tokens, (queries @ rng.standard_normal((3, 5)))[:, :, None])[..., 0].argmax(axis=1)
+    problem = ShardedProblem.from_arrays(tokens, queries, selected, chunk=20)
     runs, W = rounds_of(problem), solve(problem).W
     table = runs.begin().table
     fresh = runs.ask(10.0 * W, many=True, room=5, below=1.0).fresh
@@ -149,6 +152,22 @@ def test_a_query_of_many_constraints_does_not_widen_all_rows(monkeypatch: pytest
     np.testing.assert_allclose(
         cut.problem.adjoint(cut.scatter(values)), whole.problem.adjoint(whole.scatter(values)), atol=1e-11
     )
+
+
+def test_rows_have_the_width_that_takes_the_fewest_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restriction, "PADDED_BYTES", 0)
+    rng = np.random.default_rng(0)
+    counts = np.array([*(8,) * 20, 64])
+    query = np.repeat(np.arange(21), counts)
+    token, count = np.concatenate([np.arange(1, one + 1) for one in counts]), len(query)
+    place = np.column_stack([np.zeros(count, dtype=int), query, token])
+    z, reference, x = rng.standard_normal((21, 3))[query], rng.standard_normal((21, 3))[query], rng.random((count, 3))
+    none = np.zeros(count, dtype=bool)
+    table = ConstraintTable(place, x, reference, z, none, none, np.zeros(count))
+    cut = Restriction.of(table, get_norm("frobenius"), HARD_MARGIN)
+    # Every row has a reference as well.
+    sizes = {int(np.ceil(counts / width).sum()) * (width + 1) for width in (1, 2, 4, 8, 16, 32, 64)}
+    assert cut.problem.tokens[..., 0].size == min(sizes)
 
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])

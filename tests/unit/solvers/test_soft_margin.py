@@ -15,11 +15,12 @@ from sklearn.svm import LinearSVC
 
 import oracle
 from attsvm import SelectionProblem, Status, norms, soft_margin_path, solve
-from attsvm.core.norms import NUCLEAR
-from attsvm.proofs.certified import certify
+from attsvm.core.norms import FROBENIUS, NUCLEAR
+from attsvm.proofs.certified import Certified, certify
 from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.program import Program
 from attsvm.solution.regularised import RegularisedSolution
+from attsvm.solvers import answers as module
 from attsvm.solvers.answers import Answers
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.common.regularisation import LOSSES
@@ -313,6 +314,79 @@ def test_a_multiple_of_a_feasible_w_is_added_only_if_that_proves_more() -> None:
     W = 0.5 * phase_one.certified.W
     solution = Answers(program, 1e-9, Control(1e-9), phase_one).of(W, nothing)
     np.testing.assert_array_equal(solution.certified.W, certify(program, W, nothing).W)
+
+
+def test_a_multiple_of_a_feasible_w_makes_up_for_a_shortfall() -> None:
+    """A prior (0, 5) across the constraint w_1 >= 1: the answer is (1, 5), where scaling (1/2, 5) up gives (1, 10)."""
+    problem, prior = single([[1.0, 0.0]]), np.array([[0.0], [5.0]])
+    program = Program(problem, FROBENIUS, Regularisation(None, "hinge", prior))
+    W, dual = prior + np.array([[0.5], [0.0]]), np.array([[0.0, 1.0]])
+    solution = Answers(program, 1e-9, Control(1e-9), solve(problem)).of(W, dual)
+    assert solution.status is Status.OPTIMAL
+    np.testing.assert_allclose(solution.certified.W, [[1.0], [5.0]], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("gap", "rounding", "entries", "is_sharp"),
+    [
+        # A closed gap: where rounding takes a thousandth of the tolerance, of few entries.
+        (0.0, 0.9e-12, 8, False),
+        (0.0, 1.1e-12, 8, True),
+        (0.0, 1.1e-12, 7, False),
+        # An open gap: where rounding alone may keep it open, of any number of entries.
+        (3e-9, 1.9e-9, 8, False),
+        (3e-9, 2.1e-9, 8, True),
+        (3e-9, 2.1e-9, 7, True),
+    ],
+)
+def test_sums_in_twice_the_precision_are_for_gaps_that_rounding_leaves_in_doubt(
+    gap: float, rounding: float, entries: int, is_sharp: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = planted(np.random.default_rng(0), 2, 2, 2)
+    nothing, refined = np.zeros((2, 2)), []
+    pair = Certified(nothing, nothing, nothing, 1.0, 1.0 / (1.0 + gap), 1.0, rounding=rounding)
+    monkeypatch.setattr(module, "certify", lambda *_, **options: pair)
+    monkeypatch.setattr(module, "refine", lambda *_: refined.append(None) or pair)
+    # Four numbers of tokens times two columns of W.
+    monkeypatch.setattr(module, "SHARP_ENTRIES", 8 if entries == 8 else 7)
+    Answers(Program(problem, FROBENIUS), 1e-9, Control(1e-9)).of(nothing, nothing)
+    assert bool(refined) == is_sharp
+
+
+# --- settings ---
+
+
+def test_a_prior_of_one_entry_is_a_prior() -> None:
+    problem, prior = planted(np.random.default_rng(0), 6, 5, 4), np.zeros((4, 4))
+    assert setting_of(problem, regularisation=Regularisation(None, "hinge", prior), rotate=False).plain
+    prior[1, 2] = 1.0
+    assert not setting_of(problem, regularisation=Regularisation(None, "hinge", prior), rotate=False).plain
+
+
+def test_a_working_set_has_the_prior_and_the_loss_of_all() -> None:
+    """The loss of a copy of the selected token, 2 for C = 2, which no W changes."""
+    tokens = np.random.default_rng(0).standard_normal((4, 3, 3))
+    tokens[0, 2] = tokens[0, 0]
+    problem = SelectionProblem(tokens, np.random.default_rng(1).standard_normal((4, 3)), [0, 0, 0, 0])
+    setting = setting_of(problem, regularisation=Regularisation(2.0, "hinge", np.eye(3)))
+    working = setting.terms.rejected & (np.arange(4) < 2)[:, None]
+    part = setting.on(working)
+    np.testing.assert_array_equal(part.prior, setting.prior)
+    assert part.loose == setting.loose > 0.0
+    np.testing.assert_array_equal(part.reduced.rejected, working)
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear", 1.5])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_margins_of_a_prior_out_of_range_end_the_run(norm: str | float, loss: str) -> None:
+    """One margin of the prior is infinite, another is zero: no method begins."""
+    tokens, prior = np.zeros((2, 2, 2)), np.zeros((2, 2))
+    tokens[[0, 1], 0, [0, 1]] = 1.0, 1e200
+    prior[1, 1] = -1e200
+    solution = soft(SelectionProblem(tokens, np.eye(2), [0, 0]), norm, C=1.0, loss=loss, prior=prior)
+    assert solution.status is Status.UNDECIDED
+    assert solution.iterations == 0
+    assert solution.method == ""
 
 
 # --- where rounding ends a method before the gap is closed ---

@@ -13,10 +13,12 @@ import pytest
 from attsvm import SelectionProblem, Status, norms, solve
 from attsvm.core.norms import FROBENIUS
 from attsvm.core.norms.splitting import evaluations_within
+from attsvm.core.types import AnyNorm
 from attsvm.platform.kernels import compiled_first
 from attsvm.solvers import options, solving
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.schedule import finish
+from problems import single
 from settings import setting_of
 
 
@@ -125,6 +127,19 @@ def test_evaluations_of_composed_norms_end_with_the_solve(
     solution = solve(planted(3, 3, 2), norm, C=1.0, tol=1e-3, time_limit=60.0)
     assert solution.status is Status.OPTIMAL
     assert [is_over() for is_over in ends] == [False] * is_composed
+
+
+@pytest.mark.parametrize("tol", [0.0, 1.0, 1.5])
+def test_a_tolerance_is_between_zero_and_one(tol: float) -> None:
+    with pytest.raises(ValueError, match=r"^tol is .*; a number between 0 and 1 was expected\.$"):
+        solve(planted(3, 3, 2), tol=tol)
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_a_small_problem_that_was_solved_needs_no_exact_decision(norm: AnyNorm) -> None:
+    solution = solve(single([[1.0, 2.0]]), norm)
+    assert solution.status is Status.OPTIMAL
+    assert solution.note == ""
 
 
 def test_a_time_limit_is_a_positive_number() -> None:

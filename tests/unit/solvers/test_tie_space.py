@@ -73,6 +73,27 @@ def test_ties_whose_gram_matrix_has_no_factor_are_left_to_the_basis(monkeypatch:
     np.testing.assert_allclose(Ties(reduced).project(W), expected, atol=1e3 * EPS * float(np.linalg.norm(W)))
 
 
+def test_copies_of_a_tied_token_are_no_equation() -> None:
+    reduced = reduce(SelectionProblem([[[1.0, 2.0], [1.0, 2.0], [0.0, 1.0]]], [[1.0]], [[True, True, False]]))
+    assert reduced.tied.any()
+    assert not Ties(reduced)
+
+
+def test_scores_that_differ_by_more_than_rounding_are_made_equal() -> None:
+    """Twice the rounding of the sums, which grows with the root of the sizes, and which a matrix may keep."""
+    rng = np.random.default_rng(0)
+    tokens, queries = rng.standard_normal((2, 60, 40)), rng.standard_normal((2, 40))
+    selected = np.arange(60) < np.array([[2], [1]])
+    reduced = reduce(SelectionProblem(tokens, queries, selected), rotate=False)
+    assert reduced.tied.sum() == 1
+    ties, length = Ties(reduced), float(reduced.lengths[reduced.tied][0])
+    W = Ties(reduced).project(rng.standard_normal(reduced.shape))
+    rounding = module.TIE_ROUNDING * np.sqrt(sum(reduced.shape)) * float(np.linalg.norm(W)) * length
+    apart = W + reduced.adjoint(np.where(reduced.tied, 2.0 * rounding / length**2, 0.0))
+    assert np.abs(reduced.apply(apart)[reduced.tied]) > 1.5 * rounding
+    assert np.abs(reduced.apply(ties.project(apart))[reduced.tied]) <= rounding
+
+
 @pytest.mark.parametrize("size", [1e-13, 1e9])
 def test_the_smallest_matrix_scales_with_its_differences(size: float) -> None:
     """Also where they are below the gap that is asked for, which is relative."""

@@ -11,7 +11,7 @@ import pytest
 from scipy.sparse import eye_array
 
 from attsvm import SelectionProblem, Status, solve
-from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm
+from attsvm.core.norms import FROBENIUS, NUCLEAR, Norm, get_norm
 from attsvm.proofs.certified import certify
 from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.program import Program
@@ -288,21 +288,29 @@ def in_units(problem: SelectionProblem, unit: float) -> SelectionProblem:
     return SelectionProblem(problem.tokens, unit * problem.queries, problem.reference, sequence=problem.sequence)
 
 
+@BOTH_NORMS
 @pytest.mark.parametrize("unit", [2.0**-200, 2.0**200])
-def test_a_unit_of_the_inputs_changes_no_answer(unit: float) -> None:
-    """C in the square of the unit gives the same V in the unit, bit by bit."""
-    _, W, dual = run(program_of(classes(), 1.0))
-    _, scaled, scaled_dual = run(program_of(in_units(classes(), unit), 1.0 / unit**2))
+def test_a_unit_of_the_inputs_changes_no_answer(unit: float, norm: Norm) -> None:
+    """C in the power of the unit that the norm has gives the same V in the unit, bit by bit."""
+    power = 2 if norm is FROBENIUS else 1
+    _, W, dual = run(program_of(classes(), 1.0, norm=norm))
+    _, scaled, scaled_dual = run(program_of(in_units(classes(), unit), 1.0 / unit**power, norm=norm))
     np.testing.assert_array_equal(scaled * unit, W)
-    np.testing.assert_array_equal(scaled_dual * unit**2, dual)
+    np.testing.assert_array_equal(scaled_dual * unit**power, dual)
 
 
-def test_squares_beyond_the_range_of_floats_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+@pytest.mark.parametrize("unit", [2.0**-530, 2.0**530])
+def test_squares_beyond_the_range_of_floats_are_left_to_others(
+    unit: float, norm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(solving, "STREAM_BYTES", 100)
-    problem = in_units(classes(), 2.0**530)
-    with np.errstate(all="ignore"):
-        assert truncated_newton(program_of(problem, 1.0), Control(TOL)) is None
-    assert solve(problem, C=1.0, loss="squared_hinge").status is Status.UNDECIDED
+    problem = in_units(classes(), unit)
+    if unit > 1.0:
+        with np.errstate(all="ignore"):
+            assert truncated_newton(program_of(problem, 1.0, norm=get_norm(norm)), Control(TOL)) is None
+    solution = solve(problem, norm, C=1.0, loss="squared_hinge")
+    assert solution.status is (Status.OPTIMAL if unit < 1.0 else Status.UNDECIDED)
 
 
 def test_many_dimensions_of_contexts_take_memory_by_their_square() -> None:

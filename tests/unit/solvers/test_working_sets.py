@@ -105,6 +105,18 @@ def test_idle_rows_of_a_soft_margin_leave_nothing_undecided(norm: str | float, C
     assert streamed.primal == pytest.approx(direct.primal, rel=2.5 * TOL)
 
 
+@pytest.mark.parametrize(("loss", "slope"), [("hinge", 1.0), ("squared_hinge", 2.0)])
+def test_tokens_that_no_w_moves_have_the_multiplier_of_a_shortfall_of_one(loss: Any, slope: float) -> None:
+    tokens = FAMILIES["published"].draw(25, 8, 4, seed=3).tokens
+    queries = np.random.default_rng(0).standard_normal((25, 4))
+    queries[:3] = 0.0
+    problem = SelectionProblem(tokens, queries, np.zeros(25, dtype=int))
+    solution = solve(problem, C=3.0, loss=loss, method="streamed")
+    assert solution.status is Status.OPTIMAL
+    # The loss is C s or C s^2 of a shortfall s, and the multiplier is its slope.
+    np.testing.assert_allclose(solution.dual[:3][problem.rejected[:3]], 3.0 * slope, rtol=1e-6)
+
+
 @pytest.mark.parametrize("options", [{}, {"C": 1.0}])
 def test_lengths_beyond_the_range_of_floats_are_undecided(options: dict[str, Any]) -> None:
     inputs = FAMILIES["planted"].draw(20, 5, 4, seed=3)

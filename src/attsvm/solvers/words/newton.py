@@ -58,6 +58,13 @@ def truncated_newton(program: Program, control: Control) -> tuple[np.ndarray, np
     Returns None if squares leave the range of floats; methods that scale the problem go on.
     """
     control.enter("truncated Newton")
+    try:
+        return _minimise(program, control)
+    except np.linalg.LinAlgError:  # LAPACK was given infinite squares
+        return None
+
+
+def _minimise(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray] | None:
     words = Words(program)
     margins = program.problem.apply(program.origin)
     V = np.zeros(words.shape)
@@ -104,9 +111,13 @@ def newton_step(
     step, direction = np.zeros(words.shape), inverse(residual)
     square = float(np.vdot(residual, direction))
     last, count = min(RESIDUAL**2, point.gap) * square, 0
-    for count in range(1, CONJUGATE_STEPS + 1):
+    for _ in range(CONJUGATE_STEPS):
+        count += 1
         image = product(direction)
-        length = square / float(np.vdot(direction, image))
+        curvature = float(np.vdot(direction, image))
+        if not curvature > 0:  # rounding
+            break
+        length = square / curvature
         step += length * direction
         residual -= length * image
         image = inverse(residual)
