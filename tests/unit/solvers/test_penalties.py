@@ -61,7 +61,7 @@ def test_an_inverse_of_both_terms_undoes_the_hessian_and_the_blocks(shape: tuple
     penalty = SmoothNuclear(matrix(shape), 1e-3)
     assert (np.linalg.svd(penalty.V, compute_uv=False) > 1e-3).all()
     blocks, inverses = blocks_and_inverses(penalty)
-    inverse = penalty.coupled(inverses, Control(1e-9))
+    inverse = penalty.full_inverse(inverses, Control(1e-9))
     assert inverse is not None
     assert penalty.basis is not None
     S = matrix(shape, 3)
@@ -74,7 +74,7 @@ def test_pairs_of_small_singular_values_are_left_out_and_cost_at_most_half() -> 
     U, V = (np.linalg.qr(matrix((n, 3), n))[0] for n in (6, 3))
     penalty = SmoothNuclear((U * np.array([5.0, 0.9 * DELTA, 0.5 * DELTA])) @ V.T, DELTA)
     blocks, inverses = blocks_and_inverses(penalty)
-    inverse = penalty.coupled(0.0 * blocks + inverses, Control(1e-9))
+    inverse = penalty.full_inverse(0.0 * blocks + inverses, Control(1e-9))
     assert inverse is not None
     basis = penalty.basis
     assert basis is not None
@@ -93,7 +93,7 @@ def test_an_inverse_too_large_or_too_slow_is_not_formed(monkeypatch: pytest.Monk
     _, inverses = blocks_and_inverses(penalty)
     asked: list[tuple[float, float]] = []
     monkeypatch.setattr(Control, "affords", lambda self, seconds, size: asked.append((seconds, size)) or False)
-    assert penalty.coupled(inverses, Control(1e-9)) is None
+    assert penalty.full_inverse(inverses, Control(1e-9)) is None
     ((seconds, size),) = asked
     assert seconds > 0
     assert size == 8 * (2 * 5 * 6 + 6**2 + 4 * 6**2)  # six pairs of columns, for five rows
@@ -102,7 +102,7 @@ def test_an_inverse_too_large_or_too_slow_is_not_formed(monkeypatch: pytest.Monk
 def test_an_inverse_spoilt_by_rounding_is_not_used() -> None:
     penalty = SmoothNuclear(matrix((5, 3)), 1e-3)
     _, inverses = blocks_and_inverses(penalty)
-    assert penalty.coupled(100.0 * inverses, Control(1e-9)) is None
+    assert penalty.full_inverse(100.0 * inverses, Control(1e-9)) is None
 
 
 def test_delta_falls_tenfold_until_the_last_step_promises_more_than_it_takes_of_the_gap() -> None:
@@ -113,20 +113,20 @@ def test_delta_falls_tenfold_until_the_last_step_promises_more_than_it_takes_of_
         return float((sigma - sigma**2 / np.hypot(sigma, delta)).sum())
 
     penalty = SmoothNuclear(V, DELTA)
-    assert penalty.sharper(math.inf, 0.0) is penalty
-    assert penalty.sharper(1.001 * share(DELTA), 0.0).delta == DELTA
-    assert penalty.sharper(0.999 * share(DELTA), 0.0).delta == DELTA_FACTOR * DELTA
-    assert penalty.sharper(0.0, 1.001 * share(DELTA) / DELTA_SHARE).delta == DELTA
-    assert penalty.sharper(0.0, 0.999 * share(DELTA) / DELTA_SHARE).delta == DELTA_FACTOR * DELTA
-    assert penalty.sharper(0.0, 1e-4 * share(DELTA)).delta == pytest.approx(1e-3 * DELTA, rel=1e-12)
+    assert penalty.reduce_smoothing(math.inf, 0.0) is penalty
+    assert penalty.reduce_smoothing(1.001 * share(DELTA), 0.0).delta == DELTA
+    assert penalty.reduce_smoothing(0.999 * share(DELTA), 0.0).delta == DELTA_FACTOR * DELTA
+    assert penalty.reduce_smoothing(0.0, 1.001 * share(DELTA) / DELTA_SHARE).delta == DELTA
+    assert penalty.reduce_smoothing(0.0, 0.999 * share(DELTA) / DELTA_SHARE).delta == DELTA_FACTOR * DELTA
+    assert penalty.reduce_smoothing(0.0, 1e-4 * share(DELTA)).delta == pytest.approx(1e-3 * DELTA, rel=1e-12)
 
 
 def test_half_the_squared_norm_is_its_own_approximation() -> None:
     V, S = matrix((4, 2)), matrix((4, 2), 1)
     penalty = Penalty(V)
     assert penalty.size == pytest.approx(0.5 * float(np.linalg.norm(V)) ** 2)
-    assert penalty.sharper(0.0, 0.0) is penalty
-    assert penalty.coupled(np.zeros((4, 2, 2)), Control(1e-9)) is None
+    assert penalty.reduce_smoothing(0.0, 0.0) is penalty
+    assert penalty.full_inverse(np.zeros((4, 2, 2)), Control(1e-9)) is None
     np.testing.assert_array_equal(penalty.product(S), S)
     np.testing.assert_array_equal(penalty.gradient, V)
 
@@ -138,5 +138,5 @@ def test_a_bound_counts_the_dual_norm_of_the_adjoint(penalty: Penalty) -> None:
     length = float(np.linalg.norm(adjoint, 2))
     is_square = not isinstance(penalty, SmoothNuclear)
     curvature, largest = (float(np.linalg.norm(adjoint)) ** 2, math.inf) if is_square else (0.0, 1.0 / length)
-    assert penalty.scales(adjoint) == pytest.approx((curvature, largest))
-    assert penalty.scales(0.0 * adjoint) == (0.0, math.inf)
+    assert penalty.dual_terms(adjoint) == pytest.approx((curvature, largest))
+    assert penalty.dual_terms(0.0 * adjoint) == (0.0, math.inf)

@@ -86,7 +86,7 @@ class Words:
             totals[rows] = dual.sum(axis=1)
         adjoint += self._choice @ (totals[:, None] * self._queries)
         adjoint *= self._entries
-        curvature, largest = penalty.scales(adjoint)
+        curvature, largest = penalty.dual_terms(adjoint)
         gain, curvature = 2.0 * loss + float(np.vdot(adjoint, penalty.V)), 2.0 * loss + curvature
         scale = min(largest, max(gain, 0.0) / curvature) if curvature > 0 else 0.0
         bound = scale * (gain - 0.5 * scale * curvature)

@@ -81,7 +81,7 @@ def _minimise(program: Program, control: Control) -> tuple[np.ndarray, np.ndarra
             share = min(1.0, share * GROWTH)
             point = words.at(penalty, margins, share)
         elif share == 1.0:
-            penalty = penalty.sharper(decrease, control.tol * point.value)
+            penalty = penalty.reduce_smoothing(decrease, control.tol * point.value)
         # The adjoint takes the place of the multipliers, whose copy would be as large as the margins.
         best = (penalty.V, point.value, point.adjoint, point.bound) if share == 1.0 else (None, np.inf, None, 0.0)
         if control.observe(*best):
@@ -139,8 +139,8 @@ def _system(
             blocks = basis.T @ blocks @ basis
         blocks[:, range(len(basis)), range(len(basis))] += 1.0
         inverses = np.linalg.inv(blocks)
-        coupled = None if control is None else penalty.coupled(inverses, control)
-        inner = coupled or partial(times, inverses)
+        full_inverse = None if control is None else penalty.full_inverse(inverses, control)
+        inner = full_inverse or partial(times, inverses)
     else:
         curvature, moment, counts = words.dense_curvature(point.active, share)
         sizes, vectors = np.linalg.eigh(basis.T @ moment @ basis)

@@ -59,18 +59,18 @@ class Penalty:
         """Multiply a step (T, dz) by the Hessian."""
         return S
 
-    def scales(self, adjoint: np.ndarray) -> tuple[float, float]:
+    def dual_terms(self, adjoint: np.ndarray) -> tuple[float, float]:
         """Return what A^T lam (T, dz) adds to the curvature of a bound, and the largest scale of the multipliers."""
         return float(np.vdot(adjoint, adjoint)), math.inf
 
-    def sharper(self, decrease: float, excess: float) -> Penalty:
+    def reduce_smoothing(self, decrease: float, allowed: float) -> Penalty:
         """Return a better approximation at V if the last step promised a small ``decrease``.
 
-        ``excess`` is the part of the gap that the approximation may take.
+        ``allowed`` is the part of the gap that the approximation may take.
         """
         return self
 
-    def coupled(self, inverses: np.ndarray, control: Control) -> Matrix | None:
+    def full_inverse(self, inverses: np.ndarray, control: Control) -> Matrix | None:
         """Invert the Hessian plus one block a row, in the basis, given inverses (T, dz, dz) without its second term.
 
         Returns None if there is no second term, or no time or memory for it.
@@ -86,7 +86,7 @@ class SmoothNuclear(Penalty):
         missing = max(0, V.shape[1] - len(V))  # rows of zeros, so that all right singular vectors are found
         P, self._sigma, self._Qt = np.linalg.svd(np.pad(V, ((0, missing), (0, 0))), full_matrices=False)
         self._roots, P = np.hypot(self._sigma, delta), P[: len(V)]
-        self._scaled = P * self._sigma
+        self._left_factor = P * self._sigma
         self.size = float(self._sigma.sum())
         self.gradient = (P * (self._sigma / self._roots)) @ self._Qt
         self.basis = self._Qt.T * np.sqrt(self._roots)
@@ -98,30 +98,30 @@ class SmoothNuclear(Penalty):
     def product(self, S: np.ndarray) -> np.ndarray:
         """Multiply a step (T, dz) by both terms of the Hessian."""
         S, roots = S @ self._Qt.T, self._roots
-        E = S.T @ self._scaled
+        E = S.T @ self._left_factor
         E = (E + E.T) / (roots[:, None] * roots * (roots[:, None] + roots))
-        return (S / roots - self._scaled @ E) @ self._Qt
+        return (S / roots - self._left_factor @ E) @ self._Qt
 
-    def scales(self, adjoint: np.ndarray) -> tuple[float, float]:
+    def dual_terms(self, adjoint: np.ndarray) -> tuple[float, float]:
         """Keep the singular values of A^T lam up to one."""
         length = float(np.linalg.norm(adjoint, 2))
         return 0.0, 1.0 / length if length > 0 else math.inf
 
     @property
-    def _excess(self) -> float:
+    def smoothing_gap(self) -> float:
         """The gap between V and the gradient, if the gradient were A^T lam."""
         return float(self._sigma @ (1.0 - self._sigma / self._roots))
 
-    def sharper(self, decrease: float, excess: float) -> SmoothNuclear:
+    def reduce_smoothing(self, decrease: float, allowed: float) -> SmoothNuclear:
         """Let delta fall if the last step promised less than delta takes of the gap."""
-        sharper = self
-        while sharper._excess > max(decrease, DELTA_SHARE * excess):
-            sharper = SmoothNuclear(self.V, DELTA_FACTOR * sharper.delta)
-        return sharper
+        penalty = self
+        while penalty.smoothing_gap > max(decrease, DELTA_SHARE * allowed):
+            penalty = SmoothNuclear(self.V, DELTA_FACTOR * penalty.delta)
+        return penalty
 
-    def coupled(self, inverses: np.ndarray, control: Control) -> Matrix | None:
+    def full_inverse(self, inverses: np.ndarray, control: Control) -> Matrix | None:
         """Subtract the second term of the Hessian, a sum of squares of inner products with pairs of columns."""
-        T, k = self._scaled.shape
+        T, k = self._left_factor.shape
         upper = np.triu_indices(k)
         all_pairs = len(upper[0])
         # A pair without a singular value above delta adds at most half the first term.
@@ -129,7 +129,7 @@ class SmoothNuclear(Penalty):
         seconds = (2.0 * T * all_pairs**2 + len(i) ** 3 / 3.0) / BLAS_RATE
         if not control.affords(seconds, 8 * (2 * T * all_pairs + all_pairs**2 + 4 * len(i) ** 2)):
             return None
-        columns = self._scaled / np.sqrt(self._roots)
+        columns = self._left_factor / np.sqrt(self._roots)
         products = (columns[:, upper[0]] * columns[:, upper[1]]).T @ inverses[:, upper[0], upper[1]]
         number = np.empty((k, k), dtype=np.intp)
         number[upper] = number.T[upper] = np.arange(all_pairs)
