@@ -140,6 +140,10 @@ PROXIMAL_ENTRIES = 400
 """Number of entries of W from which on a Euclidean hard margin begins with the method of multipliers."""
 STREAM_BYTES = 1 << 28
 """Number of bytes of token differences above which these are streamed instead of copied."""
+WORD_BYTES = 1 << 24
+"""Bytes of differences of one-hot tokens above which truncated Newton solves nuclear squared hinges."""
+WORDS_A_DIMENSION = 1.5
+"""Number of one-hot tokens per dimension of the queries from which on WORD_BYTES applies."""
 MOST_BYTES = 1 << 24
 """Number of bytes of joining constraints above which their positions come back first, and their tokens later."""
 KEPT_BYTES = 1 << 27

@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attsvm.core.norms import FROBENIUS, get_norm
+from attsvm.core.norms import FROBENIUS, NUCLEAR, get_norm
 from attsvm.core.norms.splitting import evaluations_within
 from attsvm.core.problem import SelectionProblem
 from attsvm.core.rounding import LENIENT
@@ -38,6 +38,8 @@ from attsvm.solvers.schedule import (
     SMALL_PRODUCTS,
     STREAM_BYTES,
     WARM,
+    WORD_BYTES,
+    WORDS_A_DIMENSION,
 )
 from attsvm.solvers.separable.blocks import solve_blocks
 from attsvm.solvers.separable.solving import solve_separable
@@ -320,9 +322,13 @@ def _in_parts(answers: Answers) -> Solution | None:
 
 
 def _over_words(answers: Answers) -> Solution | None:
-    """Solve a squared hinge over many words or classes, whose token differences are too many to copy."""
+    """Solve a squared hinge over many words or classes by Newton's method in W."""
     program, control = answers.program, answers.control
-    if not (_large(program.problem) and suits_words(program) and control.affords(0.0, memory_of(program))):
+    _, words, _, dimensions = program.problem.shape
+    has_many = program.norm is NUCLEAR and words >= WORDS_A_DIMENSION * dimensions
+    most = WORD_BYTES if has_many else STREAM_BYTES
+    large = _difference_bytes(program.problem) > most
+    if not (large and suits_words(program) and control.affords(0.0, memory_of(program))):
         return None
     pair = truncated_newton(program, control)
     if pair is None:
@@ -369,4 +375,8 @@ def _small(problem: SelectionProblem, warm_start: Solution | None) -> bool:
 
 def _large(problem: SelectionProblem) -> bool:
     """Tell whether token differences are better streamed than held in memory."""
-    return 8 * int(problem.rejected.sum()) * problem.shape[2] > STREAM_BYTES
+    return _difference_bytes(problem) > STREAM_BYTES
+
+
+def _difference_bytes(problem: SelectionProblem) -> int:
+    return 8 * int(problem.rejected.sum()) * problem.shape[2]

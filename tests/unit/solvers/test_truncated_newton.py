@@ -215,6 +215,76 @@ def test_c_grows_tenfold_to_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (following == place + 2) is (share < 1.0 and decrease < module.STAGE * value)
 
 
+def test_delta_begins_at_a_tenth_of_the_length_at_which_norm_and_losses_balance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """W = 0 has the loss n K C; W grows from the C on at which the multipliers have the dual norm one."""
+    deltas: list[float] = []
+    make = SmoothNuclear.__init__
+
+    def spy(penalty: SmoothNuclear, V: np.ndarray, delta: float) -> None:
+        deltas.append(delta)
+        make(penalty, V, delta)
+
+    monkeypatch.setattr(SmoothNuclear, "__init__", spy)
+    problem = classes()
+    run(program_of(problem, 3.0, norm=NUCLEAR))
+    dual = 6.0 * problem.rejected
+    length = 3.0 * problem.rejected.sum() / np.linalg.norm(problem.adjoint(dual), 2)
+    assert deltas[1] == pytest.approx(0.1 * length, rel=1e-12)
+
+
+def test_preconditioners_stay_whole_once_conjugate_gradients_were_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[bool] = []
+    take = module.newton_step
+
+    def step_of(words: Words, penalty: Penalty, point: Point, share: float, control: Any) -> tuple[np.ndarray, int]:
+        given.append(control is not None)
+        return take(words, penalty, point, share, control)[0], 31 if len(given) == 3 else 30
+
+    monkeypatch.setattr(module, "newton_step", step_of)
+    run(program_of(classes(), 1.0))
+    assert given[:6] == [False, False, False, True, True, True]
+
+
+@BOTH_PROBLEMS
+def test_few_short_margins_are_entries_of_a_sparse_matrix(
+    problem: SelectionProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, penalty, _, point = points(problem)
+    share = np.count_nonzero(point.active) / point.active.size
+    for limit, absent in ((share, "dense_curvature"), (np.nextafter(share, 0.0), "sparse_curvature")):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "FEW_SHORT", limit)
+            patched.delattr(Words, absent)
+            newton_step(words, penalty, point, 1.0, None)
+
+
+@BOTH_PROBLEMS
+def test_blocks_and_slopes_are_those_of_the_losses(problem: SelectionProblem) -> None:
+    """A block of the Hessian is its product with units of one row; the slope changes along a line by the curvature."""
+    words, penalty, margins, point = points(problem)
+    product, blocks = words.sparse_curvature(point.active, 0.5)
+    units = np.eye(penalty.V.size).reshape(-1, *penalty.V.shape)
+    matrix = np.array([product(unit) for unit in units]).reshape(*penalty.V.shape, *penalty.V.shape)
+    np.testing.assert_allclose(blocks, np.einsum("titj->tij", matrix), atol=1e-12 * np.abs(matrix).max())
+    change, h = words.margins(np.random.default_rng(4).normal(size=words.shape)), 1e-6
+    (slope, curvature), (after, _) = (words.slope(margins, change, at, 0.5) for at in (0.0, h))
+    assert (after - slope) / h == pytest.approx(curvature, rel=1e-6)
+    assert slope == pytest.approx(-float(np.vdot(0.5 * words.multipliers(margins.copy(), 1.0), change)), rel=1e-12)
+
+
+def test_a_whole_step_of_newton_is_taken_where_it_is_the_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a tiny C no margin reaches one, and the objective is a square."""
+    monkeypatch.setattr(module, "RESIDUAL", 1e-9)
+    problem = classes()
+    words, penalty = Words(program_of(problem, 1e-6)), Penalty(np.zeros((6, 4)))
+    margins = words.margins(penalty.V)
+    point = words.at(penalty, margins, 1.0)
+    step, _ = newton_step(words, penalty, Point(1.0, -np.inf, 1.0, point.adjoint, point.active), 1.0, None)
+    assert step_length(words, penalty, point, step, margins, words.margins(step), 1.0) == 1.0
+
+
 def test_nothing_to_minimise_leaves_no_gap() -> None:
     """A prior whose margins all exceed one has neither norm nor losses."""
     labels = np.arange(6) % 3
@@ -334,3 +404,17 @@ def test_sparse_contexts_that_share_an_axis_are_queries_too() -> None:
     program = program_of(problem, 1.0)
     _, W, dual = run(program)
     assert certify(program, W, dual).gap <= TOL
+
+
+@pytest.mark.parametrize(("d", "uses"), [(4, True), (5, False)])
+def test_nuclear_norms_use_it_sooner_over_more_words_than_dimensions(
+    d: int, uses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over six words, in four dimensions at most."""
+    problem = classes(K=6, d=d)
+    size = 8 * int(problem.rejected.sum()) * 6
+    for most, expected in ((size - 1, uses), (size, False)):
+        monkeypatch.setattr(solving, "WORD_BYTES", most)
+        solution = solve(problem, "nuclear", C=1.0, loss="squared_hinge", tol=1e-6)
+        assert solution.status is Status.OPTIMAL
+        assert (solution.method == "truncated Newton") is expected

@@ -94,9 +94,7 @@ def _minimise(program: Program, control: Control) -> tuple[np.ndarray, np.ndarra
         margins += change
         point = words.at(penalty, margins, share)
     control.W = control.dual = None
-    dual = words.multipliers(margins, share)
-    dual *= point.scale
-    return program.origin + words.lift(penalty.V), dual
+    return program.origin + words.lift(penalty.V), words.multipliers(margins, share)
 
 
 def newton_step(
