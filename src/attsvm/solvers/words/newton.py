@@ -102,7 +102,7 @@ def newton_step(
 ) -> tuple[np.ndarray, int]:
     """Solve for Newton's step (T, dz) by conjugate gradients to a share of the gradient; return it and their number.
 
-    With a control, preconditioners take the whole Hessian of the penalty if it affords that.
+    Preconditioners take the whole Hessian of the penalty if a control is given and affords that.
     """
     product, inverse = _system(words, penalty, point, share, control)
     residual = point.adjoint - penalty.gradient

@@ -1,4 +1,4 @@
-r"""What a squared hinge over words is added to: half the squared Frobenius norm, or the nuclear norm.
+r"""Penalties to which a squared hinge over words is added: half the squared Frobenius norm, or the nuclear norm.
 
 Let :math:`V = PDQ^\top` be a singular value decomposition with singular values :math:`\sigma`. The nuclear norm is
 replaced by :math:`\sum r_i`, :math:`r_i = \sqrt{\sigma_i^2 + \delta^2}`. Its gradient :math:`P(D/r)Q^\top` has singular
