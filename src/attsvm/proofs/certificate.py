@@ -88,7 +88,7 @@ class FarkasCertificate(Summarised):
         ratio, sure = _existence(reduced, reduced.gather(dual))
         if ratio == 0.0:
             # Short constraints beside long ones become zero in reduced coordinates.
-            return (0.0, True) if _moves_nothing(self.problem, dual) else (np.inf, False)
+            return 0.0, _moves_nothing(self.problem, dual)
         return ratio, sure and _spans_exactly(self.problem, reduced)
 
     @property
