@@ -7,16 +7,13 @@ dense matrices.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from attsvm.proofs.program import Program
-from attsvm.solvers.words.penalties import Penalty, times
-
-Matrix = Callable[[np.ndarray], np.ndarray]
+from attsvm.solvers.words.penalties import Matrix, Penalty, times
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,8 @@ from attsvm.core.norms import FROBENIUS, NUCLEAR
 from attsvm.core.reduction import SMALLEST
 from attsvm.proofs.program import Program
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.words.margins import Matrix, Point, Words
-from attsvm.solvers.words.penalties import Penalty, penalty_of, times
+from attsvm.solvers.words.margins import Point, Words
+from attsvm.solvers.words.penalties import Matrix, Penalty, penalty_of, times
 
 # Largest share of the gradient that a step leaves, largest number of steps, and of conjugate gradients in a step.
 RESIDUAL, NEWTON_STEPS, CONJUGATE_STEPS = 0.1, 300, 500

@@ -9,8 +9,8 @@ values below one, so multipliers at a stationary point prove a bound. Let a step
 
 by the divided differences of :math:`1/\sqrt x` (Daleckii and Krein, AMS Translations 47, 1965). The first term acts on
 every row alike. The second has a rank of at most :math:`d_z (d_z + 1)/2`, however many rows there are. It cancels the
-first where rows stay in the range of V and columns leave that of :math:`V^\top`. A preconditioner without it is useless
-for small :math:`\delta`, so it is added to the inverse by the formula of Woodbury.
+first for steps inside the range of V and outside the range of :math:`V^\top`. A preconditioner without it is useless
+for small :math:`\delta`, so the formula of Woodbury adds it to the inverse.
 """
 
 from __future__ import annotations
