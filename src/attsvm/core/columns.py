@@ -13,7 +13,8 @@ its one query ties several tokens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -53,6 +54,8 @@ class Columns:
         Required difference between a preferred token and the others; zero elsewhere.
     tied : ndarray of bool, shape (G,)
         Whether the preferred tokens of a column tie.
+    copies : ndarray of int, shape (G,)
+        Number of equal columns that a column stands for.
     """
 
     problem: SelectionProblem
@@ -65,6 +68,7 @@ class Columns:
     others: np.ndarray
     demand: np.ndarray
     tied: np.ndarray
+    copies: np.ndarray
 
     @classmethod
     def of(cls, problem: SelectionProblem) -> Columns | None:
@@ -101,6 +105,30 @@ class Columns:
         scale[self.group[self.rows]] = self.length[self.rows]
         return scale
 
+    def merge(self, origin: np.ndarray) -> tuple[Columns, np.ndarray]:
+        r"""Let one column stand for k equal ones; return the columns left, and which of them stands for each (G,).
+
+        Some solution is equal in all of them, since the mean over their permutations is one. A column s repeated k
+        times has the singular values of one column :math:`\sqrt k s`, whose query is shorter by this factor. Columns
+        with different ``origin`` (T, G) are not equal. The result has scores and multipliers, but no W.
+        """
+        number = _equal_columns([self.preferred, self.others], [self.demand, origin])
+        copies, first = np.bincount(number), np.unique(number, return_index=True)[1]
+        if len(first) == len(number):
+            return self, number
+        group = number[self.group]
+        merged = replace(
+            self,
+            group=group,
+            length=self.length / np.sqrt(copies[group]),
+            preferred=self.preferred[:, first],
+            others=self.others[:, first],
+            demand=self.demand[:, first] * np.sqrt(copies),
+            tied=self.tied[first],
+            copies=copies,
+        )
+        return merged, number
+
     def lift(self, S: np.ndarray) -> np.ndarray:
         """Write scores (T, G) as W (d, dz)."""
         return _sums(self.directions, _sums(self.tokens, S))
@@ -125,17 +153,30 @@ class Columns:
         """Split an adjoint (T, G) with column sums zero into multipliers (n, T), in proportion to preferred tokens."""
         rows, problem = self.rows, self.problem
         group, alpha = self.group[rows], problem.reference[rows]
-        share = np.ones(len(rows))
+        share = 1.0 / self.copies[group]
         several = ~self.tied[group] & (self.multiplicity[group] > 1)
         supply = np.where(self.preferred & ~self.tied, np.maximum(change, 0.0), 0.0)
         total = supply.sum(axis=0)[group[several]]
-        share[several] = supply[alpha[several], group[several]] / np.where(total > 0, total, 1.0)
+        share[several] *= supply[alpha[several], group[several]] / np.where(total > 0, total, 1.0)
         part = change.T[group]
         part *= -(share / self.length[rows])[:, None]
         dual = np.zeros(problem.mask.shape)
         dual[rows] = part
         dual[~problem.constrained] = 0.0
         return dual
+
+
+def _equal_columns(marks: list[np.ndarray], values: list[np.ndarray]) -> np.ndarray:
+    """Return which set of equal columns each column is in (G,), given matrices (T, G) of bool and of float."""
+    bits = np.concatenate([np.packbits(matrix, axis=0) for matrix in marks]).T
+    keys = [column.tobytes() for column in bits]
+    repeated = {key for key, count in Counter(keys).items() if count > 1}
+    sets: dict[bytes, int] = {}
+    for j, key in enumerate(keys):
+        if key in repeated:
+            keys[j] += b"".join(matrix[:, j].tobytes() for matrix in values)
+        sets.setdefault(keys[j], len(sets))
+    return np.array([sets[key] for key in keys])
 
 
 def _may_be_orthogonal(queries: np.ndarray) -> bool:
@@ -253,4 +294,5 @@ def _demands(
         others=np.ascontiguousarray(others.T),
         demand=np.ascontiguousarray(demand.T),
         tied=tied,
+        copies=np.ones(count, dtype=np.int64),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import product
 from typing import Any
 
 import cvxpy as cp
@@ -199,6 +200,70 @@ def test_rotated_scaled_and_permuted_data_have_the_same_answer(instance: str, na
     assert second.status is Status.OPTIMAL
     # 2.5 * 0.4 = 1
     assert second.objective == pytest.approx(first.objective, rel=AGREE)
+
+
+def alone(columns: Columns, origin: np.ndarray) -> tuple[Columns, np.ndarray]:
+    """Leave all columns as they are."""
+    return columns, np.arange(columns.shape[1])
+
+
+def repeated(instance: str) -> SelectionProblem:
+    """Queries of an instance once, twice or three times, each in a direction of its own."""
+    problem = INSTANCES[instance]()
+    axis = problem.queries.argmax(axis=1)
+    order, copy = map(list, zip(*[(i, k) for i, g in enumerate(axis) for k in range(g % 3 + 1)], strict=True))
+    queries = np.zeros((len(order), 3 * problem.queries.shape[1]))
+    queries[np.arange(len(order)), 3 * axis[order] + copy] = problem.queries.max(axis=1)[order]
+    return SelectionProblem(
+        problem.tokens, queries, problem.selected[order], mask=problem.mask[order], sequence=problem.sequence[order]
+    )
+
+
+# Losses of several queries per column, and losses beside a smooth norm, are not solved by columns.
+BY_COLUMNS = [
+    *product(INSTANCES, ["nuclear", "spectral", "ky fan", "schatten"], [{}]),
+    *product(["contexts", "single"], ["nuclear", "spectral", "ky fan"], [{"C": 0.4, "loss": "hinge"}]),
+    *product(["contexts", "single"], ["nuclear", "spectral", "ky fan"], [{"C": 2.0, "loss": "squared_hinge"}]),
+]
+
+
+@pytest.mark.parametrize(("instance", "name", "soft"), BY_COLUMNS)
+def test_equal_columns_are_solved_once(
+    instance: str, name: str, soft: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = repeated(instance)
+    columns = Columns.of(problem)
+    assert columns is not None
+    merged, number = columns.merge(np.zeros(columns.shape))
+    assert merged.shape[1] < columns.shape[1]
+    assert (np.bincount(number) == merged.copies).all()
+    found = found_by_columns(problem, NORMS[name], **soft)
+    assert found.method == "splitting over columns"
+    scores = columns.lower(found.W)
+    assert (scores == scores[:, np.unique(number, return_index=True)[1]][:, number]).all()
+    monkeypatch.setattr(Columns, "merge", alone)
+    other = found_by_columns(problem, NORMS[name], **soft)
+    assert found.status == other.status == Status.OPTIMAL
+    assert value(found) == pytest.approx(value(other), rel=AGREE)
+
+
+def test_columns_are_equal_only_with_one_length_one_prior_and_one_mask() -> None:
+    selected, mask = np.zeros(5, int), np.ones((5, 4), bool)
+    mask[4, 3] = False
+    queries = np.eye(5) * np.array([1.0, 1.0, 2.0, 1.0, 1.0])[:, None]
+    problem = SelectionProblem(np.eye(4)[None], queries, selected, mask=mask, sequence=np.zeros(5, int))
+    columns = Columns.of(problem)
+    assert columns is not None
+    prior = np.zeros((4, 5))
+    assert columns.merge(prior)[1].tolist() == [0, 0, 1, 0, 2]
+    prior[1, 3] = 0.25
+    merged, number = columns.merge(prior)
+    assert number.tolist() == [0, 0, 1, 2, 3]
+    assert merged.copies.tolist() == [2, 1, 1, 1]
+    found = found_by_columns(problem, "nuclear", prior=prior)
+    other = solve(problem, "nuclear", prior=prior, method="streamed", time_limit=LIMIT)
+    assert found.method == "splitting over columns"
+    assert value(found) == pytest.approx(value(other), rel=AGREE)
 
 
 @pytest.mark.parametrize("off", [1e-9, 1e-3])

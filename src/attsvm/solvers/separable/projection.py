@@ -33,8 +33,8 @@ class Projection:
         # Tied scores move either way, and so does a preferred score with losses.
         self._equal = columns.preferred & (columns.tied | (not terms.hard))
         self._above = columns.preferred & ~self._equal
-        self._upper = terms.upper * scale if np.isfinite(terms.upper) else None
-        self._shift = terms.shift / scale**2
+        self._upper = terms.upper * columns.copies * scale if np.isfinite(terms.upper) else None
+        self._shift = terms.shift / (columns.copies * scale**2)
         self._threshold: np.ndarray | None = None
 
     def __call__(self, V: np.ndarray, weight: float = 1.0) -> np.ndarray:

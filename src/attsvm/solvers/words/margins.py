@@ -1,8 +1,8 @@
 r"""Margins of one-hot tokens, and the curvature of their squared hinges.
 
 Tokens are one-hot, so a constraint is :math:`a_{it} = (e_{\alpha_i} - e_t) z_i^\top`. If few margins fall short, a
-product with the curvature takes two products of a sparse matrix, with one entry for each. If many do, it takes two of
-dense matrices.
+product with the curvature takes one inner product and one sum for each. If many do, it takes two dense matrix products
+in numbers of four bytes, since a step only needs a share of the gradient.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array
 
+from attsvm.platform.kernels import call, frozen
 from attsvm.proofs.program import Program
-from attsvm.solvers.words.penalties import Matrix, Penalty, times
+from attsvm.solvers.words.losses import add_curvature, loss_of, slope_of, subtract_active
+from attsvm.solvers.words.penalties import Matrix, Penalty
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +40,12 @@ class Words:
     def __init__(self, program: Program) -> None:
         problem, words = program.problem, program.problem.one_hot
         assert words is not None
-        self._problem, self._axes, self._terms = problem, words.axes, program.terms
-        self._queries, self._entries = problem.queries, words.entries[:, None]
+        self._problem, self._axes, self._rejected = problem, words.axes, frozen(program.terms.rejected)
+        self._queries, self._reference = frozen(problem.queries), frozen(problem.reference)
+        self._entries = words.entries[:, None]
         n, T = problem.mask.shape
         self.shape = T, problem.shape[3]
-        self._prices = np.broadcast_to(1.0 / program.terms.shifts, (n, 1))
+        self._prices = np.broadcast_to(1.0 / program.terms.shifts, (n, 1))[:, 0].copy()
         self._choice = csr_array((np.ones(n), (problem.reference, np.arange(n))), shape=(T, n))
 
     def lift(self, V: np.ndarray) -> np.ndarray:
@@ -51,23 +54,33 @@ class Words:
         W[self._axes] = V
         return W
 
-    def margins(self, V: np.ndarray) -> np.ndarray:
-        """Evaluate A(V), (n, T)."""
-        return self._problem.apply(self.lift(V))
+    def start(self, origin: np.ndarray) -> np.ndarray:
+        """Evaluate A(W) at the origin (d, dz), (n, T)."""
+        return self.margins(origin[self._axes])
 
-    def _shortfalls(self, margins: np.ndarray, rows: slice) -> np.ndarray:
-        """Return max(0, 1 - margin) of rejected tokens in some rows, in the memory of the margins of these rows."""
-        np.subtract(1.0, margins, out=margins)
-        np.maximum(margins, 0.0, out=margins)
-        margins *= self._terms.rejected[rows]
+    def margins(self, V: np.ndarray) -> np.ndarray:
+        """Evaluate A(V), (n, T); differences of scores where the problem has no constraint."""
+        V = V * self._entries
+        margins, chosen = np.empty(self._problem.mask.shape), self._chosen(V, self._queries)
+        for rows in self._problem.chunks:
+            np.matmul(self._queries[rows], V.T, out=margins[rows])
+            np.subtract(chosen[rows, None], margins[rows], out=margins[rows])
         return margins
+
+    def _chosen(self, V: np.ndarray, queries: np.ndarray) -> np.ndarray:
+        """Score of each query's selected token (n,), for V (T, dz) times the tokens' entries."""
+        return np.einsum("ij,ij->i", V[self._reference], queries)
 
     def multipliers(self, margins: np.ndarray, share: float) -> np.ndarray:
         """Return the multipliers (n, T) at C times the share, in the memory of the margins."""
         for rows in self._problem.chunks:
-            self._shortfalls(margins[rows], rows)
-            margins[rows] *= share * self._prices[rows]
+            self._loss(margins[rows], rows, share, margins[rows], np.empty(margins[rows].shape, dtype=bool))
         return margins
+
+    def _loss(self, margins: np.ndarray, rows: slice, share: float, dual: np.ndarray, active: np.ndarray) -> float:
+        """Loss of some rows; sets their multipliers and whether their margins fall short."""
+        prices = share * self._prices[rows]
+        return call(loss_of, 3 * margins.size, margins, self._rejected[rows], prices, dual, active)
 
     def at(self, penalty: Penalty, margins: np.ndarray, share: float) -> Point:
         """Evaluate the V of a penalty, at which the margins of W are given, with C times the share."""
@@ -75,10 +88,8 @@ class Words:
         active = np.empty(margins.shape, dtype=bool)
         loss = 0.0
         for rows in self._problem.chunks:
-            short = self._shortfalls(margins[rows].copy(), rows)
-            active[rows] = short > 0
-            dual = short * (share * self._prices[rows])
-            loss += 0.5 * float(np.vdot(dual, short))
+            dual = np.empty_like(margins[rows])
+            loss += self._loss(margins[rows], rows, share, dual, active[rows])
             adjoint -= dual.T @ self._queries[rows]
             totals[rows] = dual.sum(axis=1)
         adjoint += self._choice @ (totals[:, None] * self._queries)
@@ -91,60 +102,64 @@ class Words:
 
     def dense_curvature(self, active: np.ndarray, share: float) -> tuple[Matrix, np.ndarray, np.ndarray]:
         """Return products with the curvature, and one matrix (dz, dz) that, times numbers (T, 1), is nearly a block."""
-        weights, queries, reference = share * self._prices, self._queries, self._problem.reference
-        counts = active.T @ weights + self._choice @ (active.sum(axis=1)[:, None] * weights)
-        moment = (weights * queries).T @ queries / weights.sum()
+        weights, totals = share * self._prices, np.empty(len(active), dtype=np.float32)
+        moment = (weights[:, None] * self._queries).T @ self._queries / weights.sum()
+        counts = self._choice @ (active.sum(axis=1) * weights)
+        # Squares of numbers of four bytes need sizes near one.
+        length, most = float(np.abs(self._queries).max()), float(weights.max())
+        queries = (self._queries / length).astype(np.float32)
+        weighted = (weights / most).astype(np.float32)[:, None] * queries
+        for rows in self._problem.chunks:
+            counts += weights[rows] @ active[rows]
 
         def product(S: np.ndarray) -> np.ndarray:
             S = S * self._entries
-            changes, totals = np.zeros(self.shape), np.empty((len(queries), 1))
-            chosen = np.einsum("ij,ij->i", S[reference], queries)[:, None]
+            size = float(np.abs(S).max()) or 1.0
+            small, changes = (S / size).astype(np.float32), np.zeros(self.shape)
+            chosen = self._chosen(small, queries)
             for rows in self._problem.chunks:
-                moves = chosen[rows] - queries[rows] @ S.T
-                moves *= active[rows]
-                moves *= weights[rows]
-                changes -= moves.T @ queries[rows]
-                totals[rows, 0] = moves.sum(axis=1)
-            return self._entries * (changes + self._choice @ (totals * queries))
+                moves = queries[rows] @ small.T
+                call(subtract_active, moves.size, moves, chosen[rows], active[rows])
+                changes -= moves.T @ weighted[rows]
+                totals[rows] = moves.sum(axis=1)
+            changes += self._choice @ (totals[:, None] * weighted)
+            changes *= size * most * length**2
+            return self._entries * changes
 
-        return product, moment, self._entries**2 * counts
+        return product, moment, self._entries**2 * counts[:, None]
 
     def sparse_curvature(self, active: np.ndarray, share: float) -> tuple[Matrix, np.ndarray]:
         """Return products with the curvature, and its diagonal blocks (T, dz, dz)."""
-        weights, queries, reference = share * self._prices, self._queries, self._problem.reference
-        counts = active.sum(axis=1)
+        prices, queries, counts = share * self._prices, self._queries, active.sum(axis=1)
         places = np.concatenate([np.flatnonzero(row).astype(np.int32) for row in active])
         pointers = np.concatenate([[0], np.cumsum(counts)])
-        by_query = csr_array((np.ones(len(places)), places, pointers), shape=active.shape)
-        by_token, totals = by_query.T.tocsr(), weights * counts[:, None]
-        upper = np.triu_indices(self.shape[1])
-        squares = queries[:, upper[0]] * queries[:, upper[1]]
-        sums = by_token @ (weights * squares)
-        blocks = _symmetric(sums, upper)
-        diagonal = _symmetric(sums + self._choice @ (totals * squares), upper)
-        diagonal *= self._entries[:, :, None] ** 2
 
         def product(S: np.ndarray) -> np.ndarray:
-            S = S * self._entries
-            chosen = np.einsum("ij,ij->i", S[reference], queries)[:, None]
-            others = np.einsum("ij,ij->i", by_query @ S, queries)[:, None]
-            changes = times(blocks, S) - by_token @ (weights * chosen * queries)
-            changes += self._choice @ ((totals * chosen - weights * others) * queries)
+            changes = np.zeros(self.shape)
+            arrays = places, pointers, S * self._entries, queries, self._reference, prices, changes
+            call(add_curvature, 4 * len(places) * self.shape[1], *arrays)
             return self._entries * changes
 
-        return product, diagonal
+        upper = np.triu_indices(self.shape[1])
+        squares = prices[:, None] * queries[:, upper[0]] * queries[:, upper[1]]
+        by_query = csr_array((np.ones(len(places)), places, pointers), shape=active.shape)
+        sums = by_query.T.tocsr() @ squares + self._choice @ (counts[:, None] * squares)
+        return product, self._entries[:, :, None] ** 2 * _symmetric(sums, upper)
 
     def slope(self, margins: np.ndarray, change: np.ndarray, length: float, share: float) -> tuple[float, float]:
         """Slope and curvature of the losses after a length of a step that changes the margins (n, T) so."""
         slope = curvature = 0.0
         for rows in self._problem.chunks:
-            short, weights = change[rows] * length, share * self._prices[rows, 0]
-            short += margins[rows]
-            self._shortfalls(short, rows)
-            slope -= float(weights @ np.einsum("ij,ij->i", short, change[rows]))
-            moving = change[rows] * (short > 0)
-            curvature += float(weights @ np.einsum("ij,ij->i", moving, change[rows]))
+            part = margins[rows], change[rows], self._rejected[rows], share * self._prices[rows], length
+            first, second = call(slope_of, 5 * change[rows].size, *part)
+            slope, curvature = slope + first, curvature + second
         return slope, curvature
+
+    def advance(self, margins: np.ndarray, change: np.ndarray, length: float) -> None:
+        """Add a length of a change to the margins (n, T)."""
+        for rows in self._problem.chunks:
+            change[rows] *= length
+            margins[rows] += change[rows]
 
 
 def _symmetric(upper: np.ndarray, indices: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

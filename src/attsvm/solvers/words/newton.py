@@ -66,7 +66,7 @@ def truncated_newton(program: Program, control: Control) -> tuple[np.ndarray, np
 
 def _minimise(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray] | None:
     words = Words(program)
-    margins = program.problem.apply(program.origin)
+    margins = words.start(program.origin)
     V = np.zeros(words.shape)
     start = words.at(penalty_of(program.norm, V, 1.0), margins, 1.0)
     share = min(1.0, FIRST * start.scale)
@@ -89,9 +89,9 @@ def _minimise(program: Program, control: Control) -> tuple[np.ndarray, np.ndarra
         step, count = newton_step(words, penalty, point, share, control if most > MANY_STEPS else None)
         most, decrease = max(most, count), 0.5 * float(np.vdot(point.adjoint - penalty.gradient, step))
         change = words.margins(step)
-        change *= (length := step_length(words, penalty, point, step, margins, change, share))
+        length = step_length(words, penalty, point, step, margins, change, share)
+        words.advance(margins, change, length)
         penalty = penalty.at(penalty.V + length * step)
-        margins += change
         point = words.at(penalty, margins, share)
     control.W = control.dual = None
     return program.origin + words.lift(penalty.V), words.multipliers(margins, share)
@@ -104,18 +104,23 @@ def newton_step(
 
     Preconditioners take the whole Hessian of the penalty if a control is given and affords that.
     """
-    product, inverse = _system(words, penalty, point, share, control)
+    if np.count_nonzero(point.active) <= FEW_SHORT * point.active.size:
+        curvature, blocks = words.sparse_curvature(point.active, share)
+        inverse = _inverse_of_blocks(penalty, blocks, control)
+    else:
+        curvature, moment, counts = words.dense_curvature(point.active, share)
+        inverse = _inverse_of_multiples(penalty, moment, counts)
     residual = point.adjoint - penalty.gradient
     step, direction = np.zeros(words.shape), inverse(residual)
     square = float(np.vdot(residual, direction))
     last, count = min(RESIDUAL**2, point.gap) * square, 0
     for _ in range(CONJUGATE_STEPS):
         count += 1
-        image = product(direction)
-        curvature = float(np.vdot(direction, image))
-        if not curvature > 0:  # rounding
+        image = penalty.product(direction) + curvature(direction)
+        steepness = float(np.vdot(direction, image))
+        if not steepness > 0:  # rounding
             break
-        length = square / curvature
+        length = square / steepness
         step += length * direction
         residual -= length * image
         image = inverse(residual)
@@ -126,25 +131,24 @@ def newton_step(
     return step, count
 
 
-def _system(
-    words: Words, penalty: Penalty, point: Point, share: float, control: Control | None
-) -> tuple[Matrix, Matrix]:
-    """Products with Newton's matrix and with the inverse of an approximation of it."""
-    basis = np.eye(words.shape[1]) if penalty.basis is None else penalty.basis
-    if np.count_nonzero(point.active) <= FEW_SHORT * point.active.size:
-        curvature, blocks = words.sparse_curvature(point.active, share)
-        if penalty.basis is not None:
-            blocks = basis.T @ blocks @ basis
-        blocks[:, range(len(basis)), range(len(basis))] += 1.0
-        inverses = np.linalg.inv(blocks)
-        full_inverse = None if control is None else penalty.full_inverse(inverses, control)
-        inner = full_inverse or partial(times, inverses)
-    else:
-        curvature, moment, counts = words.dense_curvature(point.active, share)
-        sizes, vectors = np.linalg.eigh(basis.T @ moment @ basis)
-        basis, sizes = basis @ vectors, 1.0 + counts * np.maximum(sizes, 0.0)
-        inner = partial(np.multiply, 1.0 / sizes)
-    return lambda S: penalty.product(S) + curvature(S), lambda S: inner(S @ basis) @ basis.T
+def _inverse_of_blocks(penalty: Penalty, blocks: np.ndarray, control: Control | None) -> Matrix:
+    """Products with the inverse of the penalty's Hessian, or of its first term, plus one block (dz, dz) a token."""
+    basis = np.eye(blocks.shape[1]) if penalty.basis is None else penalty.basis
+    if penalty.basis is not None:
+        blocks = basis.T @ blocks @ basis
+    blocks[:, range(len(basis)), range(len(basis))] += 1.0
+    inverses = np.linalg.inv(blocks)
+    full_inverse = None if control is None else penalty.full_inverse(inverses, control)
+    inner = full_inverse or partial(times, inverses)
+    return lambda S: inner(S @ basis) @ basis.T
+
+
+def _inverse_of_multiples(penalty: Penalty, moment: np.ndarray, counts: np.ndarray) -> Matrix:
+    """Products with the inverse of the first term of the penalty's Hessian plus counts (T, 1) times one matrix."""
+    basis = np.eye(len(moment)) if penalty.basis is None else penalty.basis
+    sizes, vectors = np.linalg.eigh(basis.T @ moment @ basis)
+    basis, sizes = basis @ vectors, 1.0 + counts * np.maximum(sizes, 0.0)
+    return lambda S: (S @ basis / sizes) @ basis.T
 
 
 def step_length(
