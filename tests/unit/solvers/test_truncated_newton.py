@@ -19,7 +19,14 @@ from attsvm.solvers import solving
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.words import newton as module
 from attsvm.solvers.words.margins import Point, Words
-from attsvm.solvers.words.newton import memory_of, newton_step, step_length, suits_words, truncated_newton
+from attsvm.solvers.words.newton import (
+    memory_of,
+    newton_step,
+    preconditioner,
+    step_length,
+    suits_words,
+    truncated_newton,
+)
 from attsvm.solvers.words.penalties import Penalty, SmoothNuclear
 
 TOL = 1e-9
@@ -163,7 +170,7 @@ def test_a_step_solves_newtons_equations(
     newton = np.array([penalty.product(unit).ravel() for unit in units]) + (columns * prices) @ columns.T
     residual = point.adjoint - penalty.gradient
     expected = np.linalg.solve(newton, residual.ravel())
-    step, count = newton_step(words, penalty, point, 0.5, control)
+    step, count = newton_step(words, penalty, point, 0.5, preconditioner(words, penalty, point, 0.5, control))
     # Dense products are sums of n numbers of four bytes.
     error = 1e-7 if few else np.linalg.cond(newton) * np.sqrt(len(problem.queries)) * float(np.finfo(np.float32).eps)
     np.testing.assert_allclose(step.ravel(), expected, atol=error * float(np.linalg.norm(expected)))
@@ -199,8 +206,8 @@ def test_c_grows_tenfold_to_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
         evaluations.append((share, point.value))
         return point
 
-    def step_of(words: Words, penalty: Penalty, point: Point, share: float, control: Any) -> tuple[np.ndarray, int]:
-        step, count = take(words, penalty, point, share, control)
+    def step_of(words: Words, penalty: Penalty, point: Point, share: float, inverse: Any) -> tuple[np.ndarray, int]:
+        step, count = take(words, penalty, point, share, inverse)
         promised.append((len(evaluations), 0.5 * float(np.vdot(point.adjoint - penalty.gradient, step))))
         return step, count
 
@@ -238,15 +245,34 @@ def test_delta_begins_at_a_tenth_of_the_length_at_which_norm_and_losses_balance(
 
 def test_preconditioners_stay_whole_once_conjugate_gradients_were_many(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[bool] = []
-    take = module.newton_step
+    take, make = module.newton_step, module.preconditioner
 
-    def step_of(words: Words, penalty: Penalty, point: Point, share: float, control: Any) -> tuple[np.ndarray, int]:
+    def made(words: Words, penalty: Penalty, point: Point, share: float, control: Any) -> Any:
         given.append(control is not None)
-        return take(words, penalty, point, share, control)[0], 31 if len(given) == 3 else 30
+        return make(words, penalty, point, share, control)
+
+    def step_of(words: Words, penalty: Penalty, point: Point, share: float, inverse: Any) -> tuple[np.ndarray, int]:
+        return take(words, penalty, point, share, inverse)[0], 31 if len(given) == 3 else 30
 
     monkeypatch.setattr(module, "newton_step", step_of)
+    monkeypatch.setattr(module, "preconditioner", made)
     run(program_of(classes(), 1.0))
     assert given[:6] == [False, False, False, True, True, True]
+
+
+@BOTH_NORMS
+def test_many_short_margins_have_blocks_of_their_own_only_where_they_pay(
+    norm: Norm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A control asks for them."""
+    words, penalty, _, point = points(classes(), norm=norm)
+    for limit, control, absent in ((0.0, None, "blocks"), (0.0, Control(TOL), "multiples"), (1.0, None, "multiples")):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "FEW_SHORT", limit)
+            patched.delattr(Words, absent)
+            inverse = preconditioner(words, penalty, point, 1.0, control)
+            step = inverse(point.adjoint)
+            assert float(np.vdot(step, point.adjoint)) > 0
 
 
 @BOTH_PROBLEMS
@@ -259,17 +285,21 @@ def test_few_short_margins_are_entries_of_a_sparse_matrix(
         with monkeypatch.context() as patched:
             patched.setattr(module, "FEW_SHORT", limit)
             patched.delattr(Words, absent)
-            newton_step(words, penalty, point, 1.0, None)
+            newton_step(words, penalty, point, 1.0, preconditioner(words, penalty, point, 1.0, None))
 
 
 @BOTH_PROBLEMS
 def test_blocks_and_slopes_are_those_of_the_losses(problem: SelectionProblem) -> None:
     """A block of the Hessian is its product with units of one row; the slope changes along a line by the curvature."""
     words, penalty, margins, point = points(problem)
-    product, blocks = words.sparse_curvature(point.active, 0.5)
+    product = words.sparse_curvature(point.active, 0.5)
     units = np.eye(penalty.V.size).reshape(-1, *penalty.V.shape)
     matrix = np.array([product(unit) for unit in units]).reshape(*penalty.V.shape, *penalty.V.shape)
-    np.testing.assert_allclose(blocks, np.einsum("titj->tij", matrix), atol=1e-12 * np.abs(matrix).max())
+    expected, size = np.einsum("titj->tij", matrix), np.abs(matrix).max()
+    np.testing.assert_allclose(words.blocks(point.active, 0.5, few=True), expected, atol=1e-12 * size)
+    # Sums of at most n numbers of four bytes.
+    rounding = len(problem.queries) * float(np.finfo(np.float32).eps)
+    np.testing.assert_allclose(words.blocks(point.active, 0.5, few=False), expected, atol=rounding * size)
     change, h = words.margins(np.random.default_rng(4).normal(size=words.shape)), 1e-6
     (slope, curvature), (after, _) = (words.slope(margins, change, at, 0.5) for at in (0.0, h))
     assert (after - slope) / h == pytest.approx(curvature, rel=1e-6)
@@ -283,7 +313,8 @@ def test_a_whole_step_of_newton_is_taken_where_it_is_the_minimum(monkeypatch: py
     words, penalty = Words(program_of(problem, 1e-6)), Penalty(np.zeros((6, 4)))
     margins = words.margins(penalty.V)
     point = words.at(penalty, margins, 1.0)
-    step, _ = newton_step(words, penalty, Point(1.0, -np.inf, 1.0, point.adjoint, point.active), 1.0, None)
+    point = Point(1.0, -np.inf, 1.0, point.adjoint, point.active)
+    step, _ = newton_step(words, penalty, point, 1.0, preconditioner(words, penalty, point, 1.0, None))
     assert step_length(words, penalty, point, step, margins, words.margins(step), 1.0) == 1.0
 
 

@@ -100,17 +100,13 @@ class Words:
         bound = scale * (gain - 0.5 * scale * curvature)
         return Point(penalty.size + loss, bound, scale, adjoint, active)
 
-    def dense_curvature(self, active: np.ndarray, share: float) -> tuple[Matrix, np.ndarray, np.ndarray]:
-        """Return products with the curvature, and one matrix (dz, dz) that, times numbers (T, 1), is nearly a block."""
-        weights, totals = share * self._prices, np.empty(len(active), dtype=np.float32)
-        moment = (weights[:, None] * self._queries).T @ self._queries / weights.sum()
-        counts = self._choice @ (active.sum(axis=1) * weights)
-        # Squares of numbers of four bytes need sizes near one.
-        length, most = float(np.abs(self._queries).max()), float(weights.max())
+    def dense_curvature(self, active: np.ndarray, share: float) -> Matrix:
+        """Return products with the curvature, from dense matrix products."""
+        prices, totals = share * self._prices, np.empty(len(active), dtype=np.float32)
+        # Numbers of four bytes need sizes near one.
+        length, most = float(np.abs(self._queries).max()), float(prices.max())
         queries = (self._queries / length).astype(np.float32)
-        weighted = (weights / most).astype(np.float32)[:, None] * queries
-        for rows in self._problem.chunks:
-            counts += weights[rows] @ active[rows]
+        weighted = (prices / most).astype(np.float32)[:, None] * queries
 
         def product(S: np.ndarray) -> np.ndarray:
             S = S * self._entries
@@ -126,25 +122,43 @@ class Words:
             changes *= size * most * length**2
             return self._entries * changes
 
-        return product, moment, self._entries**2 * counts[:, None]
+        return product
 
-    def sparse_curvature(self, active: np.ndarray, share: float) -> tuple[Matrix, np.ndarray]:
-        """Return products with the curvature, and its diagonal blocks (T, dz, dz)."""
-        prices, queries, counts = share * self._prices, self._queries, active.sum(axis=1)
-        places = np.concatenate([np.flatnonzero(row).astype(np.int32) for row in active])
-        pointers = np.concatenate([[0], np.cumsum(counts)])
+    def sparse_curvature(self, active: np.ndarray, share: float) -> Matrix:
+        """Return products with the curvature, from one inner product for each margin that falls short."""
+        prices, (places, pointers) = share * self._prices, _places(active)
 
         def product(S: np.ndarray) -> np.ndarray:
             changes = np.zeros(self.shape)
-            arrays = places, pointers, S * self._entries, queries, self._reference, prices, changes
+            arrays = places, pointers, S * self._entries, self._queries, self._reference, prices, changes
             call(add_curvature, 4 * len(places) * self.shape[1], *arrays)
             return self._entries * changes
 
+        return product
+
+    def multiples(self, active: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return one matrix (dz, dz) that, times numbers (T, 1), is nearly the diagonal blocks of the curvature."""
+        prices = share * self._prices
+        counts = self._choice @ (active.sum(axis=1) * prices)
+        for rows in self._problem.chunks:
+            counts += prices[rows] @ active[rows]
+        moment = (prices[:, None] * self._queries).T @ self._queries / prices.sum()
+        return moment, self._entries**2 * counts[:, None]
+
+    def blocks(self, active: np.ndarray, share: float, *, few: bool) -> np.ndarray:
+        """Return the diagonal blocks of the curvature (T, dz, dz), from a sparse product if few margins fall short."""
         upper = np.triu_indices(self.shape[1])
-        squares = prices[:, None] * queries[:, upper[0]] * queries[:, upper[1]]
-        by_query = csr_array((np.ones(len(places)), places, pointers), shape=active.shape)
-        sums = by_query.T.tocsr() @ squares + self._choice @ (counts[:, None] * squares)
-        return product, self._entries[:, :, None] ** 2 * _symmetric(sums, upper)
+        squares = (share * self._prices)[:, None] * self._queries[:, upper[0]] * self._queries[:, upper[1]]
+        sums = self._choice @ (active.sum(axis=1)[:, None] * squares)
+        if few:
+            places, pointers = _places(active)
+            sums += csr_array((np.ones(len(places)), places, pointers), shape=active.shape).T.tocsr() @ squares
+        else:
+            size = float(np.abs(squares).max()) or 1.0
+            small = (squares / size).astype(np.float32)
+            for rows in self._problem.chunks:
+                sums += size * (active[rows].T.astype(np.float32) @ small[rows])
+        return self._entries[:, :, None] ** 2 * _symmetric(sums, upper)
 
     def slope(self, margins: np.ndarray, change: np.ndarray, length: float, share: float) -> tuple[float, float]:
         """Slope and curvature of the losses after a length of a step that changes the margins (n, T) so."""
@@ -160,6 +174,12 @@ class Words:
         for rows in self._problem.chunks:
             change[rows] *= length
             margins[rows] += change[rows]
+
+
+def _places(active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Columns of the margins that fall short, row after row, and where each row begins, (n + 1,)."""
+    places = np.concatenate([np.flatnonzero(row).astype(np.int32) for row in active])
+    return places, np.concatenate([[0], np.cumsum(active.sum(axis=1))])
 
 
 def _symmetric(upper: np.ndarray, indices: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

@@ -7,7 +7,8 @@ Let :math:`V = W - W_0` and let :math:`u = \max(0, c - A(V))` be the shortfalls.
 A^\top\lambda\|_F^2`, so it falls with the square of the gradient. Newton's matrix is :math:`\nabla^2 f + \sum 2 C_i
 a_{it} a_{it}^\top` over the margins that fall short (Keerthi and DeCoste, JMLR 6, 2005). Conjugate gradients solve for
 a step to a share of the gradient (Lin, Weng and Keerthi, JMLR 9, 2008). The preconditioner is the inverse of the
-diagonal blocks, one per token. If many margins fall short, all blocks are approximated by multiples of one matrix.
+diagonal blocks, one per token. While many margins fall short and conjugate gradients are few, multiples of one matrix
+stand for the blocks.
 
 C grows to its value tenfold at a time, since steps are short while many margins fall short by far.
 """
@@ -28,7 +29,7 @@ from attsvm.solvers.words.penalties import Matrix, Penalty, penalty_of, times
 
 # Largest share of the gradient that a step leaves, largest number of steps, and of conjugate gradients in a step.
 RESIDUAL, NEWTON_STEPS, CONJUGATE_STEPS = 0.1, 300, 500
-# Number of conjugate gradients after which preconditioners take the whole Hessian of the penalty.
+# Number of conjugate gradients after which preconditioners take every block and the whole Hessian of the penalty.
 MANY_STEPS = 30
 # The first C over the C at which norm and losses of the first multipliers are equal, the share of the objective that a
 # step promises to take off where C grows, and its factor.
@@ -86,7 +87,8 @@ def _minimise(program: Program, control: Control) -> tuple[np.ndarray, np.ndarra
         best = (penalty.V, point.value, point.adjoint, point.bound) if share == 1.0 else (None, np.inf, None, 0.0)
         if control.observe(*best):
             break
-        step, count = newton_step(words, penalty, point, share, control if most > MANY_STEPS else None)
+        inverse = preconditioner(words, penalty, point, share, control if most > MANY_STEPS else None)
+        step, count = newton_step(words, penalty, point, share, inverse)
         most, decrease = max(most, count), 0.5 * float(np.vdot(point.adjoint - penalty.gradient, step))
         change = words.margins(step)
         length = step_length(words, penalty, point, step, margins, change, share)
@@ -97,19 +99,20 @@ def _minimise(program: Program, control: Control) -> tuple[np.ndarray, np.ndarra
     return program.origin + words.lift(penalty.V), words.multipliers(margins, share)
 
 
-def newton_step(
-    words: Words, penalty: Penalty, point: Point, share: float, control: Control | None
-) -> tuple[np.ndarray, int]:
-    """Solve for Newton's step (T, dz) by conjugate gradients to a share of the gradient; return it and their number.
+def preconditioner(words: Words, penalty: Penalty, point: Point, share: float, control: Control | None) -> Matrix:
+    """Products with the inverse of an approximation of Newton's matrix.
 
-    Preconditioners take the whole Hessian of the penalty if a control is given and affords that.
+    It has every block, and the whole Hessian of the penalty, if a control is given and affords that.
     """
-    if np.count_nonzero(point.active) <= FEW_SHORT * point.active.size:
-        curvature, blocks = words.sparse_curvature(point.active, share)
-        inverse = _inverse_of_blocks(penalty, blocks, control)
-    else:
-        curvature, moment, counts = words.dense_curvature(point.active, share)
-        inverse = _inverse_of_multiples(penalty, moment, counts)
+    few = _few_fall_short(point)
+    if few or control is not None:
+        return _inverse_of_blocks(penalty, words.blocks(point.active, share, few=few), control)
+    return _inverse_of_multiples(penalty, *words.multiples(point.active, share))
+
+
+def newton_step(words: Words, penalty: Penalty, point: Point, share: float, inverse: Matrix) -> tuple[np.ndarray, int]:
+    """Solve for Newton's step (T, dz) by conjugate gradients to a share of the gradient; return it and their number."""
+    curvature = (words.sparse_curvature if _few_fall_short(point) else words.dense_curvature)(point.active, share)
     residual = point.adjoint - penalty.gradient
     step, direction = np.zeros(words.shape), inverse(residual)
     square = float(np.vdot(residual, direction))
@@ -129,6 +132,10 @@ def newton_step(
             break
         direction = image + (square / before) * direction
     return step, count
+
+
+def _few_fall_short(point: Point) -> bool:
+    return bool(np.count_nonzero(point.active) <= FEW_SHORT * point.active.size)
 
 
 def _inverse_of_blocks(penalty: Penalty, blocks: np.ndarray, control: Control | None) -> Matrix:
