@@ -105,8 +105,10 @@ class Columns:
         scale[self.group[self.rows]] = self.length[self.rows]
         return scale
 
-    def merge(self, origin: np.ndarray) -> tuple[Columns, np.ndarray]:
-        r"""Let one column stand for k equal ones; return the columns left, and which of them stands for each (G,).
+    def merge(self, origin: np.ndarray) -> tuple[Columns, np.ndarray, np.ndarray]:
+        r"""Let one column stand for k equal ones.
+
+        Returns the columns left, the index of each of them among all, and which of them stands for each of all (G,).
 
         Some solution is equal in all of them, since the mean over their permutations is one. A column s repeated k
         times has the singular values of one column :math:`\sqrt k s`, whose query is shorter by this factor. Columns
@@ -115,7 +117,7 @@ class Columns:
         number = _equal_columns([self.preferred, self.others], [self.demand, origin])
         copies, first = np.bincount(number), np.unique(number, return_index=True)[1]
         if len(first) == len(number):
-            return self, number
+            return self, first, number
         group = number[self.group]
         merged = replace(
             self,
@@ -127,7 +129,7 @@ class Columns:
             tied=self.tied[first],
             copies=copies,
         )
-        return merged, number
+        return merged, first, number
 
     def lift(self, S: np.ndarray) -> np.ndarray:
         """Write scores (T, G) as W (d, dz)."""

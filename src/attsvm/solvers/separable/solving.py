@@ -76,14 +76,13 @@ def _closed_form(columns: Columns, terms: Terms, origin: np.ndarray, control: Co
 
 def _split(columns: Columns, terms: Terms, origin: np.ndarray, control: Control) -> None:
     control.method = "splitting over columns"
-    merged, number = columns.merge(origin)
+    merged, first, number = columns.merge(origin)
     # A column that stands for k has their scores times sqrt(k).
-    times = np.sqrt(merged.copies)[number]
+    times = np.sqrt(merged.copies)
     if merged is not columns:
-        first = np.unique(number, return_index=True)[1]
-        origin = (origin * times)[:, first]
+        origin = origin[:, first] * times
     # Squares of scores leave the range of floats first; methods that scale the problem go on.
     with suppress(LinAlgError):
         split(merged, terms, origin, control)
     if merged is not columns and control.W is not None:
-        control.W = control.W[:, number] / times
+        control.W = (control.W / times)[:, number]

@@ -1,6 +1,6 @@
 """Compiled sums of squared hinges over margins: one pass each, where NumPy takes a dozen.
 
-Margins of ten thousand words do not fit into a processor's cache, so passes over memory are what a step costs.
+Margins of ten thousand words do not fit into a processor's cache, so the cost of a step is passes over memory.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def loss_of(margins, rejected, prices, dual, active):
         total = 0.0
         for t in range(margins.shape[1]):
             short = 1.0 - margins[i, t] if rejected[i, t] else 0.0
-            # What is not a number stays one.
+            # NaN stays NaN.
             short = 0.0 if short <= 0.0 else short
             active[i, t] = short > 0.0
             dual[i, t] = prices[i] * short
