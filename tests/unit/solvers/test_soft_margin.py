@@ -586,9 +586,11 @@ def test_path_agrees_with_single_runs_and_saves_iterations(loss: str) -> None:
     for one, other in zip(path, solo, strict=True):
         assert one.status is Status.OPTIMAL
         assert one.primal == pytest.approx(other.primal, rel=2e-9)
-    # Newton alone finishes where few supports change; multipliers of a hinge move with C, and so does the set of them.
-    share = 0.95 if loss == "hinge" else 0.5
-    assert sum(s.iterations for s in path) <= share * sum(s.iterations for s in solo)
+    # Newton alone finishes where few supports change. Multipliers of a hinge reach their bound as C grows: there, every
+    # fourth run is asked for (11 to 19 of 30 over six draws and two kernels of BLAS).
+    newton = [(one, other) for one, other in zip(path, solo, strict=True) if one.method == "warm start, Newton"]
+    assert len(newton) >= (len(Cs) / 4 if loss == "hinge" else len(Cs) - 1)
+    assert all(one.iterations < other.iterations for one, other in newton)
     # The optimal value is concave and increasing in C.
     values = np.array([s.primal for s in path])
     assert (np.diff(values) >= -1e-9 * values[1:]).all()
