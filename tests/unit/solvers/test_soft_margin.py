@@ -590,7 +590,7 @@ def test_path_agrees_with_single_runs_and_saves_iterations(loss: str) -> None:
     # fourth run is asked for (11 to 19 of 30 over six draws and two kernels of BLAS).
     newton = [(one, other) for one, other in zip(path, solo, strict=True) if one.method == "warm start, Newton"]
     assert len(newton) >= (len(Cs) / 4 if loss == "hinge" else len(Cs) - 1)
-    assert all(one.iterations < other.iterations for one, other in newton)
+    assert sum(one.iterations for one, _ in newton) <= 0.5 * sum(other.iterations for _, other in newton)
     # The optimal value is concave and increasing in C.
     values = np.array([s.primal for s in path])
     assert (np.diff(values) >= -1e-9 * values[1:]).all()
