@@ -31,6 +31,8 @@ from attsvm.proofs.infeasible import prove_infeasible
 
 # Number of entries of the support matrix above which the smallest singular value is only bounded (normal matrix).
 SUPPORT_ENTRIES = 4_000_000
+# Number of entries of fewer rows than columns from which a bound is tried before their singular values.
+BOUNDED_ENTRIES = 100_000
 # Square of the smallest singular value that is tested, relative to the largest row sum of the normal matrix.
 CHOLESKY_FLOOR = 1e-10
 # Largest support, number of integer operations and float ratio for which multipliers are found over the integers.
@@ -215,6 +217,10 @@ def _existence(reduced: Reduced, dual: np.ndarray) -> tuple[float, bool]:
         floor = _singular_value_floor(reduced, weight)
         if floor > 0 and (residual + rounding < floor - rounding or len(row) * size > SUPPORT_ENTRIES):
             return error / floor, residual + rounding < floor - rounding
+    elif len(row) * size > BOUNDED_ENTRIES:
+        floor = _floor_beside_kernel(reduced, dual, weight, residual)
+        if error < floor:
+            return error / floor, False
     left, right = reduced.delta[row, column] * weight[row, column][:, None], reduced.queries[row]
     smallest, largest, rank = _singular_values(constraint_rows(left, right))
     # LAPACK's singular values are exact for a matrix within a few units of rounding, relative to its size, of this one.
@@ -253,10 +259,31 @@ def _singular_value_floor(reduced: Reduced, weight: np.ndarray) -> float:
     decomposition.
     """
     normal = NormalMatrix(reduced).form(weight**2)
-    size = len(normal)
-    largest = float(np.abs(normal).sum(axis=1).max())
+    return _cholesky_floor(normal, 2 * len(normal) + sum(weight.shape), float(np.abs(normal).sum(axis=1).max()))
+
+
+def _floor_beside_kernel(reduced: Reduced, dual: np.ndarray, weight: np.ndarray, residual: float) -> float:
+    """Lower bound on all singular values but one of M = A^T diag(weight), if that one counts as zero; 0 if not shown.
+
+    The vector dual / weight, which M takes to A^T dual of length ``residual``, shows that one does. By interlacing, all
+    others are at least the root of the smallest eigenvalue of M^T M plus a multiple of the square of this vector.
+    """
+    row, column = np.nonzero(dual)
+    weights = weight[row, column]
+    gram = reduced.gram(row, column) * weights * weights[:, None]
+    kernel = dual[row, column] / weights
+    length, terms = float(np.linalg.norm(kernel)), max(len(row), int(np.prod(reduced.shape)))
+    if residual > length * terms * EPS * float(np.diagonal(gram).max()) ** 0.5:
+        return 0.0
+    largest = float(np.abs(gram).sum(axis=1).max())
+    kernel *= largest**0.5 / length
+    return _cholesky_floor(gram + kernel[:, None] * kernel, 3 * terms, 2 * largest)
+
+
+def _cholesky_floor(normal: np.ndarray, terms: int, largest: float) -> float:
+    """Lower bound on the root of the smallest eigenvalue of a matrix of sums of ``terms`` products; 0 if not shown."""
     floor_squared = CHOLESKY_FLOOR * largest
-    normal[np.diag_indices(size)] -= floor_squared + (2 * size + sum(weight.shape)) * EPS * largest
+    normal[np.diag_indices(len(normal))] -= floor_squared + terms * EPS * largest
     try:
         np.linalg.cholesky(normal)
     except np.linalg.LinAlgError:

@@ -250,6 +250,59 @@ def test_a_bound_on_the_smallest_singular_value_is_one() -> None:
     assert count == 10
 
 
+def cancelling(seed: int, *, kernels: int = 1) -> tuple[Reduced, np.ndarray]:
+    """Orthogonal queries, for each of which four positive multipliers cancel constraints in three dimensions.
+
+    Each query has six more constraints, so that there are more entries of W than multipliers. A^T diag(lam) takes one
+    vector a query to zero.
+    """
+    rng = np.random.default_rng(seed)
+    tokens = np.zeros((kernels, 11, 8))
+    tokens[:, 1:4, :3] = rng.standard_normal((kernels, 3, 3))
+    tokens[:, 4, :3] = -np.einsum("it,itd->id", rng.uniform(0.5, 1.0, (kernels, 3)), tokens[:, 1:4, :3])
+    tokens[:, 5:] = rng.standard_normal((kernels, 6, 8))
+    reduced = reduce(SelectionProblem(tokens, np.eye(kernels, 7), np.zeros(kernels, dtype=int)))
+    dual = np.zeros((kernels, 11))
+    for i in range(kernels):
+        dual[i, 1:5] = np.abs(np.linalg.svd(tokens[i, 1:5, :3].T)[2][-1])
+    return reduced, reduced.gather(dual)
+
+
+def test_a_bound_beside_a_kernel_is_one() -> None:
+    """It lies below the singular values that do not count as zero, and is given for one kernel vector alone."""
+    for seed in range(20):
+        reduced, dual = cancelling(seed)
+        row, column = np.nonzero(dual)
+        M = reduced.constraint_rows(row, column) * dual[row, column][:, None]
+        sigma = np.linalg.svd(M, compute_uv=False)
+        residual = float(np.linalg.norm(reduced.adjoint(dual)))
+        assert residual < 10 * EPS * sigma[0]
+        floor = module._floor_beside_kernel(reduced, dual, dual, residual)
+        assert 1e-5 * sigma[0] <= floor <= min(sigma[2], 3e-5 * sigma[0])
+        assert module._floor_beside_kernel(reduced, dual, dual, 1e-12 * sigma[0]) == 0.0, (
+            "the vector is none of a kernel"
+        )
+        two, dual = cancelling(seed, kernels=2)
+        assert module._floor_beside_kernel(two, dual, dual, float(np.linalg.norm(two.adjoint(dual)))) == 0.0
+
+
+@pytest.mark.parametrize("change", [0.0, 1e-7, 1e-3])
+def test_few_constraints_have_the_verdict_of_their_singular_values(
+    change: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BOUNDED_ENTRIES", 0)
+    for seed in range(10):
+        reduced, dual = cancelling(seed)
+        dual[0, np.flatnonzero(dual[0])[0]] *= 1 + change
+        ratio, sure = module._existence(reduced, dual)
+        with monkeypatch.context() as context:
+            context.setattr(module, "_floor_beside_kernel", lambda *_: 0.0)
+            expected, _ = module._existence(reduced, dual)
+        assert (ratio < 1.0) == (expected < 1.0)
+        assert ratio >= expected * (1 - 1e-9)
+        assert not sure
+
+
 # --- the test of existence, part by part ---
 
 
