@@ -189,7 +189,16 @@ def test_the_axis_of_values_is_logarithmic_unless_said_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.001, "0.001"), (1e-5, "1e-5"), (2.5e-12, "2.5e-12"), (3e7, "3e7"), (1e12, "1e+12"), (5, "5")]
+    ("value", "text"),
+    [
+        (0.001, "0.001"),
+        (1e-5, "1e-5"),
+        (2.5e-12, "2.5e-12"),
+        (3e7, "3e7"),
+        (1e12, "1e12"),
+        (-2e-10, "-2e-10"),
+        (5, "5"),
+    ],
 )
 def test_numbers_of_an_axis_are_short(value: float, text: str) -> None:
     assert short(value) == text

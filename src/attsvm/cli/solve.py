@@ -170,7 +170,7 @@ def _check_targets(out: Path | None, certificate: Path | None, sources: Sequence
 
 def _save(solution: Solution, certificate: Path) -> bool:
     """Write the certificate, or report why there is none."""
-    with refusing(values=False):
+    with refusing():
         try:
             solution.save(certificate)
         except ValueError as error:

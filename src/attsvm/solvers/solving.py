@@ -249,8 +249,7 @@ def _solve_hard(answers: Answers, method: SolverMethod | None, warm_start: Solut
         solution = answers.infeasible(certificate, dual)
         if solution is not None:
             return solution
-    late = answers.of(W, dual)
-    return early if early is not None and early.gap < late.gap and late.status is not Status.INFEASIBLE else late
+    return _better(early, answers.of(W, dual))
 
 
 def _run(
@@ -300,8 +299,14 @@ def _solve_regularised(answers: Answers, method: SolverMethod | None, warm_start
         control.forget()
     start = None if warm_start is None else (warm_start.certified.W, _start_multipliers(warm_start, terms))
     _, W, dual = _run(answers, None, start, streamed=method == "streamed" or (_large(problem) and not has_prices))
-    late = answers.of(W, dual)
-    return early if early is not None and early.gap < late.gap else late
+    return _better(early, answers.of(W, dual))
+
+
+def _better(early: Solution | None, late: Solution) -> Solution:
+    """Choose the solution with the smaller gap. How the run ended, and what it took, is what the last method says."""
+    if early is None or late.status is Status.INFEASIBLE or not early.gap < late.gap:
+        return late
+    return replace(early, status=late.status, iterations=late.iterations, seconds=late.seconds)
 
 
 def _in_parts(answers: Answers) -> Solution | None:

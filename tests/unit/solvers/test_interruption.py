@@ -18,6 +18,7 @@ from scipy.linalg import LinAlgError, cho_factor
 from attsvm import SelectionProblem, Status, solve
 from attsvm.core import cholesky
 from attsvm.core.reduction import reduce
+from attsvm.solvers import solving
 from attsvm.solvers.common.control import POLL, Control
 from attsvm.solvers.frobenius import coordinate_descent
 from attsvm.solvers.frobenius.coordinate_descent import DualCoordinateDescent, operations
@@ -144,6 +145,28 @@ def test_the_final_answer_may_be_evaluated_a_little_longer(monkeypatch: pytest.M
     assert control.is_late()
     control.certify()
     assert not control.is_late()
+
+
+@pytest.mark.parametrize("C", [None, 1.0])
+@pytest.mark.parametrize("status", [Status.TIME_LIMIT, Status.UNDECIDED])
+def test_an_earlier_answer_has_the_status_of_the_run(
+    status: Status, C: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the last method ends at the time limit without a better pair, the run has met its limit."""
+    rng = np.random.default_rng(0)
+    problem = SelectionProblem(rng.standard_normal((3, 4, 5)), rng.standard_normal((3, 5)), [0, 1, 2])
+    known = solve(problem, "nuclear", C=C).certified
+    nearby = known.W + 0.01 * rng.standard_normal(known.W.shape) * np.abs(known.W).max()
+
+    def run(answers, *_, **__):
+        answers.control.stopped = None if status is Status.UNDECIDED else status
+        return None, None, None
+
+    monkeypatch.setattr(solving, "_in_parts", lambda answers: answers.of(nearby, known.dual))
+    monkeypatch.setattr(solving, "_run", run)
+    solution = solve(problem, "nuclear", C=C, tol=1e-9)
+    assert solution.status is status
+    assert 1e-9 < solution.gap < 0.2
 
 
 def test_a_pair_that_proves_nothing_is_not_kept() -> None:

@@ -126,8 +126,9 @@ def log_radius(path: np.ndarray) -> np.ndarray:
 
 
 def short(value: float) -> str:
-    """Write a number for an axis: 0.001, 1e-5."""
-    return f"{value:g}".replace("e-0", "e-").replace("e+0", "e")
+    """Write a number for an axis: 0.001, 1e-5, 1e10."""
+    mantissa, _, exponent = f"{value:g}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if exponent else mantissa
 
 
 class _PlainLogs(LogFormatterSciNotation):

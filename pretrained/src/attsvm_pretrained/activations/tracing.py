@@ -94,6 +94,7 @@ class ScoreTrace:
 
 _PRODUCTS = {"matmul", "bmm", "__matmul__"}
 _SUMS = {"add", "add_", "__add__", "__radd__", "__iadd__"}
+_DIFFERENCES = {"sub", "sub_", "__sub__", "__isub__"}
 _FACTORS = {"mul", "mul_", "__mul__", "__rmul__", "__imul__"}
 _QUOTIENTS = {"div", "div_", "true_divide", "__truediv__", "__itruediv__"}
 _SHAPES = {"view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten"}
@@ -168,12 +169,11 @@ class Tracer(TorchFunctionMode):
                 self._softmax(first, out)
             self.forget()
             return None
-        if name in _SUMS:
-            if first is not None and second is not None:
-                return first.joined(second)
-            return trace.plus(other) if other is not None and kwargs.get("alpha", 1) == 1 else None
-        if name in ("sub", "__sub__") and first is not None and second is None:
-            return trace.plus(-other if isinstance(other, torch.Tensor) else 0.0)
+        if name in _SUMS | _DIFFERENCES:
+            factor = float(kwargs.get("alpha", 1.0)) * (-1.0 if name in _DIFFERENCES else 1.0)
+            if second is not None:
+                return second.scaled(factor).plus(args[0]) if first is None else first.joined(second.scaled(factor))
+            return None if other is None else trace.plus(other * factor)
         if name in _FACTORS:
             return _times(trace, other)
         if name in _QUOTIENTS and first is not None and (number := _number(other)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -428,6 +429,31 @@ def test_a_term_that_is_subtracted_is_added_with_its_sign_changed() -> None:
         (query @ key.mT - distance).softmax(dim=-1)
     assert traces[0].additive is not None
     torch.testing.assert_close(traces[0].additive, -distance)
+
+
+SUMS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "a multiple of a term": lambda scores, others, term: torch.add(scores, term, alpha=2.0),
+    "a multiple of a term subtracted": lambda scores, others, term: torch.sub(scores, term, alpha=2.0),
+    "in place": lambda scores, others, term: scores.clone().sub_(term, alpha=0.5),
+    "a term less the scores": lambda scores, others, term: term - scores,
+    "a multiple of the scores": lambda scores, others, term: torch.add(term, scores, alpha=3.0),
+    "other scores": lambda scores, others, term: torch.add(scores, others + term, alpha=2.0),
+    "other scores subtracted": lambda scores, others, term: scores - (others + term),
+    "a number": lambda scores, others, term: torch.sub(scores + term, 3.0, alpha=2.0),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_the_traced_scores_of_a_sum_have_its_probabilities(name: str) -> None:
+    """Products and terms have the signs and the factors of the sum; a number does not change probabilities."""
+    traces: list[tuple[ScoreTrace, torch.Tensor]] = []
+    query, key, other, term = torch.randn(4, 2, 4, 5, 5, generator=torch.Generator().manual_seed(0))
+    with Tracer(lambda trace, probabilities: traces.append((trace, probabilities))):
+        SUMS[name](query @ key.mT, query @ other.mT, term).softmax(dim=-1)
+    ((trace, probabilities),) = traces
+    scores = sum((one.factor * (one.rows @ one.columns.mT) for one in trace.products), torch.zeros(()))
+    scores = scores if trace.additive is None else scores + trace.additive
+    torch.testing.assert_close(scores.softmax(dim=-1), probabilities)
 
 
 def test_only_the_last_axes_of_a_product_alone_are_transposed() -> None:
