@@ -141,7 +141,7 @@ PROXIMAL_ENTRIES = 400
 STREAM_BYTES = 1 << 28
 """Number of bytes of token differences above which these are streamed instead of copied."""
 WORD_BYTES = 1 << 24
-"""Bytes of differences of one-hot tokens above which truncated Newton solves nuclear squared hinges."""
+"""Bytes of differences of one-hot tokens above which splitting solves nuclear squared hinges."""
 WORDS_A_DIMENSION = 1.5
 """Number of one-hot tokens per dimension of the queries from which on WORD_BYTES applies."""
 MOST_BYTES = 1 << 24

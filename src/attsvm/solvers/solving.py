@@ -44,7 +44,9 @@ from attsvm.solvers.schedule import (
 from attsvm.solvers.separable.blocks import solve_blocks
 from attsvm.solvers.separable.solving import solve_separable
 from attsvm.solvers.sharded import solve_shards
-from attsvm.solvers.words.newton import memory_of, suits_words, truncated_newton
+from attsvm.solvers.words.margins import suits_words
+from attsvm.solvers.words.newton import memory_of, truncated_newton
+from attsvm.solvers.words.splitting import memory_of_splitting, split
 from attsvm.solvers.working_sets.solution import ShardedSolution
 from attsvm.solvers.working_sets.solving import Outcome, WorkingSets
 
@@ -327,15 +329,15 @@ def _in_parts(answers: Answers) -> Solution | None:
 
 
 def _over_words(answers: Answers) -> Solution | None:
-    """Solve a squared hinge over many words or classes by Newton's method in W."""
+    """Solve a squared hinge over many words or classes: Newton's method in W, or splitting in the nuclear norm."""
     program, control = answers.program, answers.control
-    _, words, _, dimensions = program.problem.shape
-    has_many = program.norm is NUCLEAR and words >= WORDS_A_DIMENSION * dimensions
-    most = WORD_BYTES if has_many else STREAM_BYTES
-    large = _difference_bytes(program.problem) > most
-    if not (large and suits_words(program) and control.affords(0.0, memory_of(program))):
+    problem, is_nuclear = program.problem, program.norm is NUCLEAR
+    _, words, _, dimensions = problem.shape
+    most = WORD_BYTES if is_nuclear and words >= WORDS_A_DIMENSION * dimensions else STREAM_BYTES
+    size = (memory_of_splitting if is_nuclear else memory_of)(program)
+    if not (_difference_bytes(problem) > most and suits_words(program) and control.affords(0.0, size)):
         return None
-    pair = truncated_newton(program, control)
+    pair = (split if is_nuclear else truncated_newton)(program, control)
     if pair is None:
         control.forget()
         return None

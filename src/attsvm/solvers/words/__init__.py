@@ -1,1 +1,1 @@
-"""Newton's method in W for squared hinges over one-hot tokens: classes or words, and many entries of W."""
+"""Squared hinges over one-hot tokens (classes or words) and many entries of W: Newton, and splitting."""
