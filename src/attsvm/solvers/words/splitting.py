@@ -6,7 +6,7 @@ steps in turn: a proximal step for each margin, one for the singular values, and
 the system is :math:`\kappa I + \sum_{it} \rho_i c_t\, a_{it} a_{it}^\top` over *all* pairs of a query and a token,
 short or not. Since :math:`a_{it} = (e_{\alpha_i} - e_t) z_i^\top`, row t of its product with V is
 
-.. math:: v_t (\kappa I + c_t S + \textstyle\sum_s c_s S_t) - \bigl(\sum_s c_s v_s\bigr) S_t - c_t \sum_s v_s S_s,
+.. math:: v_t \Bigl(\kappa I + c_t S + \sum_s c_s S_t\Bigr) - \Bigl(\sum_s c_s v_s\Bigr) S_t - c_t \sum_s v_s S_s,
     \qquad S_t = \sum_{i: \alpha_i = t} \rho_i z_i z_i^\top, \quad S = \sum_t S_t.
 
 These are one block a token and two sums, inverted once. Which margins fall short does not enter the matrix, so steps
@@ -31,11 +31,11 @@ from attsvm.solvers.words.losses import proximal_step
 from attsvm.solvers.words.margins import Words
 
 # Over-relaxation of the steps, and the first weight of a margin times the length of its query.
-RELAXATION, FIRST_WEIGHT = 1.9, 0.01
+RELAXATION, START_WEIGHT = 1.9, 0.01
 # Largest number of steps, number of steps between two looks at the gap, and the steps after which weights are set anew.
 SPLITTING_STEPS, LOOK, BALANCES = 5000, 20, (20, 50, 100, 200)
 # Share of the mean size that is added to sizes of margins and multipliers, and shortest query over the median length.
-SHARE, SHORTEST = 1e-3, 1e-3
+SIZE_SHARE, SHORTEST_QUERY = 1e-3, 1e-3
 # Tolerance from which margins are numbers of four bytes, and number of margins at a time.
 SINGLE_TOL, MARGINS = 1e-5, 1 << 20
 
@@ -105,15 +105,16 @@ class Splitting:
         self.words = words = Words(program)
         (T, dz), n = words.shape, len(words.queries)
         lengths = np.linalg.norm(words.queries, axis=1)
-        self._lengths = np.maximum(lengths, max(SHORTEST * float(np.median(lengths)), np.finfo(float).tiny))
+        self._lengths = np.maximum(lengths, max(SHORTEST_QUERY * float(np.median(lengths)), np.finfo(float).tiny))
         self._origin = program.origin[words.axes]
         # A margin plus what its proximal step takes off, (n, T); one is a margin without a loss.
         self._state = np.ones((n, T), dtype=np.float32 if tol >= SINGLE_TOL else np.float64)
         self._narrow = words.queries.astype(self._state.dtype)
         step = max(1, MARGINS // T)
         self._chunks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
+        self._scores = np.empty((min(step, n), T), dtype=self._state.dtype)
         self.V, self._Y, self._E = np.zeros((T, dz)), np.zeros((T, dz)), np.zeros((T, dz))
-        self._rows, self._tokens = FIRST_WEIGHT / self._lengths, np.ones(T)
+        self._rows, self._tokens = START_WEIGHT / self._lengths, np.ones(T)
         # The first kappa shrinks a least-squares solution by about its mean singular value.
         nearly_none = 1e-6 * float(self._rows @ lengths**2) * T / dz
         first = self._system(nearly_none).solve(self.right_side()) / words.entries
@@ -131,9 +132,9 @@ class Splitting:
         return weights, state - taken, taken
 
     def _gather(self, values: np.ndarray, rows: slice, sums: np.ndarray) -> np.ndarray:
-        """Set the sum of the values (rows, T) of each query; return the queries times values for each token, (T, dz)."""
+        """Set the sums of values (rows, T) over tokens; return the queries times the values of each token, (T, dz)."""
         values.sum(axis=1, out=sums[rows])
-        return values.T @ self._narrow[rows]
+        return values.T @ self.words.queries[rows]
 
     def _selected(self, sums: np.ndarray) -> np.ndarray:
         return self.words.choice @ (sums[:, None] * self.words.queries)
@@ -159,7 +160,7 @@ class Splitting:
         prices, constants = words.prices.astype(dtype), np.array([0.0, 1.0, RELAXATION], dtype=dtype)
         sums, out = np.empty(len(self._state), dtype=dtype), np.zeros(self.V.shape)
         for rows in self._chunks:
-            scores = self._narrow[rows] @ scaled.T
+            scores = np.matmul(self._narrow[rows], scaled.T, out=self._scores[: rows.stop - rows.start])
             chosen = np.vecdot(scaled[words.reference[rows]], self._narrow[rows])
             arrays = scores, self._state[rows], words.rejected[rows], chosen, rows_of[rows], tokens, prices[rows]
             call(proximal_step, 15 * scores.size, *arrays, constants, sums[rows])
@@ -196,7 +197,7 @@ class Splitting:
             forces += lengths @ (weights * taken) ** 2
             moves += (1.0 / lengths) @ np.where(self.words.rejected[rows], margins - 1.0, 0.0) ** 2
         if forces.any() and moves.any():
-            tokens = np.sqrt((forces + SHARE * forces.mean()) / (moves + SHARE * moves.mean()))
+            tokens = np.sqrt((forces + SIZE_SHARE * forces.mean()) / (moves + SIZE_SHARE * moves.mean()))
             tokens /= math.exp(float(np.log(tokens).mean()))
             factor = math.sqrt(float((forces / tokens).sum()) / float((moves * tokens).sum()))
             self._reweigh(factor / self._lengths, tokens)
