@@ -115,6 +115,13 @@ def test_new_weights_change_neither_margins_nor_multipliers() -> None:
     np.testing.assert_allclose(ratios, 1.0, atol=0.01)
 
 
+@pytest.mark.parametrize("unit", [2.0**-200, 2.0**-40, 2.0**40, 2.0**200])
+def test_numbers_of_four_bytes_do_not_meet_their_range(unit: float) -> None:
+    program = program_of(in_units(classes(), unit), 1.0 / unit)
+    assert Splitting(program, module.SINGLE_TOL)._state.dtype == np.float64
+    assert certify(program, *run(program, Control(module.SINGLE_TOL))).gap <= 1.01 * module.SINGLE_TOL
+
+
 @pytest.mark.parametrize("unit", [2.0**-200, 2.0**200])
 def test_a_unit_of_the_inputs_changes_no_answer(unit: float) -> None:
     """C in the unit gives the same V over the unit."""

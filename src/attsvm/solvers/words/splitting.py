@@ -36,8 +36,11 @@ RELAXATION, START_WEIGHT = 1.9, 0.01
 SPLITTING_STEPS, LOOK, BALANCES = 5000, 20, (20, 50, 100, 200)
 # Share of the mean size that is added to sizes of margins and multipliers, and shortest query over the median length.
 SIZE_SHARE, SHORTEST_QUERY = 1e-3, 1e-3
-# Tolerance from which margins are numbers of four bytes, and number of margins at a time.
-SINGLE_TOL, MARGINS = 1e-5, 1 << 20
+# Tolerance from which margins are numbers of four bytes, and the least size of the longest query and of C, and the
+# inverse of the largest, for which these suffice.
+SINGLE_TOL, SINGLE_SIZE = 1e-5, 1e-9
+# Number of margins at a time.
+MARGINS = 1 << 20
 
 
 class System:
@@ -108,7 +111,9 @@ class Splitting:
         self._lengths = np.maximum(lengths, max(SHORTEST_QUERY * float(np.median(lengths)), np.finfo(float).tiny))
         self._origin = program.origin[words.axes]
         # A margin plus what its proximal step takes off, (n, T); one is a margin without a loss.
-        self._state = np.ones((n, T), dtype=np.float32 if tol >= SINGLE_TOL else np.float64)
+        sizes = np.array([lengths.max(), words.prices.min(), words.prices.max()])
+        is_single = tol >= SINGLE_TOL and bool((np.abs(np.log(sizes)) < -math.log(SINGLE_SIZE)).all())
+        self._state = np.ones((n, T), dtype=np.float32 if is_single else np.float64)
         self._narrow = words.queries.astype(self._state.dtype)
         step = max(1, MARGINS // T)
         self._chunks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
