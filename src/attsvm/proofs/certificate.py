@@ -89,7 +89,7 @@ class FarkasCertificate(Summarised):
         reduced, dual = reduce(self.problem), np.asarray(self.dual, dtype=np.float64)
         ratio, sure = _existence(reduced, reduced.gather(dual))
         if ratio == 0.0:
-            # Short constraints beside long ones become zero in reduced coordinates.
+            # In reduced coordinates, short constraints are zero if others are long.
             return 0.0, _moves_nothing(self.problem, dual)
         return ratio, sure and _spans_exactly(self.problem, reduced)
 

@@ -317,7 +317,7 @@ def _in_parts(answers: Answers) -> Solution | None:
     pair = None if program.terms.prices is not None else solve_separable(program, control)
     if pair is not None:
         W, dual = pair
-        # With its evaluation, a certificate needs no copy of multipliers that have their signs.
+        # A certificate needs no copy of multipliers that have their signs if their evaluation is given.
         known = None if W is None or dual is None or not program.terms.hard else program.problem.evaluate(W, dual)
         return answers.of(W, dual, known)
     outcome = None if _as_one(program) else solve_blocks(program, answers.tol, control, solve)

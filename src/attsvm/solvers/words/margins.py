@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -16,9 +17,11 @@ from scipy.sparse import csr_array
 from attsvm.core.norms import FROBENIUS, NUCLEAR
 from attsvm.platform.kernels import call, frozen
 from attsvm.proofs.program import Program
+from attsvm.solvers.common.control import Control
 from attsvm.solvers.words.losses import add_curvature, loss_of, slope_of, subtract_active
 
 Matrix = Callable[[np.ndarray], np.ndarray]
+Method = Callable[[Program, Control], tuple[np.ndarray, np.ndarray] | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +45,19 @@ def suits_words(program: Program) -> bool:
     problem = program.problem
     is_smooth = program.norm in (FROBENIUS, NUCLEAR) and program.terms.shift > 0
     return is_smooth and not problem.has_ties and problem.one_hot is not None
+
+
+def within_range(method: Method) -> Method:
+    """Let a method return None if LAPACK is given infinite squares; methods that scale the problem go on."""
+
+    @wraps(method)
+    def run(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray] | None:
+        try:
+            return method(program, control)
+        except np.linalg.LinAlgError:
+            return None
+
+    return run
 
 
 # Number of tokens whose margins are copied at a time to lie one token after another.

@@ -20,7 +20,7 @@ import numpy as np
 from attsvm.core.reduction import SMALLEST
 from attsvm.proofs.program import Program
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.words.margins import Matrix, Point, Words
+from attsvm.solvers.words.margins import Matrix, Point, Words, within_range
 
 # Largest share of the gradient that a step leaves, largest number of steps, and of conjugate gradients in a step.
 RESIDUAL, NEWTON_STEPS, CONJUGATE_STEPS = 0.1, 300, 500
@@ -41,19 +41,13 @@ def memory_of(program: Program) -> int:
     return 8 * (3 * n * T + 3 * T * dz**2)
 
 
+@within_range
 def truncated_newton(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray] | None:
     """Minimise a program that :func:`suits_words`; return W (d, dz) and multipliers (n, T).
 
     Returns None if squares leave the range of floats; methods that scale the problem go on.
     """
     control.enter("truncated Newton")
-    try:
-        return _minimise(program, control)
-    except np.linalg.LinAlgError:  # LAPACK was given infinite squares
-        return None
-
-
-def _minimise(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray] | None:
     words = Words(program)
     margins = words.start(program.origin)
     V = np.zeros(words.shape)

@@ -28,7 +28,7 @@ from attsvm.platform.kernels import call
 from attsvm.proofs.program import Program
 from attsvm.solvers.common.control import Control
 from attsvm.solvers.words.losses import proximal_step
-from attsvm.solvers.words.margins import Words
+from attsvm.solvers.words.margins import Words, within_range
 
 # Over-relaxation of the steps, and the first weight of a margin times the length of its query.
 RELAXATION, START_WEIGHT = 1.9, 0.01
@@ -235,19 +235,13 @@ def memory_of_splitting(program: Program) -> int:
     return 8 * (3 * n * T + 4 * min(n, T) * dz**2)
 
 
+@within_range
 def split(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray] | None:
     """Minimise a program in the nuclear norm; return W (d, dz) and multipliers (n, T).
 
     Returns None if squares leave the range of floats; methods that scale the problem go on.
     """
     control.enter("splitting over words")
-    try:
-        return _minimise(program, control)
-    except np.linalg.LinAlgError:  # LAPACK was given infinite squares
-        return None
-
-
-def _minimise(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray] | None:
     steps = Splitting(program, control.tol)
     best, best_value, right = steps.V, math.inf, steps.right_side()
     for count in range(1, SPLITTING_STEPS + 1):
