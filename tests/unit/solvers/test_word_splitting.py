@@ -44,14 +44,6 @@ def test_it_has_the_optimum_of_the_other_methods(problem: SelectionProblem, C: A
     assert control.iterations < module.SPLITTING_STEPS
 
 
-def test_numbers_of_four_bytes_are_precise_enough_for_their_tolerance() -> None:
-    program = program_of(classes(), 1.0)
-    steps = Splitting(program, module.SINGLE_TOL)
-    assert steps._state.dtype == np.float32
-    assert Splitting(program, 0.9 * module.SINGLE_TOL)._state.dtype == np.float64
-    assert certify(program, *run(program, Control(module.SINGLE_TOL))).gap <= 1.01 * module.SINGLE_TOL
-
-
 @pytest.mark.parametrize("problem", [classes(), classes(n=8, K=6), unusual_words()], ids=["classes", "few", "words"])
 def test_the_system_is_that_of_all_pairs(problem: SelectionProblem) -> None:
     """Its matrix is formed from one unit matrix of V at a time, rows times the entries of their tokens."""
@@ -79,12 +71,11 @@ def test_singular_values_are_lowered_by_the_threshold(shape: tuple[int, int]) ->
 def test_value_bound_and_adjoint_are_those_of_the_terms(prior: np.ndarray | None) -> None:
     problem = classes()
     program = program_of(problem, np.linspace(0.5, 2.0, 40), prior)
-    steps = Splitting(program, 1e-9)
-    right = steps.right_side()
+    steps = Splitting(program)
     for _ in range(7):
-        right = steps.step(right)
-    value, bound, adjoint = steps.look()
-    dual, terms = steps.multipliers(), program.terms
+        steps.step()
+    value, bound, adjoint = steps.look(steps.renew())
+    dual, terms = steps.pairs.multipliers(), program.terms
     margins = problem.apply(program.origin + steps.words.lift(steps.V))
     assert value == pytest.approx(np.linalg.norm(steps.V, "nuc") + terms.loss(1.0 - margins), rel=1e-12)
     length = np.linalg.norm(problem.adjoint(dual), 2)
@@ -95,31 +86,48 @@ def test_value_bound_and_adjoint_are_those_of_the_terms(prior: np.ndarray | None
     assert not dual[~problem.rejected].any()
 
 
-def test_new_weights_change_neither_margins_nor_multipliers() -> None:
-    """Afterwards they give both the same size, over all and nearly so for each token."""
+def test_new_weights_leave_multipliers() -> None:
+    """Afterwards they give multipliers and margins the same size, over all and nearly so for each token."""
     problem = classes(n=60)
-    steps = Splitting(program_of(problem, 1.0), 1e-9)
-    right = steps.right_side()
+    steps = Splitting(program_of(problem, 1.0))
     for _ in range(5):
-        right = steps.step(right)
-    everything = slice(0, 60)
-    _, margins, _ = steps._parts(everything)
-    dual = steps.multipliers()
+        steps.step()
+    pairs, dual = steps.pairs, steps.pairs.multipliers()
     steps.balance()
-    weights, after, _ = steps._parts(everything)
-    np.testing.assert_allclose(after, margins, atol=1e-12)
-    np.testing.assert_allclose(steps.multipliers(), dual, atol=1e-12)
-    moves = np.where(problem.rejected, after - 1.0, 0.0)
+    np.testing.assert_allclose(pairs.multipliers(), dual, atol=1e-12)
+    weights, moves = np.outer(pairs.rows, pairs.tokens), steps.words.margins(steps.V) - 1.0
     assert (dual**2 / weights).sum() == pytest.approx((weights * moves**2).sum(), rel=1e-10)
     ratios = np.sqrt((dual**2 / weights).sum(axis=0) / (weights * moves**2).sum(axis=0))
     np.testing.assert_allclose(ratios, 1.0, atol=0.01)
 
 
-@pytest.mark.parametrize("unit", [2.0**-200, 2.0**-40, 2.0**40, 2.0**200])
-def test_numbers_of_four_bytes_do_not_meet_their_range(unit: float) -> None:
-    program = program_of(in_units(classes(), unit), 1.0 / unit)
-    assert Splitting(program, module.SINGLE_TOL)._state.dtype == np.float64
-    assert certify(program, *run(program, Control(module.SINGLE_TOL))).gap <= 1.01 * module.SINGLE_TOL
+@pytest.mark.parametrize(
+    ("errors", "factor"),
+    [
+        ([(1.0, 31.0)] * 2, 0.5),
+        ([(1.0, 31.0), (1.0, 29.0)], 1.0),
+        ([(0.0, 29.0), (1.0, 31.0)], 1.0),
+        ([(1.0, 0.9)], 1.0),
+    ],
+)
+def test_the_common_factor_is_halved_while_the_bound_lags(errors: list[tuple[float, float]], factor: float) -> None:
+    """Then it is doubled again, not above the weights of equal size."""
+    steps = Splitting(program_of(classes(), 1.0))
+    for _ in range(5):
+        steps.step()
+    rows, dual = steps.pairs.rows, steps.pairs.multipliers()
+    steps._errors[:] = errors
+    steps.change_factor()
+    np.testing.assert_allclose(steps.pairs.rows, factor * rows)
+    np.testing.assert_allclose(steps.pairs.multipliers(), dual, atol=1e-12)
+    steps._errors.extend([(1.0, 0.9)] * 2)
+    for _ in range(2):
+        steps.change_factor()
+        np.testing.assert_allclose(steps.pairs.rows, rows)
+    steps._errors.extend([(1.0, 31.0)] * 2)
+    for _ in range(10):
+        steps.change_factor()
+    np.testing.assert_allclose(steps.pairs.rows, module.LEAST_FACTOR * rows)
 
 
 @pytest.mark.parametrize("unit", [2.0**-200, 2.0**200])
@@ -158,12 +166,12 @@ def test_limits_end_it_and_other_methods_go_on(monkeypatch: pytest.MonkeyPatch) 
     assert (solution.status, solution.method) == (Status.OPTIMAL, "splitting over words")
     assert solve(problem, max_iter=1, **options).status is Status.MAX_ITERATIONS
     assert solve(problem, callback=lambda state: True, **options).status is Status.CANCELLED
-    monkeypatch.setattr(module, "SPLITTING_STEPS", 20)
+    monkeypatch.setattr(module, "SPLITTING_STEPS", module.LOOK)
     solution = solve(problem, **options)
     assert solution.status is Status.OPTIMAL
     assert solution.method != "splitting over words"
     size = memory_of_splitting(program_of(problem, 1.0))
-    assert size == 8 * (3 * 240 + 4 * 6 * 16)
+    assert size == 8 * (3 * 240 + 10 * 46 * 4)
     monkeypatch.setattr(Control, "affords", lambda self, seconds, needed: needed < size)
     assert "splitting" not in solve(problem, **options).method
 

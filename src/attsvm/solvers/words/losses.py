@@ -37,17 +37,6 @@ def _curvature_plain(places, pointers, S, queries, reference, prices, out):
     np.add.at(out, reference[rows], moves)
 
 
-def _proximal_plain(scores, state, rejected, chosen, rows, tokens, prices, constants, sums):
-    weights, relaxation = rows[:, None] * tokens, constants[2]
-    shares = np.where(rejected, prices[:, None] / (weights + prices[:, None]), np.zeros_like(weights))
-    before = shares * np.minimum(state - constants[1], constants[0])
-    margins = relaxation * (chosen[:, None] - scores) + (constants[1] - relaxation) * (state - before)
-    np.add(margins, before, out=state)
-    after = shares * np.minimum(state - constants[1], constants[0])
-    np.multiply(weights, state - after - after, out=scores)
-    scores.sum(axis=1, out=sums)
-
-
 @kernel(
     (float64[:, ::1], read_only(boolean, 2), float64[::1], float64[:, ::1], boolean[:, ::1]),
     fastmath=FAST,
@@ -125,32 +114,3 @@ def add_curvature(places, pointers, S, queries, reference, prices, out):
                 out[t, c] -= move * queries[i, c]
         for c in range(dz):
             out[reference[i], c] += total * queries[i, c]
-
-
-def _of_width(number):
-    return (
-        number[:, ::1], number[:, ::1], read_only(boolean, 2), number[::1], number[::1], number[::1], number[::1],
-        number[::1], number[::1],
-    )  # fmt: skip
-
-
-@kernel(_of_width(float32), _of_width(float64), fastmath=FAST, plain=_proximal_plain)
-def proximal_step(scores, state, rejected, chosen, rows, tokens, prices, constants, sums):
-    """Take the proximal steps of margins; scores (m, T) are replaced by weights times margins less what is taken off.
-
-    The state (m, T) is a margin plus what its step takes off, and ``chosen`` (m,) are the scores of selected tokens.
-    Weights are ``rows`` (m,) times ``tokens`` (T,), constants 0, 1 and the relaxation, in one type of numbers.
-    """
-    zero, one, relaxation = constants[0], constants[1], constants[2]
-    for i in range(scores.shape[0]):
-        total = zero
-        for t in range(scores.shape[1]):
-            weight = rows[i] * tokens[t]
-            share = prices[i] / (weight + prices[i]) if rejected[i, t] else zero
-            before = share * min(state[i, t] - one, zero)
-            margin = relaxation * (chosen[i] - scores[i, t]) + (one - relaxation) * (state[i, t] - before)
-            state[i, t] = margin + before
-            after = share * min(state[i, t] - one, zero)
-            scores[i, t] = weight * (state[i, t] - after - after)
-            total += scores[i, t]
-        sums[i] = total

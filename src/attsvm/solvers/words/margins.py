@@ -48,13 +48,13 @@ def suits_words(program: Program) -> bool:
 
 
 def within_range(method: Method) -> Method:
-    """Let a method return None if LAPACK is given infinite squares; methods that scale the problem go on."""
+    """Let a method return None if squares leave the range of floats; methods that scale the problem go on."""
 
     @wraps(method)
     def run(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray] | None:
         try:
             return method(program, control)
-        except np.linalg.LinAlgError:
+        except (np.linalg.LinAlgError, ZeroDivisionError):
             return None
 
     return run
@@ -71,6 +71,7 @@ class Words:
         problem, words = program.problem, program.problem.one_hot
         assert words is not None
         self._problem, self.axes, self.rejected = problem, words.axes, frozen(program.terms.rejected)
+        self.chunks = problem.chunks
         self.queries, self.reference = frozen(problem.queries), frozen(problem.reference)
         self.entries = words.entries[:, None]
         n, T = problem.mask.shape
@@ -92,7 +93,7 @@ class Words:
         """Evaluate A(V), (n, T); differences of scores where the problem has no constraint."""
         V = V * self.entries
         margins, chosen = np.empty(self._problem.mask.shape), self._chosen(V, self.queries)
-        for rows in self._problem.chunks:
+        for rows in self.chunks:
             np.matmul(self.queries[rows], V.T, out=margins[rows])
             np.subtract(chosen[rows, None], margins[rows], out=margins[rows])
         return margins
@@ -103,7 +104,7 @@ class Words:
 
     def multipliers(self, margins: np.ndarray, share: float) -> np.ndarray:
         """Return the multipliers (n, T) at C times the share, in the memory of the margins."""
-        for rows in self._problem.chunks:
+        for rows in self.chunks:
             self._loss(margins[rows], rows, share, margins[rows], np.empty(margins[rows].shape, dtype=bool))
         return margins
 
@@ -117,7 +118,7 @@ class Words:
         adjoint, totals = np.zeros(self.shape), np.empty(len(margins))
         active = np.empty(margins.shape, dtype=bool)
         loss = 0.0
-        for rows in self._problem.chunks:
+        for rows in self.chunks:
             dual = np.empty_like(margins[rows])
             loss += self._loss(margins[rows], rows, share, dual, active[rows])
             adjoint -= dual.T @ self.queries[rows]
@@ -143,7 +144,7 @@ class Words:
             size = float(np.abs(S).max()) or 1.0
             small, changes = (S / size).astype(np.float32), np.zeros(self.shape)
             chosen = self._chosen(small, queries)
-            for rows in self._problem.chunks:
+            for rows in self.chunks:
                 moves = queries[rows] @ small.T
                 call(subtract_active, moves.size, moves, chosen[rows], active[rows])
                 changes -= moves.T @ weighted[rows]
@@ -170,7 +171,7 @@ class Words:
         """Return one matrix (dz, dz) that, times numbers (T, 1), is nearly the diagonal blocks of the curvature."""
         prices = share * self.prices
         counts = self.choice @ (active.sum(axis=1) * prices)
-        for rows in self._problem.chunks:
+        for rows in self.chunks:
             counts += prices[rows] @ active[rows]
         moment = (prices[:, None] * self.queries).T @ self.queries / prices.sum()
         return moment, self.entries**2 * counts[:, None]
@@ -191,7 +192,7 @@ class Words:
     def slope(self, margins: np.ndarray, change: np.ndarray, length: float, share: float) -> tuple[float, float]:
         """Slope and curvature of the losses after a length of a step that changes the margins (n, T) so."""
         slope = curvature = 0.0
-        for rows in self._problem.chunks:
+        for rows in self.chunks:
             part = margins[rows], change[rows], self.rejected[rows], share * self.prices[rows], length
             first, second = call(slope_of, 5 * change[rows].size, *part)
             slope, curvature = slope + first, curvature + second
@@ -199,7 +200,7 @@ class Words:
 
     def advance(self, margins: np.ndarray, change: np.ndarray, length: float) -> None:
         """Add a length of a change to the margins (n, T)."""
-        for rows in self._problem.chunks:
+        for rows in self.chunks:
             change[rows] *= length
             margins[rows] += change[rows]
 

@@ -10,12 +10,14 @@ short or not. Since :math:`a_{it} = (e_{\alpha_i} - e_t) z_i^\top`, row t of its
     \qquad S_t = \sum_{i: \alpha_i = t} \rho_i z_i z_i^\top, \quad S = \sum_t S_t.
 
 These are one block a token and two sums, inverted once. Which margins fall short does not enter the matrix, so steps
-are not shortened by margins that begin or cease to do so. The multipliers are :math:`\rho_i c_t` times the parts that
-the proximal steps take off; they prove a bound after scaling.
+are not shortened by margins that begin or cease to do so. A step visits only margins that fall short
+(:mod:`attsvm.solvers.words.pairs`). The multipliers are :math:`\rho_i c_t` times the parts that the proximal steps take
+off; they prove a bound after scaling.
 
 The weights decide how many steps it takes. :math:`\rho_i` is one over the length of the query, and :math:`c_t` and the
 common factor give multipliers and margins the same size (the primal weight of Applegate et al., NeurIPS 2021, for each
-token). They are set anew after the first steps.
+token). They are set anew after the first steps. From then on the common factor alone changes: it is halved while the
+bound is much further from the optimum than the objective, and doubled again later.
 """
 
 from __future__ import annotations
@@ -23,24 +25,22 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
-from attsvm.platform.kernels import call
 from attsvm.proofs.program import Program
 from attsvm.solvers.common.control import Control
-from attsvm.solvers.words.losses import proximal_step
 from attsvm.solvers.words.margins import Words, within_range
+from attsvm.solvers.words.pairs import Pairs
 
 # Over-relaxation of the steps, and the first weight of a margin times the length of its query.
 RELAXATION, START_WEIGHT = 1.9, 0.01
 # Largest number of steps, number of steps between two looks at the gap, and the steps after which weights are set anew.
-SPLITTING_STEPS, LOOK, BALANCES = 5000, 20, (20, 50, 100, 200)
+SPLITTING_STEPS, LOOK, BALANCES = 10_000, 25, (20, 50, 100, 200)
+# Number of looks between two changes of the common factor, its least share of the one of equal sizes, and the ratios of
+# the error of the bound to that of the objective below and above which it is doubled and halved.
+CHANGE_LOOKS, LEAST_FACTOR, ERROR_RATIOS = 2, 2.0**-8, (1.0, 30.0)
 # Share of the mean size that is added to sizes of margins and multipliers, and shortest query over the median length.
 SIZE_SHARE, SHORTEST_QUERY = 1e-3, 1e-3
-# Tolerance from which margins are numbers of four bytes, and the least size of the longest query and of C, and the
-# inverse of the largest, for which these suffice.
-SINGLE_TOL, SINGLE_SIZE = 1e-5, 1e-9
-# Number of margins at a time.
-MARGINS = 1 << 20
 
 
 class System:
@@ -58,181 +58,161 @@ class System:
     def __init__(self, words: Words, rows: np.ndarray, tokens: np.ndarray, kappa: float) -> None:
         dz, order = words.shape[1], np.argsort(words.reference, kind="stable")
         self._chosen, starts = np.unique(words.reference[order], return_index=True)
-        weighted = (np.sqrt(rows)[:, None] * words.queries)[order]
-        own = np.array([part.T @ part for part in np.split(weighted, starts[1:])])
-        values, self._vectors = np.linalg.eigh(own.sum(axis=0))
-        ridge = kappa / words.entries[:, 0] ** 2
-        self._tokens, self._own = tokens[:, None], own
-        # The block of a token that no query selects is a function of S.
-        self._values = 1.0 / (self._tokens * values + ridge[:, None])
-        chosen = tokens[self._chosen, None, None]
-        blocks = chosen * own.sum(axis=0) + tokens.sum() * own
-        blocks[:, range(dz), range(dz)] += ridge[self._chosen, None]
-        self._inverses = np.linalg.inv(blocks)
-        others = tokens**2
-        others[self._chosen] = 0.0
-        squares = (self._vectors * (others @ self._values)) @ self._vectors.T + (chosen**2 * self._inverses).sum(axis=0)
-        product = own @ self._inverses
-        mixed, unit = (chosen * product).sum(axis=0), np.eye(dz)
-        coupling = np.block([[unit - mixed, -(product @ own).sum(axis=0)], [-squares, unit - mixed.T]])
+        parts = np.split((np.sqrt(rows)[:, None] * words.queries)[order], starts[1:])
+        # S_t is F_t^T F_t with at most dz rows, and the blocks are diagonal plus a multiple of it in the basis of S.
+        parts = [part if len(part) <= dz else np.linalg.qr(part, mode="r") for part in parts]
+        factors, counts = np.concatenate(parts), np.array([len(part) for part in parts])
+        values, self._vectors = np.linalg.eigh(factors.T @ factors)
+        self._factors, self._starts = factors @ self._vectors, np.cumsum(counts) - counts
+        self._owners, self._tokens, total = np.repeat(self._chosen, counts), tokens[:, None], float(tokens.sum())
+        self._values = 1.0 / (self._tokens * values + kappa / words.entries**2)
+        # By Woodbury's identity the inverse of a block is diagonal less H_t^T H_t.
+        divided, self._changes = self._factors * self._values[self._owners], np.empty_like(factors)
+        products, sums = np.empty_like(factors), np.empty_like(factors)
+        for start, count in zip(self._starts, counts, strict=True):
+            rows_of = slice(start, start + count)
+            F, FD = self._factors[rows_of], divided[rows_of]
+            L = np.linalg.cholesky(np.eye(count) / total + FD @ F.T)
+            self._changes[rows_of] = solve_triangular(L, FD, lower=True, check_finite=False)
+            # S_t times the inverse is F_t^T times these.
+            products[rows_of] = (
+                solve_triangular(L, self._changes[rows_of], lower=True, trans=1, check_finite=False) / total
+            )
+            sums[rows_of] = (products[rows_of] @ F.T) @ F
+        chosen = tokens[self._owners, None]
+        squares = -(chosen**2 * self._changes).T @ self._changes
+        squares[range(dz), range(dz)] += (self._tokens**2 * self._values).sum(axis=0)
+        mixed, unit = self._factors.T @ (chosen * products), np.eye(dz)
+        coupling = np.block([[unit - mixed, -self._factors.T @ sums], [-squares, unit - mixed.T]])
         self._coupling = np.linalg.inv(coupling)
 
     def solve(self, right: np.ndarray) -> np.ndarray:
         """Solve for rows (T, dz)."""
-        rows = self._divide(right)
-        sums = [self._tokens[:, 0] @ rows, np.einsum("ta,tab->b", rows[self._chosen], self._own)]
-        total, weighted = np.split(np.concatenate(sums) @ self._coupling, 2)
-        right = right + self._tokens * weighted
-        right[self._chosen] += total @ self._own
-        return self._divide(right)
+        rows = self._divide(right @ self._vectors)
+        own = np.vecdot(self._factors, rows[self._owners]) @ self._factors
+        total, weighted = np.split(np.concatenate([self._tokens[:, 0] @ rows, own]) @ self._coupling, 2)
+        change = self._tokens * weighted
+        change[self._chosen] += self._gather((self._factors @ total)[:, None] * self._factors)
+        rows += self._divide(change)
+        return rows @ self._vectors.T
 
     def _divide(self, right: np.ndarray) -> np.ndarray:
         """Multiply each row by the inverse of its block."""
-        rows = (right @ self._vectors * self._values) @ self._vectors.T
-        rows[self._chosen] = np.matmul(right[self._chosen, None, :], self._inverses)[:, 0]
+        rows, products = self._values * right, np.vecdot(self._changes, right[self._owners])
+        rows[self._chosen] -= self._gather(products[:, None] * self._changes)
         return rows
+
+    def _gather(self, values: np.ndarray) -> np.ndarray:
+        """Add up the rows of each selected token."""
+        return np.add.reduceat(values, self._starts, axis=0)
 
 
 def shrink(V: np.ndarray, threshold: float) -> np.ndarray:
     """Lower the singular values of V (T, dz) by a threshold, down to zero."""
     squares, vectors = np.linalg.eigh(V.T @ V)
     lengths = np.sqrt(np.maximum(squares, 0.0))
-    kept = np.maximum(1.0 - threshold / np.maximum(lengths, np.finfo(float).tiny), 0.0)
+    kept = np.maximum(lengths - threshold, 0.0) / np.maximum(lengths, np.finfo(float).tiny)
     return (V @ (vectors * kept)) @ vectors.T
 
 
 class Splitting:
     """The steps of a program over one-hot tokens; ``V`` is the current matrix (T, dz), without the prior."""
 
-    def __init__(self, program: Program, tol: float) -> None:
+    def __init__(self, program: Program) -> None:
         self.words = words = Words(program)
-        (T, dz), n = words.shape, len(words.queries)
-        lengths = np.linalg.norm(words.queries, axis=1)
+        (T, dz), queries = words.shape, words.queries
+        lengths = np.linalg.norm(queries, axis=1)
         self._lengths = np.maximum(lengths, max(SHORTEST_QUERY * float(np.median(lengths)), np.finfo(float).tiny))
         self._origin = program.origin[words.axes]
-        # A margin plus what its proximal step takes off, (n, T); one is a margin without a loss.
-        sizes = np.array([lengths.max(), words.prices.min(), words.prices.max()])
-        is_single = tol >= SINGLE_TOL and bool((np.abs(np.log(sizes)) < -math.log(SINGLE_SIZE)).all())
-        self._state = np.ones((n, T), dtype=np.float32 if is_single else np.float64)
-        self._narrow = words.queries.astype(self._state.dtype)
-        step = max(1, MARGINS // T)
-        self._chunks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
-        self._scores = np.empty((min(step, n), T), dtype=self._state.dtype)
-        self.V, self._Y, self._E = np.zeros((T, dz)), np.zeros((T, dz)), np.zeros((T, dz))
-        self._rows, self._tokens = START_WEIGHT / self._lengths, np.ones(T)
-        # The first kappa shrinks a least-squares solution by about its mean singular value.
-        nearly_none = 1e-6 * float(self._rows @ lengths**2) * T / dz
-        first = self._system(nearly_none).solve(self.right_side()) / words.entries
-        self._kappa = dz**0.5 / max(float(np.linalg.norm(first)), np.finfo(float).tiny)
+        self._Y, self._E = np.zeros((T, dz)), np.zeros((T, dz))
+        self.pairs = pairs = Pairs(words, START_WEIGHT / self._lengths, np.ones(T))
+        # The first V is a least-squares solution of margins of one; the first kappa shrinks it by about its mean
+        # singular value.
+        weighted = pairs.rows[:, None] * queries
+        right = T * (words.choice @ weighted) - weighted.sum(axis=0)
+        nearly_none = 1e-6 * float(pairs.rows @ lengths**2) * T / dz
+        self._scaled = self._system(nearly_none).solve(right)
+        self._kappa = dz**0.5 / max(float(np.linalg.norm(self._scaled / words.entries)), np.finfo(float).tiny)
         self._inverse = self._system(self._kappa)
+        self._errors: list[tuple[float, float]] = []
+        self._factor = 1.0
+        self.renew()
+
+    @property
+    def V(self) -> np.ndarray:
+        """The matrix at which margins are evaluated: the average of the solutions, over-relaxed as the states are."""
+        return self._scaled / self.words.entries - self._origin
 
     def _system(self, kappa: float) -> System:
-        return System(self.words, self._rows, self._tokens, kappa)
+        return System(self.words, self.pairs.rows, self.pairs.tokens, kappa)
 
-    def _parts(self, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Weights (rows, T), margins after the proximal step, and what the step took off, of some queries."""
-        weights, prices = self._rows[rows, None] * self._tokens, self.words.prices[rows, None]
-        state = self._state[rows].astype(np.float64)
-        taken = np.where(self.words.rejected[rows], prices / (weights + prices) * np.minimum(state - 1.0, 0.0), 0.0)
-        return weights, state - taken, taken
+    def renew(self) -> float:
+        """List anew the margins that fall short at V; return the loss."""
+        return self.pairs.renew(self._scaled)
 
-    def _gather(self, values: np.ndarray, rows: slice, sums: np.ndarray) -> np.ndarray:
-        """Set the sums of values (rows, T) over tokens; return the queries times the values of each token, (T, dz)."""
-        values.sum(axis=1, out=sums[rows])
-        return values.T @ self.words.queries[rows]
-
-    def _selected(self, sums: np.ndarray) -> np.ndarray:
-        return self.words.choice @ (sums[:, None] * self.words.queries)
-
-    def right_side(self) -> np.ndarray:
-        """Return the right-hand side of the system that belongs to the margins, (T, dz)."""
-        sums, out = np.empty(len(self._state)), np.zeros(self.V.shape)
-        for rows in self._chunks:
-            weights, margins, taken = self._parts(rows)
-            out -= self._gather(weights * (margins - taken), rows, sums)
-        return out + self._selected(sums)
-
-    def step(self, right: np.ndarray) -> np.ndarray:
-        """Take a step from the right-hand side of its system (T, dz); return the next right-hand side."""
-        words, kappa = self.words, self._kappa
-        scaled = self._inverse.solve(right + kappa * (self._Y - self._E + self._origin) / words.entries)
-        self.V = scaled / words.entries - self._origin
-        relaxed = RELAXATION * self.V + (1.0 - RELAXATION) * self._Y
-        self._Y = shrink(relaxed + self._E, 1.0 / kappa)
+    def step(self) -> None:
+        """Take a step."""
+        entries, average = self.words.entries, self.V
+        right = self.pairs.right_side() + self._kappa * (self._Y - self._E - average) / entries
+        change = self._inverse.solve(right)
+        self._scaled = self._scaled + RELAXATION * change
+        relaxed = RELAXATION * (average + change / entries) + (1.0 - RELAXATION) * self._Y
+        self._Y = shrink(relaxed + self._E, 1.0 / self._kappa)
         self._E += relaxed - self._Y
-        dtype = self._state.dtype
-        scaled, rows_of, tokens = scaled.astype(dtype), self._rows.astype(dtype), self._tokens.astype(dtype)
-        prices, constants = words.prices.astype(dtype), np.array([0.0, 1.0, RELAXATION], dtype=dtype)
-        sums, out = np.empty(len(self._state), dtype=dtype), np.zeros(self.V.shape)
-        for rows in self._chunks:
-            scores = np.matmul(self._narrow[rows], scaled.T, out=self._scores[: rows.stop - rows.start])
-            chosen = np.vecdot(scaled[words.reference[rows]], self._narrow[rows])
-            arrays = scores, self._state[rows], words.rejected[rows], chosen, rows_of[rows], tokens, prices[rows]
-            call(proximal_step, 15 * scores.size, *arrays, constants, sums[rows])
-            out -= scores.T @ self._narrow[rows]
-        return out + self._selected(sums)
+        self.pairs.advance(self._scaled, RELAXATION)
 
-    def look(self) -> tuple[float, float, np.ndarray]:
+    def look(self, loss: float) -> tuple[float, float, np.ndarray]:
         """Objective at V, the bound of the multipliers, and A^T of the multipliers that prove it (T, dz)."""
-        words, sums = self.words, np.empty(len(self._state))
-        adjoint, loss, square = np.zeros(self.V.shape), 0.0, 0.0
-        scaled = (self.V + self._origin) * words.entries
-        for rows in self._chunks:
-            margins = np.vecdot(scaled[words.reference[rows]], words.queries[rows])[:, None]
-            margins = margins - words.queries[rows] @ scaled.T
-            short = np.where(words.rejected[rows], np.maximum(1.0 - margins, 0.0), 0.0)
-            loss += 0.5 * float(words.prices[rows] @ np.vecdot(short, short))
-            weights, _, taken = self._parts(rows)
-            taken *= -weights
-            square += float((1.0 / words.prices[rows]) @ np.vecdot(taken, taken))
-            adjoint -= self._gather(taken, rows, sums)
-        adjoint = (adjoint + self._selected(sums)) * words.entries
-        length = float(np.linalg.norm(adjoint, 2))
-        gain = max(float(sums.sum()) - float(np.vdot(adjoint, self._origin)), 0.0)
-        scale = min(1.0 / length, gain / square) if length > 0 and square > 0 else 0.0
         value = float(np.linalg.norm(self.V, "nuc")) + loss
-        return value, scale * (gain - 0.5 * scale * square), scale * adjoint
+        multipliers, adjoint = self.pairs.values(), self.pairs.adjoint() * self.words.entries
+        square = float(np.vdot(multipliers / self.pairs.per_row(self.words.prices), multipliers))
+        length = float(np.linalg.norm(adjoint, 2))
+        gain = max(float(multipliers.sum()) - float(np.vdot(adjoint, self._origin)), 0.0)
+        scale = min(1.0 / length, gain / square) if length > 0 and square > 0 else 0.0
+        bound = scale * (gain - 0.5 * scale * square)
+        # Without the scaling, the multipliers estimate the optimum.
+        optimum = gain - 0.5 * square
+        self._errors.append((abs(value - optimum), abs(optimum - bound)))
+        return value, bound, scale * adjoint
 
-    def balance(self) -> np.ndarray:
-        """Set the weights anew from margins and multipliers; return the right-hand side of the next step."""
-        forces, moves = np.zeros(len(self._tokens)), np.zeros(len(self._tokens))
-        for rows in self._chunks:
-            weights, margins, taken = self._parts(rows)
-            lengths = self._lengths[rows]
-            forces += lengths @ (weights * taken) ** 2
-            moves += (1.0 / lengths) @ np.where(self.words.rejected[rows], margins - 1.0, 0.0) ** 2
+    def balance(self) -> None:
+        """Give margins and multipliers the same size, over all and for each token."""
+        queries, lengths, scaled = self.words.queries, self._lengths, self._scaled
+        forces = self.pairs.per_token(self.pairs.per_row(lengths) * self.pairs.values() ** 2)
+        # The squares of margins less one of all pairs, over lengths, are one quadratic form of the row of each token.
+        weighted, ahead = queries / lengths[:, None], np.vecdot(scaled[self.words.reference], queries) - 1.0
+        moves = np.vecdot(scaled @ (weighted.T @ queries) - 2.0 * (ahead @ weighted), scaled)
+        moves = np.maximum(moves + float(ahead**2 @ (1.0 / lengths)), 0.0)
         if forces.any() and moves.any():
             tokens = np.sqrt((forces + SIZE_SHARE * forces.mean()) / (moves + SIZE_SHARE * moves.mean()))
             tokens /= math.exp(float(np.log(tokens).mean()))
-            factor = math.sqrt(float((forces / tokens).sum()) / float((moves * tokens).sum()))
-            self._reweigh(factor / self._lengths, tokens)
+            factor = np.sqrt((forces / tokens).sum() / (moves * tokens).sum())
+            self.pairs.reweigh(factor / lengths, tokens)
         size, length = float(np.linalg.norm(self._E)), float(np.linalg.norm(self._Y))
         if size > 0 and length > 0:
             self._E *= length / size
             self._kappa *= size / length
         self._inverse = self._system(self._kappa)
-        return self.right_side()
 
-    def _reweigh(self, rows: np.ndarray, tokens: np.ndarray) -> None:
-        """Change the weights, not the margins and the multipliers."""
-        for part in self._chunks:
-            weights, margins, taken = self._parts(part)
-            self._state[part] = margins + taken * (weights / (rows[part, None] * tokens))
-        self._rows, self._tokens = rows, tokens
-
-    def multipliers(self) -> np.ndarray:
-        """Return the multipliers (n, T)."""
-        out = np.empty(self._state.shape)
-        for rows in self._chunks:
-            weights, _, taken = self._parts(rows)
-            np.multiply(-weights, taken, out=out[rows])
-        return out
+    def change_factor(self) -> None:
+        """Halve or double the common factor of the weights if the last errors of bound and objective differ in size."""
+        values, bounds = np.array(self._errors[-CHANGE_LOOKS:]).T
+        least, most = ERROR_RATIOS
+        if bounds.min() > most * values.max() and self._factor > LEAST_FACTOR:
+            change = 0.5
+        elif bounds.max() < least * values.max() and self._factor < 1.0:
+            change = 2.0
+        else:
+            return
+        self._factor *= change
+        self.pairs.reweigh(change * self.pairs.rows, self.pairs.tokens)
+        self._inverse = self._system(self._kappa)
 
 
 def memory_of_splitting(program: Program) -> int:
-    """Estimate the bytes of margins and multipliers, and of the blocks of the system."""
+    """Estimate the bytes of listed margins and multipliers, and of the factors of the system."""
     n, T, _, dz = program.problem.shape
-    return 8 * (3 * n * T + 4 * min(n, T) * dz**2)
+    return 8 * (3 * n * T + 10 * (n + T) * dz)
 
 
 @within_range
@@ -242,12 +222,17 @@ def split(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray] |
     Returns None if squares leave the range of floats; methods that scale the problem go on.
     """
     control.enter("splitting over words")
-    steps = Splitting(program, control.tol)
-    best, best_value, right = steps.V, math.inf, steps.right_side()
+    steps = Splitting(program)
+    best, best_value, visited = steps.V, math.inf, 0
     for count in range(1, SPLITTING_STEPS + 1):
-        right = steps.step(right)
-        if count % LOOK == 0 or control.is_over():
-            value, bound, adjoint = steps.look()
+        steps.step()
+        visited += len(steps.pairs)
+        is_look = count % LOOK == 0 or control.is_over()
+        # Margins that begin to fall short are found by a pass over all, which costs as much as the visits before it.
+        if is_look or visited >= steps.words.rejected.size:
+            loss, visited = steps.renew(), 0
+        if is_look:
+            value, bound, adjoint = steps.look(loss)
             if not math.isfinite(value):
                 return None
             if value < best_value:
@@ -256,7 +241,9 @@ def split(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray] |
             control.observe(best, best_value, adjoint, bound, steps=(count - 1) % LOOK + 1)
             if control.stopped is not None or best_value - bound <= control.tol * best_value:
                 break
+            if count > BALANCES[-1] and count % (CHANGE_LOOKS * LOOK) == 0:
+                steps.change_factor()
         if count in BALANCES:
-            right = steps.balance()
+            steps.balance()
     control.W = control.dual = None
-    return program.origin + steps.words.lift(best), steps.multipliers()
+    return program.origin + steps.words.lift(best), steps.pairs.multipliers()
