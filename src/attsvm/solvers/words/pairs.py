@@ -1,7 +1,7 @@
 """Pairs of a query and a token whose margins fall short, and compiled sums over them.
 
-Of the margins of ten thousand words, four in a thousand fall short. A step that visits these alone takes a tenth of the
-time and of the memory of one over all.
+For ten thousand words, 0.4 % of the margins fall short after some steps. A step that visits only these margins takes a
+fifth of the time of a step over all margins.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def list_pairs(
     scores, chosen, rejected, prices, rows, tokens, places, pointers, offsets, taken, new_places, new_pointers,
     new_offsets, new_taken,
 ):  # fmt: skip
-    """Half the sum of prices times squared shortfalls, given scores (m, T) and those of the selected tokens (m,).
+    """Half the sum of prices times squared shortfalls, given all scores (m, T) and scores of selected tokens (m,).
 
-    Lists anew the pairs that fall short. Listed ones stay as long as something is taken off, or their offsets matter.
+    Lists anew the pairs that fall short. A listed pair stays while its step takes a part off or its offset matters.
     """
     size, loss = 0, 0.0
     for i in range(scores.shape[0]):

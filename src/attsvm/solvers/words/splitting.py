@@ -14,8 +14,8 @@ are not shortened by margins that begin or cease to do so. A step visits only ma
 (:mod:`attsvm.solvers.words.pairs`). The multipliers are :math:`\rho_i c_t` times the parts that the proximal steps take
 off; they prove a bound after scaling.
 
-The weights decide how many steps it takes. :math:`\rho_i` is one over the length of the query, and :math:`c_t` and the
-common factor give multipliers and margins the same size (the primal weight of Applegate et al., NeurIPS 2021, for each
+The weights decide the number of steps. :math:`\rho_i` is one over the length of the query. :math:`c_t` and the common
+factor give multipliers and margins the same size (the primal weight of Applegate et al., NeurIPS 2021, for each
 token). They are set anew after the first steps. From then on the common factor alone changes: it is halved while the
 bound is much further from the optimum than the objective, and doubled again later.
 """
@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from attsvm.proofs.program import Program
 from attsvm.solvers.common.control import Control
@@ -36,8 +35,8 @@ from attsvm.solvers.words.pairs import Pairs
 RELAXATION, START_WEIGHT = 1.9, 0.01
 # Largest number of steps, number of steps between two looks at the gap, and the steps after which weights are set anew.
 SPLITTING_STEPS, LOOK, BALANCES = 10_000, 25, (20, 50, 100, 200)
-# Number of looks between two changes of the common factor, its least share of the one of equal sizes, and the ratios of
-# the error of the bound to that of the objective below and above which it is doubled and halved.
+# Number of looks between two changes of the common factor, and its least share of the balanced factor. The factor is
+# doubled below the first ratio of the bound's error to the objective's error, and halved above the second.
 CHANGE_LOOKS, LEAST_FACTOR, ERROR_RATIOS = 2, 2.0**-8, (1.0, 30.0)
 # Share of the mean size that is added to sizes of margins and multipliers, and shortest query over the median length.
 SIZE_SHARE, SHORTEST_QUERY = 1e-3, 1e-3
@@ -72,12 +71,10 @@ class System:
         for start, count in zip(self._starts, counts, strict=True):
             rows_of = slice(start, start + count)
             F, FD = self._factors[rows_of], divided[rows_of]
-            L = np.linalg.cholesky(np.eye(count) / total + FD @ F.T)
-            self._changes[rows_of] = solve_triangular(L, FD, lower=True, check_finite=False)
+            inverse = np.linalg.inv(np.linalg.cholesky(np.eye(count) / total + FD @ F.T))
+            self._changes[rows_of] = inverse @ FD
             # S_t times the inverse is F_t^T times these.
-            products[rows_of] = (
-                solve_triangular(L, self._changes[rows_of], lower=True, trans=1, check_finite=False) / total
-            )
+            products[rows_of] = inverse.T @ self._changes[rows_of] / total
             sums[rows_of] = (products[rows_of] @ F.T) @ F
         chosen = tokens[self._owners, None]
         squares = -(chosen**2 * self._changes).T @ self._changes
@@ -170,7 +167,7 @@ class Splitting:
         gain = max(float(multipliers.sum()) - float(np.vdot(adjoint, self._origin)), 0.0)
         scale = min(1.0 / length, gain / square) if length > 0 and square > 0 else 0.0
         bound = scale * (gain - 0.5 * scale * square)
-        # Without the scaling, the multipliers estimate the optimum.
+        # The multipliers estimate the optimum if they are not scaled.
         optimum = gain - 0.5 * square
         self._errors.append((abs(value - optimum), abs(optimum - bound)))
         return value, bound, scale * adjoint
@@ -228,7 +225,7 @@ def split(program: Program, control: Control) -> tuple[np.ndarray, np.ndarray] |
         steps.step()
         visited += len(steps.pairs)
         is_look = count % LOOK == 0 or control.is_over()
-        # Margins that begin to fall short are found by a pass over all, which costs as much as the visits before it.
+        # A pass over all margins finds the ones that begin to fall short, at the cost of the visits before it.
         if is_look or visited >= steps.words.rejected.size:
             loss, visited = steps.renew(), 0
         if is_look:
