@@ -159,25 +159,20 @@ class Pairs:
 
     def renew(self, V: np.ndarray) -> float:
         """List anew the pairs that fall short for V (T, dz); return the loss."""
-        words, loss = self._words, 0.0
-        parts, (_, T) = [], words.rejected.shape
+        words, (_, T) = self._words, self._words.rejected.shape
         size = max(rows.stop - rows.start for rows in words.chunks) * T
-        scores, places = np.empty(size), np.empty(size, dtype=np.int32)
-        offsets, taken = np.empty(size), np.empty(size)
+        scores, new = np.empty(size), (np.empty(size, dtype=np.int32), np.empty(size), np.empty(size))
+        loss, parts, counts = 0.0, [], []
         for rows in words.chunks:
             queries, m = words.queries[rows], rows.stop - rows.start
             part = np.matmul(queries, V.T, out=scores[: m * T].reshape(m, T))
-            pointers, ends = self._pointers[rows.start : rows.stop + 1], np.empty(m, dtype=np.int64)
-            arrays = part, np.vecdot(V[words.reference[rows]], queries), words.rejected[rows], words.prices[rows]
-            old = self._places, pointers, self._offsets, self._taken
-            loss += call(
-                list_pairs, 5 * part.size, *arrays, self.rows[rows], self.tokens, *old, places, ends, offsets, taken
-            )
-            parts.append((places[: ends[-1]].copy(), offsets[: ends[-1]].copy(), taken[: ends[-1]].copy(), ends))
-        self._places, self._offsets, self._taken = (
-            np.concatenate([part[column] for part in parts]) for column in range(3)
-        )
-        counts = [np.diff(part[3], prepend=0) for part in parts]
+            chosen, ends = np.vecdot(V[words.reference[rows]], queries), np.empty(m, dtype=np.int64)
+            arrays = part, chosen, words.rejected[rows], words.prices[rows], self.rows[rows], self.tokens
+            old = self._places, self._pointers[rows.start : rows.stop + 1], self._offsets, self._taken
+            loss += call(list_pairs, 5 * part.size, *arrays, *old, new[0], ends, *new[1:])
+            parts.append([values[: ends[-1]].copy() for values in new])
+            counts.append(np.diff(ends, prepend=0))
+        self._places, self._offsets, self._taken = (np.concatenate(each) for each in zip(*parts, strict=True))
         np.cumsum(np.concatenate(counts), out=self._pointers[1:])
         return loss
 
@@ -207,13 +202,18 @@ class Pairs:
 
     def values(self) -> np.ndarray:
         """Return the multiplier of each pair."""
-        return -self.per_row(self.rows) * self.tokens[self._places] * self._taken
+        return -self._weights() * self._taken
+
+    def _weights(self) -> np.ndarray:
+        return self.per_row(self.rows) * self.tokens[self._places]
 
     def reweigh(self, rows: np.ndarray, tokens: np.ndarray) -> None:
         """Change the weights, not the margins and the multipliers."""
-        taken = -self.values() / (self.per_row(rows) * tokens[self._places])
+        multipliers = self.values()
+        self.rows, self.tokens = rows, tokens
+        taken = -multipliers / self._weights()
         self._offsets += taken - self._taken
-        self._taken, self.rows, self.tokens = taken, rows, tokens
+        self._taken = taken
 
     def per_token(self, values: np.ndarray) -> np.ndarray:
         """Add up a value of each pair for each token, (T,)."""
