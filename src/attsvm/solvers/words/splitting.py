@@ -9,14 +9,14 @@ short or not. Since :math:`a_{it} = (e_{\alpha_i} - e_t) z_i^\top`, row t of its
 .. math:: v_t \Bigl(\kappa I + c_t S + \sum_s c_s S_t\Bigr) - \Bigl(\sum_s c_s v_s\Bigr) S_t - c_t \sum_s v_s S_s,
     \qquad S_t = \sum_{i: \alpha_i = t} \rho_i z_i z_i^\top, \quad S = \sum_t S_t.
 
-These are one block a token and two sums, inverted once. Which margins fall short does not enter the matrix, so steps
-are not shortened by margins that begin or cease to do so. A step visits only margins that fall short
+The matrix is one block a token and two sums, inverted once. It does not depend on the margins that fall short, so steps
+are not shortened when these change. A step visits only margins that fall short
 (:mod:`attsvm.solvers.words.pairs`). The multipliers are :math:`\rho_i c_t` times the parts that the proximal steps take
 off; they prove a bound after scaling.
 
 The weights decide the number of steps. :math:`\rho_i` is one over the length of the query. :math:`c_t` and the common
 factor give multipliers and margins the same size (the primal weight of Applegate et al., NeurIPS 2021, for each
-token). They are set anew after the first steps. From then on the common factor alone changes: it is halved while the
+token). They are set anew after the first steps. After that the common factor alone changes: it is halved while the
 bound is much further from the optimum than the objective, and doubled again later.
 """
 
